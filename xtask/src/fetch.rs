@@ -1,6 +1,5 @@
 //! Servers and libraries that Debian does not package, fetched to `target`.
 
-use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +12,7 @@ use crate::step::Step;
 /// Something to fetch once.
 pub(crate) struct Download {
     /// What the user reads.
-    title: String,
+    pub(crate) title: String,
     folder: PathBuf,
     /// The file in the folder that an earlier run has left. An empty one has the version in its
     /// name, so that another version is fetched again.
@@ -231,12 +230,6 @@ impl Download {
             fs::write(self.folder.join(&self.receipt), "")?;
         }
         Ok(())
-    }
-}
-
-impl fmt::Display for Download {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.title)
     }
 }
 

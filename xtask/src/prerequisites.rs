@@ -1,8 +1,6 @@
 //! The programs that tests and benchmarks need besides Rust.
 
 use std::env;
-use std::fmt;
-use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail, ensure};
 
@@ -71,36 +69,22 @@ pub(crate) fn install_for_tests() -> Result<()> {
     install(&fetch::for_tests()?)
 }
 
-/// Installs what the tests and the benchmarks need.
-pub(crate) fn install_for_benchmarks() -> Result<()> {
-    install(&fetch::for_benchmarks()?)
-}
-
-/// Installs what starts servers, but not the foreign clients.
-pub(crate) fn install_servers() -> Result<()> {
-    install(&fetch::servers())
-}
-
 /// Prints what the tests need and the machine does not have.
 pub(crate) fn list() -> Result<()> {
     let downloads = fetch::for_tests()?;
-    let missing = Missing::find(&downloads);
 
-    if missing.is_empty() {
+    if !Missing::find(&downloads).is_listed() {
         println!("xtask: nothing is missing on this machine");
-    } else {
-        print!("{missing}");
     }
     Ok(())
 }
 
-/// Lists what is missing before the first change to the machine.
-fn install(downloads: &[Download]) -> Result<()> {
+/// Lists what is missing before the first change to the machine, and installs it.
+pub(crate) fn install(downloads: &[Download]) -> Result<()> {
     let missing = Missing::find(downloads);
-    if missing.is_empty() {
+    if !missing.is_listed() {
         return Ok(());
     }
-    print!("{missing}");
 
     for component in &missing.components {
         Step::program("rustup")
@@ -123,45 +107,39 @@ struct Missing<'a> {
 
 impl<'a> Missing<'a> {
     fn find(downloads: &'a [Download]) -> Self {
-        let is_absent = |program: &str| !succeeds(program, &["--version"]);
         let components = COMPONENTS
             .iter()
-            .filter(|(program, _)| is_absent(program))
-            .map(|part| part.1);
+            .filter(|(program, _)| !succeeds(program, &["--version"]));
+        let packages = PREREQUISITES.iter().filter(|needed| !is_present(needed));
+        let downloads = downloads.iter().filter(|download| !download.is_present());
 
         Self {
-            components: components.collect(),
-            packages: PREREQUISITES
-                .iter()
-                .filter(|needed| !is_present(needed))
-                .copied()
-                .collect(),
-            downloads: downloads
-                .iter()
-                .filter(|download| !download.is_present())
-                .collect(),
+            components: components.map(|(_, component)| *component).collect(),
+            packages: packages.copied().collect(),
+            downloads: downloads.collect(),
         }
     }
 
-    fn is_empty(&self) -> bool {
-        self.components.is_empty() && self.packages.is_empty() && self.downloads.is_empty()
+    /// Prints a line for each part, and returns whether there is one.
+    fn is_listed(&self) -> bool {
+        let lines = self.lines();
+        if lines.is_empty() {
+            return false;
+        }
+
+        println!("xtask: missing on this machine:\n  {}", lines.join("\n  "));
+        true
     }
-}
 
-impl fmt::Display for Missing<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "xtask: missing on this machine:")?;
+    fn lines(&self) -> Vec<String> {
+        let components = self.components.iter();
+        let packages = self.packages.iter();
 
-        for component in &self.components {
-            writeln!(f, "  {component} (component of rustup)")?;
-        }
-        for (needed, package) in &self.packages {
-            writeln!(f, "  {needed} (Debian package {package})")?;
-        }
-        for download in &self.downloads {
-            writeln!(f, "  {download}")?;
-        }
-        Ok(())
+        components
+            .map(|component| format!("{component} (component of rustup)"))
+            .chain(packages.map(|(needed, package)| format!("{needed} (Debian package {package})")))
+            .chain(self.downloads.iter().map(|download| download.title.clone()))
+            .collect()
     }
 }
 
@@ -194,7 +172,8 @@ fn install_packages(missing: &[Prerequisite]) -> Result<()> {
         .args(packages.iter().copied())
         .run_printed()?;
     for service in SERVICES.iter().filter(|name| packages.contains(name)) {
-        stop(service);
+        // A container has not started it, and tests also work beside a running service.
+        succeeds("service", &[service, "stop"]);
     }
 
     for needed in missing {
@@ -203,21 +182,8 @@ fn install_packages(missing: &[Prerequisite]) -> Result<()> {
     Ok(())
 }
 
-/// Stops a service. A container never started it, and tests also work beside a running service, so
-/// the outcome does not matter.
-fn stop(service: &str) {
-    let _ = Command::new("service")
-        .args([service, "stop"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-}
-
 fn is_root() -> bool {
-    let output = Command::new("id").arg("-u").output();
-
-    output.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
+    succeeds("sh", &["-c", "test $(id -u) = 0"])
 }
 
 #[cfg(test)]
@@ -236,9 +202,11 @@ mod tests {
             downloads: vec![],
         };
         assert_eq!(
-            missing.to_string(),
-            "xtask: missing on this machine:\n  \
-             clippy (component of rustup)\n  bindfs (Debian package bindfs)\n"
+            missing.lines(),
+            [
+                "clippy (component of rustup)",
+                "bindfs (Debian package bindfs)"
+            ]
         );
     }
 }

@@ -76,17 +76,3 @@ pub(crate) fn extension(path: &str) -> &str {
 
     extension.unwrap_or_default()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn files_include_this_one_and_exclude_build_results() -> Result<()> {
-        let files = files(&root())?;
-
-        assert!(files.contains(&PathBuf::from("xtask/src/repository.rs")));
-        assert!(!files.iter().any(|file| file.starts_with("target")));
-        Ok(())
-    }
-}

@@ -146,19 +146,8 @@ impl Step {
 /// nohup(1) and background jobs of a shell ignore some signals. Every process of every test would
 /// inherit that, and a signal that a test sends would have no effect. env(1) of GNU resets it.
 fn with_default_signals(program: &OsString) -> Command {
-    const RESET: &str = "--default-signal";
-
-    let is_supported = Command::new("env")
-        .args([RESET, "true"])
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success());
-    if !is_supported {
-        return Command::new(program);
-    }
-
     let mut command = Command::new("env");
-    command.arg(RESET).arg(program);
+    command.arg("--default-signal").arg(program);
     command
 }
 

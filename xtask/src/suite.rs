@@ -37,8 +37,6 @@ const SCRATCH_MAX: u64 = 4 << 20;
 
 /// A program of tests that cargo has built.
 struct Program {
-    /// The options of `cargo test` that select it.
-    selection: String,
     target: String,
     path: String,
     folder: PathBuf,
@@ -55,7 +53,7 @@ pub(crate) fn run() -> Result<()> {
     let mut failed = Vec::new();
 
     for program in &programs()? {
-        println!("xtask: tests of {} …", program.selection);
+        println!("xtask: tests of {} …", program.path);
         let start = Instant::now();
         for step in program.steps(scratch.path()) {
             if let Err(error) = step.run() {
@@ -133,35 +131,24 @@ impl Program {
     }
 
     fn line_that_repeats(&self) -> String {
-        format!("cargo test --all-features {} --", self.selection)
+        let Self { target, folder, .. } = self;
+
+        format!(
+            "{target}: cd {} && cargo test --all-features",
+            folder.display()
+        )
     }
 
     /// Reads what cargo prints of a program that it has built. None if it has no tests.
     fn parse(message: &Value) -> Option<Self> {
         let is_test = message["profile"]["test"] == true;
         let path = message["executable"].as_str().filter(|_| is_test)?;
-        let manifest = PathBuf::from(message["manifest_path"].as_str()?);
-        let folder = manifest.parent()?.to_owned();
-
-        let target = message["target"]["name"].as_str()?.to_owned();
-        let option = match message["target"]["kind"][0].as_str()? {
-            "test" => format!("--test {target}"),
-            "bin" => format!("--bin {target}"),
-            "example" => format!("--example {target}"),
-            _ => "--lib".to_owned(),
-        };
-        // The id ends with `#NAME@VERSION`, or with `NAME#VERSION` if the folder has that name.
-        let (place, id) = message["package_id"].as_str()?.rsplit_once('#')?;
-        let package = match id.split_once('@') {
-            Some((name, _)) => name,
-            None => place.rsplit('/').next()?,
-        };
+        let manifest = Path::new(message["manifest_path"].as_str()?);
 
         Some(Self {
-            selection: format!("-p {package} {option}"),
-            target,
+            target: message["target"]["name"].as_str()?.to_owned(),
             path: path.to_owned(),
-            folder,
+            folder: manifest.parent()?.to_owned(),
         })
     }
 }
@@ -176,7 +163,7 @@ fn programs() -> Result<Vec<Program>> {
         let message: Value = serde_json::from_str(line).context("cargo does not print JSON")?;
         programs.extend(Program::parse(&message));
     }
-    programs.sort_by(|one, other| one.selection.cmp(&other.selection));
+    programs.sort_by(|one, other| one.path.cmp(&other.path));
     Ok(programs)
 }
 
@@ -186,33 +173,22 @@ mod tests {
 
     use super::*;
 
-    fn message(package: &str, kind: &str, target: &str) -> Value {
+    fn message(target: &str) -> Value {
         json!({
-            "package_id": package,
             "manifest_path": "/w/crates/leasehold/Cargo.toml",
-            "target": { "name": target, "kind": [kind] },
+            "target": { "name": target },
             "profile": { "test": true },
             "executable": "/w/target/debug/deps/program",
         })
     }
 
     #[test]
-    fn programs_are_selected_as_a_user_selects_them() {
-        let id = "path+file:///w/crates/leasehold#0.1.0";
-        let named = "path+file:///w/crates/leasehold#other@0.1.0";
-        for (id, kind, selection) in [
-            (id, "test", "-p leasehold --test redis"),
-            (named, "lib", "-p other --lib"),
-            (id, "bin", "-p leasehold --bin redis"),
-        ] {
-            let program = Program::parse(&message(id, kind, "redis")).expect("it has tests");
-            assert_eq!(program.selection, selection);
-            assert_eq!(program.folder, PathBuf::from("/w/crates/leasehold"));
-        }
+    fn programs_without_tests_are_not_run() {
+        let mut library = message("leasehold");
+        assert!(Program::parse(&library).is_some());
 
-        let mut library = message(id, "lib", "redis");
         library["profile"]["test"] = false.into();
-        assert!(Program::parse(&library).is_none(), "it has no tests");
+        assert!(Program::parse(&library).is_none());
         assert!(Program::parse(&json!({ "reason": "build-finished" })).is_none());
     }
 
@@ -233,8 +209,7 @@ mod tests {
             ),
             ("allocations", &["--quiet ''"]),
         ] {
-            let program = Program::parse(&message("w/leasehold#0.1.0", "test", target))
-                .context("it has tests")?;
+            let program = Program::parse(&message(target)).context("it has tests")?;
             let steps = program.steps(scratch.path()).into_iter();
             let lines: Vec<String> = steps.map(|step| step.command_line()).collect();
             assert_eq!(lines.len(), arguments.len(), "{lines:?}");

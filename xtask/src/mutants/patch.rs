@@ -106,20 +106,4 @@ mod tests {
         }
         Ok(())
     }
-
-    #[test]
-    fn header_is_read_from_a_patch() -> Result<()> {
-        let text = "breaks: A rule\nguarantees: G-01, S3\ncheck: cargo test -p lab a\n\n\
-                    --- a/lab/src/a.rs\n+++ b/lab/src/a.rs\n@@ -1 +1 @@\n-a\n+b\n";
-        let parse = |text: &str| Mutant::parse("x/a.patch".into(), text);
-
-        let mutant = parse(text)?;
-        assert_eq!(mutant.name, "a");
-        assert_eq!(mutant.check, "test -p lab a");
-        assert_eq!(mutant.guarantees, ["G-01", "S3"]);
-
-        parse(&text.replace("breaks: ", "")).expect_err("the header is incomplete");
-        parse(&text.replace("cargo test", "cargo run")).expect_err("the check is not a test");
-        Ok(())
-    }
 }

@@ -104,11 +104,13 @@ impl Source {
                     self.read_items(body.stream(), &module);
                     3
                 }
-                [_, tree @ ..] if is_word(first, "use") => {
-                    let is_public = at > 0 && is_visibility(&tokens[at - 1]);
-                    1 + self.add_use(tree, module, is_public)
+                [_, tree @ ..]
+                    if is_word(first, "use") && at > 0 && is_visibility(&tokens[at - 1]) =>
+                {
+                    self.add_exports(tree, module);
+                    1
                 }
-                [TokenTree::Ident(_), ..] => self.add_path(&tokens[at..], module),
+                [TokenTree::Ident(_), ..] => self.add_paths(&tokens[at..], module),
                 [TokenTree::Group(group), ..] => {
                     let inner: Vec<TokenTree> = group.stream().into_iter().collect();
                     self.read_names(&inner, module);
@@ -132,26 +134,20 @@ impl Source {
         end + 1
     }
 
-    fn add_use(&mut self, tree: &[TokenTree], module: &[String], is_public: bool) -> usize {
+    fn add_exports(&mut self, tree: &[TokenTree], module: &[String]) {
         let mut paths = Vec::new();
-        let length = read_paths(tree, &[], &mut paths);
-        let line = tree.first().map_or(0, line_of);
+        read_paths(tree, &[], &mut paths);
 
         for path in paths {
-            let target = absolute(module, &path);
-            if is_public {
-                let target = target.clone().unwrap_or_else(|| [module, &path].concat());
-                let export = [module, &path[path.len().saturating_sub(1)..]].concat();
-                if export != target {
-                    self.exports.push((export, target));
-                }
+            let target = absolute(module, &path).unwrap_or_else(|| [module, &path].concat());
+            let export = [module, &path[path.len().saturating_sub(1)..]].concat();
+            if export != target {
+                self.exports.push((export, target));
             }
-            self.names.extend(target.map(|target| (line, target)));
         }
-        length
     }
 
-    fn add_path(&mut self, tokens: &[TokenTree], module: &[String]) -> usize {
+    fn add_paths(&mut self, tokens: &[TokenTree], module: &[String]) -> usize {
         let mut paths = Vec::new();
         let length = read_paths(tokens, &[], &mut paths);
         let line = line_of(&tokens[0]);
