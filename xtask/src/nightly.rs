@@ -19,24 +19,22 @@ use crate::prerequisites;
 use crate::repository;
 use crate::step::Step;
 
-/// Checks of a few commands each. The longest begin with `run -p xtask`.
-const OTHERS: [(&str, &[&str]); 4] = [
+/// Parts of one cargo command each.
+const OTHERS: [(&str, &str); 5] = [
+    (
+        "installation of cargo-deny",
+        "install --quiet --locked cargo-deny",
+    ),
     (
         "licences, bans and sources",
-        &[
-            "install --quiet --locked cargo-deny",
-            "deny --all-features check licenses bans sources",
-        ],
+        "deny --all-features check licenses bans sources",
     ),
     (
         "docs without features",
-        &["doc -p leasehold --no-default-features --no-deps --lib"],
+        "doc -p leasehold --no-default-features --no-deps --lib",
     ),
-    (
-        "random inputs",
-        &["run --quiet -p xtask -- fuzz --seconds 60"],
-    ),
-    ("a million cycles", &["run --quiet -p xtask -- soak"]),
+    ("random inputs", "run --quiet -p xtask -- fuzz --seconds 60"),
+    ("a million cycles", "run --quiet -p xtask -- soak"),
 ];
 
 /// The histories of the engine, and those with the scripts of Redis.
@@ -64,8 +62,8 @@ pub(crate) struct Nightly {
 /// A part of the run.
 struct Part {
     name: String,
-    /// Arguments of cargo.
-    commands: Vec<String>,
+    /// The arguments of cargo.
+    command: String,
 }
 
 /// How a part ended.
@@ -104,39 +102,33 @@ pub(crate) fn run(options: &Nightly) -> Result<()> {
 
 fn parts() -> Result<Vec<Part>> {
     Step::cargo("build of the lab", "build --quiet -p lab --bins").run()?;
-    let list = Step::cargo("cells", "run --quiet -p lab --bin lab -- --list").output()?;
+    let lab = "run --quiet -p lab --bin lab --";
+    let list = Step::cargo("list of cells", lab).arg("--list").output()?;
+    let cells = list.lines().filter_map(|line| line.split_once('/'));
+
     let mut parts: Vec<Part> = OTHERS
-        .map(|(name, commands)| Part::new(name, commands))
-        .into();
-
-    let cells = list.split('\n').filter_map(|line| {
-        let cell = line.split(' ').next()?;
-        let (store, fault) = cell.split_once('/')?;
-        let run = format!("run --quiet -p lab --bin lab -- --store {store} --fault {fault}");
-        Some(Part::new(&format!("cells {cell}"), &[&run]))
-    });
-    parts.extend(cells);
-
-    parts.extend(HISTORIES.map(|arguments| {
-        let run = "run --quiet --release -p lab-simulation --bin simulate --";
-        Part::new(
-            &format!("histories {arguments}"),
-            &[&format!("{run} {arguments}")],
-        )
-    }));
-    parts.extend(SOAKS.map(|(store, minutes)| {
-        let run =
-            format!("run --quiet -p xtask -- soak --resume --minutes {minutes} --store {store}");
-        Part::new(&format!("soak {store} {minutes} min"), &[&run])
-    }));
-    parts.extend(
-        Mutant::all(&repository::root())?
-            .iter()
-            .map(|Mutant { name, .. }| {
-                let run = format!("run --quiet -p xtask -- mutants {name}");
-                Part::new(&format!("seeded bugs {name}"), &[&run])
-            }),
-    );
+        .iter()
+        .map(|(name, command)| Part::new(name, command))
+        .collect();
+    for (store, rest) in cells {
+        let fault = rest.split(' ').next().unwrap_or_default();
+        let cell = format!("{lab} --store {store} --fault {fault}");
+        parts.push(Part::new(&format!("cells {store}/{fault}"), &cell));
+    }
+    for arguments in HISTORIES {
+        let simulate = "run --quiet --release -p lab-simulation --bin simulate --";
+        let histories = format!("{simulate} {arguments}");
+        parts.push(Part::new(&format!("histories {arguments}"), &histories));
+    }
+    for (store, minutes) in SOAKS {
+        let xtask = "run --quiet -p xtask --";
+        let soak = format!("{xtask} soak --resume --minutes {minutes} --store {store}");
+        parts.push(Part::new(&format!("soak {store} {minutes} min"), &soak));
+    }
+    for Mutant { name, .. } in Mutant::all(&repository::root())? {
+        let bug = format!("run --quiet -p xtask -- mutants {name}");
+        parts.push(Part::new(&format!("seeded bugs {name}"), &bug));
+    }
     Ok(parts)
 }
 
@@ -149,22 +141,20 @@ impl Nightly {
 }
 
 impl Part {
-    fn new(name: &str, commands: &[&str]) -> Self {
+    fn new(name: &str, command: &str) -> Self {
         Self {
             name: name.to_owned(),
-            commands: commands.iter().copied().map(str::to_owned).collect(),
+            command: command.to_owned(),
         }
     }
 
     fn run(&self) -> Result<Ended> {
         println!("xtask: {} …", self.name);
         let start = Instant::now();
-        let outcome = self.commands.iter().try_for_each(|command| {
-            // Only a part that builds documentation uses the flags.
-            Step::cargo(&self.name, command)
-                .env("RUSTDOCFLAGS", "-D warnings")
-                .run()
-        });
+        // Only a part that builds documentation uses the flags.
+        let outcome = Step::cargo(&self.name, &self.command)
+            .env("RUSTDOCFLAGS", "-D warnings")
+            .run();
         if let Err(error) = &outcome {
             println!("xtask: {error:#}");
         }
@@ -251,7 +241,7 @@ mod tests {
         assert!(!again.has_passed("b") && !again.has_passed("c"));
         assert!(!Kept::open(folder.path(), false)?.has_passed("a"));
 
-        let parts = ["a", "b", "c"].map(|name| Part::new(name, &[]));
+        let parts = ["a", "b", "c"].map(|name| Part::new(name, ""));
         assert_eq!(
             again.table(&parts),
             "passed       7 s  012345678  a\nFAILED       7 s  012345678  b\n\
