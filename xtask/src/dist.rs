@@ -172,10 +172,12 @@ impl Dist {
 
     /// Writes SHA256SUMS, as `sha256sum --check` reads it.
     fn write_checksums(&self) -> Result<()> {
-        let folder = self.folder.to_string_lossy();
-        let sums = Step::program("env")
-            .args(["-C", &folder, "sh", "-c"])
-            .arg("find . -type f ! -name SHA256SUMS | sort | xargs sha256sum")
+        let sums = Step::program("sh")
+            .folder(&self.folder)
+            .args([
+                "-c",
+                "find . -type f ! -name SHA256SUMS | sort | xargs sha256sum",
+            ])
             .output()?;
 
         fs::write(self.path("SHA256SUMS"), sums)?;

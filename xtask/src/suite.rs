@@ -15,9 +15,8 @@ use crate::step::Step;
 
 /// How many tests of a program run at a time.
 const THREADS: &str = "4";
-/// Programs whose tests wait for nearly all of their time, so that more of them run at a time.
-const MOSTLY_WAIT: [&str; 1] = ["conformance"];
-const THREADS_THAT_WAIT: &str = "16";
+/// The suites wait for nearly all of their time, so more of them run at a time.
+const THREADS_OF_SUITES: &str = "16";
 
 /// Tests that need both cores: a target, and how the names of the tests begin.
 const ALONE: [(&str, &str); 3] = [
@@ -113,10 +112,9 @@ impl Program {
     }
 
     fn threads(&self) -> &'static str {
-        if MOSTLY_WAIT.contains(&self.target.as_str()) {
-            THREADS_THAT_WAIT
-        } else {
-            THREADS
+        match self.target.as_str() {
+            "conformance" => THREADS_OF_SUITES,
+            _ => THREADS,
         }
     }
 
