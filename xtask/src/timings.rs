@@ -25,7 +25,11 @@ impl Timed {
     }
 
     pub(crate) fn step(step: Step, budget: u64) -> Self {
-        Self::new(&step.name().to_owned(), budget, move || step.run())
+        Self {
+            name: step.name().to_owned(),
+            budget,
+            run: Box::new(move || step.run()),
+        }
     }
 }
 
