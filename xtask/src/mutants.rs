@@ -9,9 +9,8 @@ mod check;
 mod patch;
 
 use std::fs;
-use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
@@ -93,7 +92,11 @@ fn copy_of_tree() -> Result<PathBuf> {
     let home = root.join("target/mutants");
     let tree = root.join(COPY);
     fs::create_dir_all(&tree)?;
-    link_fetched(&root, &tree)?;
+    // Tests find there what xtask has fetched.
+    let link = tree.join("target");
+    if !link.exists() {
+        symlink(root.join("target"), link)?;
+    }
 
     // Each of the two trees has an index of its own beside that of the repository.
     let git = |index: &str| {
@@ -107,20 +110,6 @@ fn copy_of_tree() -> Result<PathBuf> {
         .args(["read-tree", "--reset", "-u", content.trim()])
         .run()?;
     Ok(tree)
-}
-
-/// Links what xtask has fetched for tests.
-fn link_fetched(root: &Path, tree: &Path) -> Result<()> {
-    fs::create_dir_all(tree.join("target"))?;
-
-    for name in ["jars", "peers", "wheels"] {
-        let link = Path::new("target").join(name);
-        match symlink(root.join(&link), tree.join(&link)) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error.into()),
-            Ok(()) | Err(_) => {}
-        }
-    }
-    Ok(())
 }
 
 fn chosen(mut mutants: Vec<Mutant>, names: &[String]) -> Result<Vec<Mutant>> {

@@ -85,8 +85,10 @@ pub(crate) fn run(options: &Nightly) -> Result<()> {
     let parts = parts()?;
     let mut kept = Kept::open(&repository::root().join("target/nightly"), options.resume)?;
 
-    for part in parts.iter().filter(|part| options.chooses(part)) {
-        if !kept.has_passed(&part.name) {
+    for part in &parts {
+        let begins = |prefix: &String| part.name.starts_with(prefix);
+        let is_chosen = options.parts.is_empty() || options.parts.iter().any(begins);
+        if is_chosen && !kept.has_passed(&part.name) {
             kept.add(&part.name, part.run()?)?;
         }
     }
@@ -130,14 +132,6 @@ fn parts() -> Result<Vec<Part>> {
         parts.push(Part::new(&format!("seeded bugs {name}"), &bug));
     }
     Ok(parts)
-}
-
-impl Nightly {
-    fn chooses(&self, part: &Part) -> bool {
-        let begins = |prefix: &String| part.name.starts_with(prefix);
-
-        self.parts.is_empty() || self.parts.iter().any(begins)
-    }
 }
 
 impl Part {
