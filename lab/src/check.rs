@@ -1,7 +1,7 @@
 //! The checkers: each is a pure function of a history and finds violations of one guarantee.
 //!
-//! The numbers are those of the invariants in GUARANTEES.md, which names the other evidence for
-//! each.
+//! The numbers are those of the invariants in GUARANTEES.md. `cargo xtask evidence S1` prints the
+//! other evidence for one.
 //!
 //! | | invariant | checker |
 //! |---|---|---|

@@ -1,7 +1,6 @@
 //! `cargo xtask dist`: the files of a release, in target/dist.
 
 mod debian;
-mod dockerfile;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,6 +15,13 @@ const PROGRAM: &str = "leasehold";
 
 /// The longest binary that may be released. Every machine that runs a job downloads it.
 const BYTES_MAX: u64 = 14_000_000;
+
+/// What the Dockerfile must contain.
+const IMAGE: [&str; 3] = [
+    "FROM scratch",
+    "USER 65534:65534",
+    r#"ENTRYPOINT ["/usr/bin/leasehold"]"#,
+];
 
 /// The shells, and the names of files in which they look for completions.
 const COMPLETIONS: [(&str, &str); 3] = [
@@ -33,7 +39,7 @@ struct Dist {
 /// Builds the static binary and everything that is published with it.
 pub(crate) fn dist() -> Result<()> {
     let root = repository::root();
-    dockerfile::check(&root.join("packaging/Dockerfile"))?;
+    check_image(&root)?;
 
     let built = build_static()?;
     let dist = Dist::create(&root.join("target/dist"), &built)?;
@@ -47,6 +53,17 @@ pub(crate) fn dist() -> Result<()> {
     Ok(())
 }
 
+/// Fails if the image would have a base, run as root, or need a shell.
+fn check_image(root: &Path) -> Result<()> {
+    let text = fs::read_to_string(root.join("packaging/Dockerfile"))?;
+
+    for line in IMAGE {
+        let is_present = text.lines().any(|present| present == line);
+        ensure!(is_present, "packaging/Dockerfile has no line: {line}");
+    }
+    Ok(())
+}
+
 /// Builds the command without shared libraries, and returns the binary's path.
 fn build_static() -> Result<PathBuf> {
     let target = host_target()?;
@@ -55,9 +72,11 @@ fn build_static() -> Result<PathBuf> {
     Step::cargo("static binary", "build --profile dist --locked")
         .args(["--package", PACKAGE, "--target", &target])
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
-        .run()?;
+        .run_printed()?;
 
-    let folder = target_folder()?;
+    let metadata = repository::metadata()?;
+    let folder = metadata["target_directory"].as_str();
+    let folder = Path::new(folder.context("metadata has no target_directory")?);
     Ok(folder.join(target).join("dist").join(PROGRAM))
 }
 
@@ -69,31 +88,14 @@ fn host_target() -> Result<String> {
     Ok(target.context("rustc -vV prints no host")?.to_owned())
 }
 
-fn target_folder() -> Result<PathBuf> {
-    Ok(metadata()?["target_directory"]
-        .as_str()
-        .context("metadata has no target_directory")?
-        .into())
-}
-
 /// A field of the package in Cargo.toml, after inheritance.
 fn package_field(field: &str) -> Result<String> {
-    let metadata = metadata()?;
-    let packages = metadata["packages"].as_array();
-    let package = packages
-        .into_iter()
-        .flatten()
-        .find(|package| package["name"] == PACKAGE);
+    let package = repository::package(PACKAGE)?;
 
-    let value = package.and_then(|package| package[field].as_str());
+    let value = package[field].as_str();
     Ok(value
         .with_context(|| format!("{PACKAGE} has no {field}"))?
         .to_owned())
-}
-
-fn metadata() -> Result<serde_json::Value> {
-    let metadata = Step::cargo("metadata", "metadata --no-deps --format-version=1").output()?;
-    serde_json::from_str(&metadata).context("metadata is not JSON")
 }
 
 impl Dist {
@@ -155,7 +157,7 @@ impl Dist {
 
         self.program()
             .args(["man", "--all", &folder.to_string_lossy()])
-            .run_quietly()
+            .run()
     }
 
     fn write_completions(&self) -> Result<()> {
@@ -170,10 +172,12 @@ impl Dist {
 
     /// Writes SHA256SUMS, as `sha256sum --check` reads it.
     fn write_checksums(&self) -> Result<()> {
-        let folder = self.folder.to_string_lossy();
-        let sums = Step::program("env")
-            .args(["-C", &folder, "sh", "-c"])
-            .arg("find . -type f ! -name SHA256SUMS | sort | xargs sha256sum")
+        let sums = Step::program("sh")
+            .folder(&self.folder)
+            .args([
+                "-c",
+                "find . -type f ! -name SHA256SUMS | sort | xargs sha256sum",
+            ])
             .output()?;
 
         fs::write(self.path("SHA256SUMS"), sums)?;

@@ -30,5 +30,5 @@ pub(crate) fn run(inputs: &Inputs) -> Result<()> {
     if let Some(target) = &inputs.target {
         step = step.args(["--exact", target]);
     }
-    step.run_quietly()
+    step.run()
 }

@@ -3,12 +3,13 @@
 use anyhow::Result;
 use clap::Args;
 
+use crate::fetch;
 use crate::prerequisites;
 use crate::step::Step;
 use crate::usage::check_names;
 
 /// Which cells run, and for how long.
-#[derive(Args)]
+#[derive(Args, Default)]
 pub(crate) struct Cells {
     /// List the cells
     #[arg(long)]
@@ -35,96 +36,64 @@ pub(crate) struct Cells {
 
 /// Lists the cells, or runs one, some or all of them.
 pub(crate) fn run(cells: &Cells) -> Result<()> {
-    Step::cargo("build of the lab", "build --quiet -p lab --bins").run_quietly()?;
+    Step::cargo("build of the lab", "build --quiet -p lab --bins").run()?;
+    let lab = || Step::cargo("matrix", "run --quiet -p lab --bin lab --");
     if cells.list {
-        return lab().arg("--list").run_quietly();
+        return lab().arg("--list").run();
     }
 
-    check_cell_names(cells)?;
-    prerequisites::install_servers()?;
-    lab()
-        .args(arguments(cells).iter().map(String::as_str))
-        .run_quietly()
-}
-
-fn lab() -> Step {
-    Step::cargo("matrix", "run --quiet -p lab --bin lab --")
-}
-
-/// Rejects names that the lab does not list.
-fn check_cell_names(cells: &Cells) -> Result<()> {
-    if cells.store.is_none() && cells.fault.is_none() {
-        return Ok(());
-    }
-
-    let list = lab().arg("--list").output()?;
-    let names: Vec<(&str, &str)> = list
-        .lines()
-        .filter_map(|line| line.split_whitespace().next()?.split_once('/'))
-        .collect();
-    check_in_list(&names, cells.store.as_ref(), cells.fault.as_ref())
-}
-
-/// Checks the store first. The valid faults are those of the store.
-fn check_in_list(
-    cells: &[(&str, &str)],
-    store: Option<&String>,
-    fault: Option<&String>,
-) -> Result<()> {
-    if let Some(store) = store {
-        let mut stores: Vec<&str> = cells.iter().map(|cell| cell.0).collect();
-        stores.dedup();
-        check_names("store", std::slice::from_ref(store), &stores)?;
-    }
-
-    if let Some(fault) = fault {
-        let is_wanted = |cell: &&(&str, &str)| store.is_none_or(|store| store == cell.0);
-        let mut faults: Vec<&str> = cells.iter().filter(is_wanted).map(|cell| cell.1).collect();
-        faults.sort_unstable();
-        faults.dedup();
-        check_names("fault", std::slice::from_ref(fault), &faults)?;
-    }
-
-    Ok(())
-}
-
-fn arguments(cells: &Cells) -> Vec<String> {
+    check_in_list(&lab().arg("--list").output()?, cells)?;
+    prerequisites::install(&fetch::servers())?;
     let options = [
         ("--store", cells.store.clone()),
         ("--fault", cells.fault.clone()),
         ("--seed", cells.seed.map(|seed| seed.to_string())),
-        (
-            "--seconds",
-            cells.seconds.map(|seconds| seconds.to_string()),
-        ),
+        ("--seconds", cells.seconds.map(|time| time.to_string())),
         ("--jobs", cells.jobs.map(|jobs| jobs.to_string())),
     ];
-    let given = options
-        .into_iter()
-        .filter_map(|(flag, value)| Some([flag.to_owned(), value?]));
+    let mut lab = lab().args(cells.long.then_some("--long"));
+    for (flag, value) in options {
+        if let Some(value) = value {
+            lab = lab.args([flag, &value]);
+        }
+    }
+    lab.run()
+}
 
-    cells
-        .long
-        .then(|| "--long".to_owned())
-        .into_iter()
-        .chain(given.flatten())
-        .collect()
+/// Rejects a store and a fault that the lab does not list. The valid faults are those of the store.
+fn check_in_list(list: &str, cells: &Cells) -> Result<()> {
+    let all: Vec<(&str, &str)> = list
+        .lines()
+        .filter_map(|line| line.split(' ').next()?.split_once('/'))
+        .collect();
+
+    let mut stores: Vec<&str> = all.iter().map(|(store, _)| *store).collect();
+    stores.dedup();
+    check_names("store", cells.store.as_slice(), &stores)?;
+
+    let mut faults: Vec<&str> = all
+        .iter()
+        .filter(|(store, _)| cells.store.as_ref().is_none_or(|wanted| wanted == store))
+        .map(|(_, fault)| *fault)
+        .collect();
+    faults.sort_unstable();
+    faults.dedup();
+    check_names("fault", cells.fault.as_slice(), &faults)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const CELLS: [(&str, &str); 3] = [
-        ("file", "killed"),
-        ("redis", "killed"),
-        ("redis", "partition"),
-    ];
-
     #[test]
     fn unknown_store_and_fault_are_rejected_with_valid_names() {
         let check = |store: &str, fault: &str| {
-            check_in_list(&CELLS, Some(&store.to_owned()), Some(&fault.to_owned()))
+            let cells = Cells {
+                store: Some(store.to_owned()),
+                fault: Some(fault.to_owned()),
+                ..Cells::default()
+            };
+            check_in_list("file/killed E\nredis/killed E\nredis/partition E\n", &cells)
         };
 
         check("redis", "partition").expect("the cell exists");
@@ -134,32 +103,6 @@ mod tests {
         assert!(
             error.to_string().ends_with("valid are:\n  killed"),
             "{error}"
-        );
-    }
-
-    #[test]
-    fn arguments_are_passed_to_the_lab() {
-        let cells = Cells {
-            list: false,
-            long: true,
-            store: Some("redis".to_owned()),
-            fault: None,
-            seed: Some(7),
-            seconds: Some(2.5),
-            jobs: None,
-        };
-
-        assert_eq!(
-            arguments(&cells),
-            [
-                "--long",
-                "--store",
-                "redis",
-                "--seed",
-                "7",
-                "--seconds",
-                "2.5"
-            ]
         );
     }
 }

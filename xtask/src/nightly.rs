@@ -6,17 +6,36 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use crate::mutants;
+use crate::mutants::Mutant;
 use crate::prerequisites;
 use crate::repository;
 use crate::step::Step;
+
+/// Parts of one cargo command each.
+const OTHERS: [(&str, &str); 5] = [
+    (
+        "installation of cargo-deny",
+        "install --quiet --locked cargo-deny",
+    ),
+    (
+        "licences, bans and sources",
+        "deny --all-features check licenses bans sources",
+    ),
+    (
+        "docs without features",
+        "doc -p leasehold --no-default-features --no-deps --lib",
+    ),
+    ("random inputs", "run --quiet -p xtask -- fuzz --seconds 60"),
+    ("a million cycles", "run --quiet -p xtask -- soak"),
+];
 
 /// The histories of the engine, and those with the scripts of Redis.
 const HISTORIES: [&str; 2] = ["--seeds 100000 --jobs 2", "--seeds 1000 --jobs 2 --scripts"];
@@ -43,18 +62,19 @@ pub(crate) struct Nightly {
 /// A part of the run.
 struct Part {
     name: String,
-    steps: Vec<Step>,
+    /// The arguments of cargo.
+    command: String,
 }
 
 /// How a part ended.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Deserialize, Serialize)]
 struct Ended {
     passed: bool,
     seconds: u64,
     commit: String,
 }
 
-/// The outcomes that are kept, by the name of the part.
+/// The outcomes by the name of the part, and the file that keeps them.
 struct Kept {
     file: PathBuf,
     outcomes: BTreeMap<String, Ended>,
@@ -63,14 +83,14 @@ struct Kept {
 pub(crate) fn run(options: &Nightly) -> Result<()> {
     prerequisites::install_for_tests()?;
     let parts = parts()?;
-    let mut kept = Kept::open(options.resume)?;
+    let mut kept = Kept::open(&repository::root().join("target/nightly"), options.resume)?;
 
-    for part in parts.iter().filter(|part| options.chooses(part)) {
-        if kept.has_passed(&part.name) {
-            continue;
+    for part in &parts {
+        let begins = |prefix: &String| part.name.starts_with(prefix);
+        let is_chosen = options.parts.is_empty() || options.parts.iter().any(begins);
+        if is_chosen && !kept.has_passed(&part.name) {
+            kept.add(&part.name, part.run()?)?;
         }
-        let outcome = part.run()?;
-        kept.add(&part.name, outcome)?;
     }
 
     let table = kept.table(&parts);
@@ -83,152 +103,94 @@ pub(crate) fn run(options: &Nightly) -> Result<()> {
 }
 
 fn parts() -> Result<Vec<Part>> {
-    Step::cargo("build of the lab", "build --quiet -p lab --bins").run_quietly()?;
-    let lab = || Step::cargo("cells", "run --quiet -p lab --bin lab --");
-    let list = lab().arg("--list").output()?;
-    let mut stores: Vec<&str> = list
-        .lines()
-        .filter_map(|line| Some(line.split_once('/')?.0))
+    Step::cargo("build of the lab", "build --quiet -p lab --bins").run()?;
+    let lab = "run --quiet -p lab --bin lab --";
+    let list = Step::cargo("list of cells", lab).arg("--list").output()?;
+    let cells = list.lines().filter_map(|line| line.split_once('/'));
+
+    let mut parts: Vec<Part> = OTHERS
+        .iter()
+        .map(|(name, command)| Part::new(name, command))
         .collect();
-    stores.dedup();
-
-    let cells = stores.iter().map(|store| {
-        let step = lab().args(["--store", store]);
-        Part::new(&format!("cells {store}"), vec![step])
-    });
-    let histories = HISTORIES.iter().map(|arguments| {
-        let simulate = "run --quiet --release -p lab-simulation --bin simulate --";
-        let step = Step::cargo("histories", simulate).args(arguments.split(' '));
-        Part::new(&format!("histories {arguments}"), vec![step])
-    });
-    let soaks = SOAKS.iter().map(|(store, minutes)| {
-        let soak = "run --quiet -p xtask -- soak --resume --minutes";
-        let step = Step::cargo("soak", soak).args([minutes, "--store", store]);
-        Part::new(&format!("soak {store} {minutes} min"), vec![step])
-    });
-
-    let million = Step::cargo("a million cycles", "run --quiet -p xtask -- soak");
-    let inputs = Step::cargo("random inputs", "run --quiet -p xtask -- fuzz --seconds 60");
-    let deny = vec![
-        Step::cargo("cargo-deny", "install --quiet --locked cargo-deny"),
-        Step::cargo(
-            "licences",
-            "deny --all-features check licenses bans sources",
-        ),
-    ];
-    let bare = Step::cargo(
-        "docs without features",
-        "doc -p leasehold --no-default-features --no-deps --lib",
-    );
-    let others = [
-        Part::new("licences, bans and sources", deny),
-        Part::new(
-            "docs without features",
-            vec![bare.env("RUSTDOCFLAGS", "-D warnings")],
-        ),
-        Part::new("random inputs", vec![inputs]),
-        Part::new("a million cycles", vec![million]),
-    ];
-
-    Ok(others
-        .into_iter()
-        .chain(cells)
-        .chain(histories)
-        .chain(soaks)
-        .chain([Part::new("seeded bugs", vec![seeded_bugs()])])
-        .collect())
-}
-
-/// All seeded bugs. Their outcomes are kept one by one.
-fn seeded_bugs() -> Step {
-    let results = folder().join("seeded-bugs.json");
-
-    Step::cargo("seeded bugs", "run --quiet -p xtask -- mutants --results")
-        .arg(&results.to_string_lossy())
-}
-
-fn folder() -> PathBuf {
-    repository::root().join("target/nightly")
-}
-
-impl Nightly {
-    fn chooses(&self, part: &Part) -> bool {
-        self.parts.is_empty()
-            || self
-                .parts
-                .iter()
-                .any(|prefix| part.name.starts_with(prefix))
+    for (store, rest) in cells {
+        let fault = rest.split(' ').next().unwrap_or_default();
+        let cell = format!("{lab} --store {store} --fault {fault}");
+        parts.push(Part::new(&format!("cells {store}/{fault}"), &cell));
     }
+    for arguments in HISTORIES {
+        let simulate = "run --quiet --release -p lab-simulation --bin simulate --";
+        let histories = format!("{simulate} {arguments}");
+        parts.push(Part::new(&format!("histories {arguments}"), &histories));
+    }
+    for (store, minutes) in SOAKS {
+        let xtask = "run --quiet -p xtask --";
+        let soak = format!("{xtask} soak --resume --minutes {minutes} --store {store}");
+        parts.push(Part::new(&format!("soak {store} {minutes} min"), &soak));
+    }
+    for Mutant { name, .. } in Mutant::all(&repository::root())? {
+        let bug = format!("run --quiet -p xtask -- mutants {name}");
+        parts.push(Part::new(&format!("seeded bugs {name}"), &bug));
+    }
+    Ok(parts)
 }
 
 impl Part {
-    fn new(name: &str, steps: Vec<Step>) -> Self {
+    fn new(name: &str, command: &str) -> Self {
         Self {
             name: name.to_owned(),
-            steps,
+            command: command.to_owned(),
         }
     }
 
     fn run(&self) -> Result<Ended> {
         println!("xtask: {} …", self.name);
         let start = Instant::now();
-        let failure = self.steps.iter().find_map(|step| step.run_quietly().err());
-        if let Some(error) = &failure {
+        // Only a part that builds documentation uses the flags.
+        let outcome = Step::cargo(&self.name, &self.command)
+            .env("RUSTDOCFLAGS", "-D warnings")
+            .run();
+        if let Err(error) = &outcome {
             println!("xtask: {error:#}");
         }
 
         Ok(Ended {
-            passed: failure.is_none(),
+            passed: outcome.is_ok(),
             seconds: start.elapsed().as_secs(),
-            commit: mutants::commit(&repository::root())?,
+            commit: repository::commit()?,
         })
     }
 }
 
 impl Kept {
     /// Reads the outcomes of an interrupted run, or begins a new one.
-    fn open(resume: bool) -> Result<Self> {
-        fs::create_dir_all(folder()).context("cannot create target/nightly")?;
-        let file = folder().join("parts.json");
-        if !resume {
-            return Ok(Self::new(file));
-        }
+    fn open(folder: &Path, resume: bool) -> Result<Self> {
+        fs::create_dir_all(folder)?;
+        let file = folder.join("parts.json");
+        let outcomes = match fs::read(&file) {
+            Ok(text) if resume => serde_json::from_slice(&text)
+                .with_context(|| format!("{} has no outcomes", file.display()))?,
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+            Ok(_) | Err(_) => BTreeMap::new(),
+        };
 
-        match fs::read(&file) {
-            Ok(text) => Ok(Self {
-                outcomes: serde_json::from_slice(&text)
-                    .with_context(|| format!("{} has no outcomes", file.display()))?,
-                file,
-            }),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::new(file)),
-            Err(error) => Err(error).with_context(|| format!("cannot read {}", file.display())),
-        }
-    }
-
-    fn new(file: PathBuf) -> Self {
-        Self {
-            file,
-            outcomes: BTreeMap::new(),
-        }
+        Ok(Self { file, outcomes })
     }
 
     fn has_passed(&self, part: &str) -> bool {
-        self.outcomes
-            .get(part)
-            .is_some_and(|outcome| outcome.passed)
+        let outcome = self.outcomes.get(part);
+
+        outcome.is_some_and(|outcome| outcome.passed)
     }
 
     /// Keeps an outcome. The file is replaced in one step, so an interrupted run keeps it whole.
     fn add(&mut self, part: &str, outcome: Ended) -> Result<()> {
         self.outcomes.insert(part.to_owned(), outcome);
+        let text = serde_json::to_string_pretty(&self.outcomes)? + "\n";
         let unfinished = self.file.with_extension("unfinished");
 
-        fs::write(
-            &unfinished,
-            serde_json::to_string_pretty(&self.outcomes)? + "\n",
-        )
-        .and_then(|()| fs::rename(&unfinished, &self.file))
-        .with_context(|| format!("cannot write {}", self.file.display()))
+        fs::write(&unfinished, text)
+            .and_then(|()| fs::rename(&unfinished, &self.file))
+            .with_context(|| format!("cannot write {}", self.file.display()))
     }
 
     fn table(&self, parts: &[Part]) -> String {
@@ -264,19 +226,16 @@ mod tests {
     #[test]
     fn interrupted_run_goes_on_behind_the_parts_that_passed() -> Result<()> {
         let folder = tempfile::tempdir()?;
-        let mut kept = Kept::new(folder.path().join("parts.json"));
+        let mut kept = Kept::open(folder.path(), true)?;
         kept.add("a", outcome(true))?;
         kept.add("b", outcome(false))?;
 
-        let text = fs::read(&kept.file)?;
-        let again = Kept {
-            outcomes: serde_json::from_slice(&text)?,
-            file: kept.file,
-        };
+        let again = Kept::open(folder.path(), true)?;
         assert!(again.has_passed("a"));
         assert!(!again.has_passed("b") && !again.has_passed("c"));
+        assert!(!Kept::open(folder.path(), false)?.has_passed("a"));
 
-        let parts = ["a", "b", "c"].map(|name| Part::new(name, Vec::new()));
+        let parts = ["a", "b", "c"].map(|name| Part::new(name, ""));
         assert_eq!(
             again.table(&parts),
             "passed       7 s  012345678  a\nFAILED       7 s  012345678  b\n\

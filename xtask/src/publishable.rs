@@ -8,7 +8,7 @@ use crate::step::{Step, succeeds};
 /// since the baseline.
 pub(crate) fn check(baseline: Option<&str>) -> Result<()> {
     let packages = "publish --dry-run -p leasehold -p leasehold-cli";
-    Step::cargo("packages", packages).run()?;
+    Step::cargo("packages", packages).run_printed()?;
 
     if let Some(baseline) = baseline.map(str::to_owned).or_else(last_tag) {
         return compare(&baseline);
@@ -27,7 +27,7 @@ fn compare(baseline: &str) -> Result<()> {
         "semver-checks -p leasehold --all-features --baseline-rev",
     )
     .arg(baseline)
-    .run()
+    .run_printed()
 }
 
 fn last_tag() -> Option<String> {

@@ -1,9 +1,11 @@
 //! The repository that xtask works on.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::step::Step;
 
 /// The folder of the workspace.
 pub(crate) fn root() -> PathBuf {
@@ -17,7 +19,8 @@ pub(crate) fn root() -> PathBuf {
 
 /// Paths of all files of the working tree that git does not ignore, relative to `root`, sorted.
 pub(crate) fn files(root: &Path) -> Result<Vec<PathBuf>> {
-    let output = Command::new("git")
+    let names = Step::program("git")
+        .folder(root)
         .args([
             "ls-files",
             "-z",
@@ -25,16 +28,7 @@ pub(crate) fn files(root: &Path) -> Result<Vec<PathBuf>> {
             "--others",
             "--exclude-standard",
         ])
-        .current_dir(root)
-        .output()
-        .context("cannot run git")?;
-    let reason = String::from_utf8_lossy(&output.stderr);
-    ensure!(
-        output.status.success(),
-        "git cannot list the files: {reason}"
-    );
-
-    let names = String::from_utf8(output.stdout).context("a file name is not UTF-8")?;
+        .output()?;
     let mut files: Vec<PathBuf> = names
         .split('\0')
         .filter(|name| !name.is_empty())
@@ -46,6 +40,34 @@ pub(crate) fn files(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
+/// What cargo knows of the workspace.
+pub(crate) fn metadata() -> Result<Value> {
+    let metadata = Step::cargo("metadata", "metadata --no-deps --format-version=1").output()?;
+
+    serde_json::from_str(&metadata).context("metadata is not JSON")
+}
+
+/// What cargo knows of a package.
+pub(crate) fn package(name: &str) -> Result<Value> {
+    let mut metadata = metadata()?;
+    let packages = metadata["packages"].as_array_mut();
+    let found = packages
+        .into_iter()
+        .flatten()
+        .find(|package| package["name"] == name);
+
+    Ok(found
+        .with_context(|| format!("there is no package {name}"))?
+        .take())
+}
+
+/// The hash of the current commit.
+pub(crate) fn commit() -> Result<String> {
+    let hash = Step::program("git").args(["rev-parse", "HEAD"]).output()?;
+
+    Ok(hash.trim().to_owned())
+}
+
 /// The ending of a path without its dot, empty if it has none.
 pub(crate) fn extension(path: &str) -> &str {
     let extension = Path::new(path)
@@ -53,18 +75,4 @@ pub(crate) fn extension(path: &str) -> &str {
         .and_then(|extension| extension.to_str());
 
     extension.unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn files_include_this_one_and_exclude_build_results() -> Result<()> {
-        let files = files(&root())?;
-
-        assert!(files.contains(&PathBuf::from("xtask/src/repository.rs")));
-        assert!(!files.iter().any(|file| file.starts_with("target")));
-        Ok(())
-    }
 }

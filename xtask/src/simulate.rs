@@ -27,30 +27,14 @@ pub(crate) struct Histories {
 
 /// Runs the histories, and prints the timeline of the first violation.
 pub(crate) fn run(histories: &Histories) -> Result<()> {
-    step(histories).run_quietly()
-}
+    let Histories {
+        seeds, from, jobs, ..
+    } = histories;
+    let simulate = format!(
+        "run --quiet --release -p lab-simulation --bin simulate -- \
+         --seeds {seeds} --from {from} --jobs {jobs}"
+    );
 
-fn step(histories: &Histories) -> Step {
-    let build = "run --quiet --release -p lab-simulation --bin simulate --";
-    let numbers = [
-        ("--seeds", histories.seeds),
-        ("--from", histories.from),
-        ("--jobs", histories.jobs),
-    ];
-
-    let name = if histories.scripts {
-        "simulation of scripts"
-    } else {
-        "simulation"
-    };
-    let step = numbers
-        .iter()
-        .fold(Step::cargo(name, build), |step, (flag, number)| {
-            step.args([*flag, number.to_string().as_str()])
-        });
-    if histories.scripts {
-        step.arg("--scripts")
-    } else {
-        step
-    }
+    let scripts = histories.scripts.then_some("--scripts");
+    Step::cargo("simulation", &simulate).args(scripts).run()
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 
+use crate::fetch;
 use crate::prerequisites;
 use crate::repository;
 use crate::step::Step;
@@ -28,7 +29,7 @@ pub(crate) struct Soaks {
 
 /// Runs a store under mixed faults, or a million cycles without faults.
 pub(crate) fn run(soaks: &Soaks) -> Result<()> {
-    prerequisites::install_servers()?;
+    prerequisites::install(&fetch::servers())?;
 
     match (&soaks.store, soaks.minutes) {
         (Some(store), Some(minutes)) => run_mixed(soaks, store, minutes),
@@ -44,26 +45,17 @@ fn run_without_faults() -> Result<()> {
     )
     .args(["--nocapture", "--test-threads=1", "soak_"])
     .env("LAB_CYCLES", "1000000")
-    .run()
+    .run_printed()
 }
 
 fn run_mixed(soaks: &Soaks, store: &str, minutes: f64) -> Result<()> {
-    Step::cargo("build of the lab", "build --quiet -p lab --bins").run_quietly()?;
+    Step::cargo("build of the lab", "build --quiet -p lab --bins").run()?;
 
     let default = || repository::root().join(format!("target/soak/{store}.json"));
     let state = soaks.state.clone().unwrap_or_else(default);
-    let step = Step::cargo("soak", "run --quiet -p lab --bin soak --").args([
-        "--store",
-        store,
-        "--minutes",
-        &minutes.to_string(),
-        "--state",
-        &state.to_string_lossy(),
-    ]);
-    let step = if soaks.resume {
-        step.arg("--resume")
-    } else {
-        step
-    };
-    step.run_quietly()
+    Step::cargo("soak", "run --quiet -p lab --bin soak --")
+        .args(["--store", store, "--minutes", &minutes.to_string()])
+        .args(["--state", &state.to_string_lossy()])
+        .args(soaks.resume.then_some("--resume"))
+        .run()
 }

@@ -4,7 +4,6 @@ use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
@@ -64,24 +63,6 @@ impl Step {
         &self.name
     }
 
-    /// Runs the command and prints its name before and the time it took after.
-    ///
-    /// # Errors
-    /// Names the step and the command that repeats it.
-    pub(crate) fn run(&self) -> Result<()> {
-        println!("xtask: {} …", self.name);
-        let start = Instant::now();
-
-        self.run_quietly()?;
-
-        println!(
-            "xtask: {} passed in {} s",
-            self.name,
-            start.elapsed().as_secs()
-        );
-        Ok(())
-    }
-
     /// Runs the command and prints its command line before.
     ///
     /// # Errors
@@ -89,14 +70,14 @@ impl Step {
     pub(crate) fn run_printed(&self) -> Result<()> {
         println!("xtask: {}", self.command_line());
 
-        self.run_quietly()
+        self.run()
     }
 
-    /// Runs the command without output of its own.
+    /// Runs the command.
     ///
     /// # Errors
     /// Names the step and the command that repeats it.
-    pub(crate) fn run_quietly(&self) -> Result<()> {
+    pub(crate) fn run(&self) -> Result<()> {
         let status = self
             .command()
             .status()
@@ -165,19 +146,8 @@ impl Step {
 /// nohup(1) and background jobs of a shell ignore some signals. Every process of every test would
 /// inherit that, and a signal that a test sends would have no effect. env(1) of GNU resets it.
 fn with_default_signals(program: &OsString) -> Command {
-    const RESET: &str = "--default-signal";
-
-    let is_supported = Command::new("env")
-        .args([RESET, "true"])
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success());
-    if !is_supported {
-        return Command::new(program);
-    }
-
     let mut command = Command::new("env");
-    command.arg(RESET).arg(program);
+    command.arg("--default-signal").arg(program);
     command
 }
 
@@ -229,7 +199,7 @@ mod tests {
     fn failure_names_the_step_and_the_command() {
         let error = Step::program("false")
             .arg("x")
-            .run_quietly()
+            .run()
             .expect_err("false(1) fails");
 
         assert_eq!(

@@ -4,20 +4,19 @@
 //! time. The tests that need the machine for themselves run afterwards, one at a time. A test that
 //! fails has failed: no test runs a second time.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use tempfile::TempDir;
 
-use crate::scratch::Scratch;
 use crate::step::Step;
 
 /// How many tests of a program run at a time.
 const THREADS: &str = "4";
-/// Programs whose tests wait for nearly all of their time, so that more of them run at a time.
-const MOSTLY_WAIT: [&str; 1] = ["conformance"];
-const THREADS_THAT_WAIT: &str = "16";
+/// The suites wait for nearly all of their time, so more of them run at a time.
+const THREADS_OF_SUITES: &str = "16";
 
 /// Tests that need both cores: a target, and how the names of the tests begin.
 const ALONE: [(&str, &str); 3] = [
@@ -29,10 +28,14 @@ const ALONE: [(&str, &str); 3] = [
     ("allocations", ""),
 ];
 
+/// A file system in memory that every Linux has.
+const MEMORY: &str = "/dev/shm";
+
+/// What a whole run of the tests writes at most at one time, in KiB.
+const SCRATCH_MAX: u64 = 4 << 20;
+
 /// A program of tests that cargo has built.
 struct Program {
-    /// The options of `cargo test` that select it.
-    selection: String,
     target: String,
     path: String,
     folder: PathBuf,
@@ -45,14 +48,14 @@ pub(crate) fn build() -> Result<()> {
 
 /// Runs all test programs, also after one that fails, and prints how long each one took.
 pub(crate) fn run() -> Result<()> {
-    let scratch = Scratch::create()?;
+    let scratch = scratch()?;
     let mut failed = Vec::new();
 
     for program in &programs()? {
-        println!("xtask: tests of {} …", program.selection);
+        println!("xtask: tests of {} …", program.path);
         let start = Instant::now();
-        for step in program.steps(&scratch) {
-            if let Err(error) = step.run_quietly() {
+        for step in program.steps(scratch.path()) {
+            if let Err(error) = step.run() {
                 println!("xtask: {error:#}");
                 failed.push(program.line_that_repeats());
             }
@@ -68,74 +71,82 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
+/// Creates the folder in which the tests write. It is deleted at the end of the run.
+///
+/// The lab kills processes and never the machine, so no test needs a disk. A disk that other
+/// machines share can need seconds for an `fsync`, and the tests would measure that. So the folder
+/// is in memory where there is enough of it.
+fn scratch() -> Result<TempDir> {
+    let listing = Step::program("df")
+        .args(["--output=avail", MEMORY])
+        .output();
+    let free = listing
+        .ok()
+        .and_then(|text| text.lines().nth(1)?.trim().parse().ok());
+
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("leasehold-test-");
+    let folder = if free.is_some_and(|free: u64| free >= SCRATCH_MAX) {
+        builder.tempdir_in(MEMORY)
+    } else {
+        builder.tempdir()
+    };
+    folder.context("cannot create a folder for the tests")
+}
+
 impl Program {
     /// The tests that run beside each other, and then those that run alone.
-    fn steps(&self, scratch: &Scratch) -> Vec<Step> {
+    fn steps(&self, scratch: &Path) -> Vec<Step> {
         let rows = ALONE.iter().filter(|(target, _)| *target == self.target);
         let alone: Vec<&str> = rows.map(|(_, prefix)| *prefix).collect();
 
         let mut steps = Vec::new();
         if !alone.contains(&"") {
-            let step = self.step(scratch, self.threads());
             let others = alone.iter().flat_map(|prefix| ["--skip", *prefix]);
-            steps.push(step.args(others));
+            steps.push(self.step(scratch, self.threads()).args(others));
         }
-        steps.extend(
-            alone
-                .iter()
-                .map(|prefix| self.step(scratch, "1").arg(prefix)),
-        );
+        for prefix in alone {
+            steps.push(self.step(scratch, "1").arg(prefix));
+        }
         steps
     }
 
     fn threads(&self) -> &'static str {
-        if MOSTLY_WAIT.contains(&self.target.as_str()) {
-            THREADS_THAT_WAIT
-        } else {
-            THREADS
+        match self.target.as_str() {
+            "conformance" => THREADS_OF_SUITES,
+            _ => THREADS,
         }
     }
 
-    fn step(&self, scratch: &Scratch, threads: &str) -> Step {
+    fn step(&self, scratch: &Path, threads: &str) -> Step {
         Step::program(&self.path)
             .folder(&self.folder)
             .env("CARGO_MANIFEST_DIR", &self.folder.to_string_lossy())
             .env("RUST_BACKTRACE", "0")
             .env("RUST_TEST_THREADS", threads)
-            .env("TMPDIR", &scratch.path())
+            .env("TMPDIR", &scratch.to_string_lossy())
             .arg("--quiet")
     }
 
     fn line_that_repeats(&self) -> String {
-        format!("cargo test --all-features {} --", self.selection)
+        let Self { target, folder, .. } = self;
+
+        format!(
+            "{target}: cd {} && cargo test --all-features",
+            folder.display()
+        )
     }
 
     /// Reads what cargo prints of a program that it has built. None if it has no tests.
     fn parse(message: &Value) -> Option<Self> {
         let is_test = message["profile"]["test"] == true;
         let path = message["executable"].as_str().filter(|_| is_test)?;
-        let manifest = PathBuf::from(message["manifest_path"].as_str()?);
-        let folder = manifest.parent()?.to_owned();
-
-        let target = message["target"]["name"].as_str()?.to_owned();
-        let option = match message["target"]["kind"][0].as_str()? {
-            "test" => format!("--test {target}"),
-            "bin" => format!("--bin {target}"),
-            "example" => format!("--example {target}"),
-            _ => "--lib".to_owned(),
-        };
-        let package = message["package_id"].as_str()?;
-        let package = package.rsplit_once('#').map_or(package, |(_, id)| id);
-        let package = match package.split_once('@') {
-            Some((name, _)) => name.to_owned(),
-            None => folder.file_name()?.to_string_lossy().into_owned(),
-        };
+        let manifest = Path::new(message["manifest_path"].as_str()?);
 
         Some(Self {
-            selection: format!("-p {package} {option}"),
-            target,
+            target: message["target"]["name"].as_str()?.to_owned(),
             path: path.to_owned(),
-            folder,
+            folder: manifest.parent()?.to_owned(),
         })
     }
 }
@@ -150,7 +161,7 @@ fn programs() -> Result<Vec<Program>> {
         let message: Value = serde_json::from_str(line).context("cargo does not print JSON")?;
         programs.extend(Program::parse(&message));
     }
-    programs.sort_by(|one, other| one.selection.cmp(&other.selection));
+    programs.sort_by(|one, other| one.path.cmp(&other.path));
     Ok(programs)
 }
 
@@ -160,68 +171,50 @@ mod tests {
 
     use super::*;
 
-    fn message(package: &str, kind: &str) -> Value {
+    fn message(target: &str) -> Value {
         json!({
-            "package_id": package,
             "manifest_path": "/w/crates/leasehold/Cargo.toml",
-            "target": { "name": "redis", "kind": [kind] },
+            "target": { "name": target },
             "profile": { "test": true },
-            "executable": "/w/target/debug/deps/redis-1",
+            "executable": "/w/target/debug/deps/program",
         })
     }
 
     #[test]
-    fn programs_are_selected_as_a_user_selects_them() {
-        let id = "path+file:///w/crates/leasehold#0.1.0";
-        let named = "path+file:///w/crates/leasehold#other@0.1.0";
-        for (id, kind, selection) in [
-            (id, "test", "-p leasehold --test redis"),
-            (named, "lib", "-p other --lib"),
-            (id, "bin", "-p leasehold --bin redis"),
-        ] {
-            let program = Program::parse(&message(id, kind)).expect("it has tests");
-            assert_eq!(program.selection, selection);
-            assert_eq!(program.folder, PathBuf::from("/w/crates/leasehold"));
-        }
-    }
-
-    #[test]
     fn programs_without_tests_are_not_run() {
-        let mut library = message("path+file:///w/a#0.1.0", "lib");
-        library["profile"]["test"] = false.into();
-        assert!(Program::parse(&library).is_none());
+        let mut library = message("leasehold");
+        assert!(Program::parse(&library).is_some());
 
-        let mut library = message("path+file:///w/a#0.1.0", "lib");
-        library["executable"] = Value::Null;
+        library["profile"]["test"] = false.into();
         assert!(Program::parse(&library).is_none());
         assert!(Program::parse(&json!({ "reason": "build-finished" })).is_none());
     }
 
     #[test]
     fn every_test_runs_beside_others_or_alone() -> Result<()> {
-        let scratch = Scratch::create()?;
-        let mut program = Program::parse(&message("path+file:///w/leasehold#0.1.0", "test"))
-            .context("it has tests")?;
-        let commands = |program: &Program| {
-            let steps = program.steps(&scratch).into_iter();
-            let lines = steps.map(|step| step.command_line());
-            lines
-                .map(|line| {
-                    line.rsplit_once("redis-1 ")
-                        .map(|(_, args)| args.to_owned())
-                })
-                .collect::<Option<Vec<_>>>()
-        };
+        let scratch = scratch()?;
+        assert!(scratch.path().is_dir());
 
-        let all = commands(&program).context("all name the program")?;
-        assert_eq!(all, ["--quiet"]);
-        program.target = "command".to_owned();
-        let split = commands(&program).context("all name the program")?;
-        assert_eq!(split[0], "--quiet --skip outage:: --skip zookeeper::");
-        assert_eq!(split[1..], ["--quiet outage::", "--quiet zookeeper::"]);
-        program.target = "allocations".to_owned();
-        let alone = commands(&program).context("all name the program")?;
-        assert_eq!(alone, ["--quiet ''"]);
+        for (target, arguments) in [
+            ("redis", ["--quiet"].as_slice()),
+            (
+                "command",
+                &[
+                    "--quiet --skip outage:: --skip zookeeper::",
+                    "--quiet outage::",
+                    "--quiet zookeeper::",
+                ],
+            ),
+            ("allocations", &["--quiet ''"]),
+        ] {
+            let program = Program::parse(&message(target)).context("it has tests")?;
+            let steps = program.steps(scratch.path()).into_iter();
+            let lines: Vec<String> = steps.map(|step| step.command_line()).collect();
+            assert_eq!(lines.len(), arguments.len(), "{lines:?}");
+            for (line, arguments) in lines.iter().zip(arguments) {
+                assert!(line.ends_with(&format!("/program {arguments}")), "{line}");
+            }
+        }
         Ok(())
     }
 }

@@ -1,265 +1,237 @@
-//! The conventions of this repository, as rules that can fail.
+//! The rules on code that rustc and clippy do not have.
 //!
 //! | rule | what it rejects |
 //! |---|---|
-//! | words | forbidden words in comments, strings, documents and test names |
-//! | columns | lines of .rs, .lua and .sql files over 100 columns |
-//! | stores | a store that names another store; a module below `stores` that is in no list |
-//! | layers | a module that names a layer above its own |
+//! | layers | a module that names a layer above its own, or that is in no layer |
+//! | stores | a store, or a module that stores share, that names another store |
 //! | features | `cfg(feature)` outside the files that are named for it |
 //! | types | a type name that a crate defines twice |
-//! | documents | a path in a document that does not exist |
 //! | scripts | a Lua script whose header does not state keys, arguments, replies |
 //!
-//! `xtask/tidy.toml` names stores, layers and files. `xtask/allowed.toml` counts the violations
-//! that exist, by folder. A count may only shrink: more violations fail, and fewer fail until the
-//! number is lowered.
+//! `xtask/tidy.toml` has the layers, the files, and the names that may occur twice.
 
-mod allowances;
-mod crates;
-mod documents;
-mod lines;
-mod modules;
-mod passages;
-mod references;
-mod words;
+mod source;
 
-use std::fmt;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
-use clap::Args;
+use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use crate::repository::{self, extension};
-use allowances::Allowances;
-use modules::Library;
+use source::{ModulePath, Source};
 
-/// What `cargo xtask tidy` does.
-#[derive(Args)]
-pub(crate) struct TidyArgs {
-    /// Lower the numbers in xtask/allowed.toml to what there is
-    #[arg(long, conflicts_with = "paths")]
-    update: bool,
-    /// List all violations below these files and folders, allowed ones too
-    paths: Vec<String>,
-}
+/// The sources whose layers are checked.
+const LIBRARY: &str = "crates/leasehold/src/";
 
-/// Something that a rule rejects.
-#[derive(Clone, Debug, PartialEq)]
-struct Violation {
-    rule: Rule,
-    /// What it is counted for: the path of its file, or `CRATE/TYPE` of a duplicate.
-    key: String,
-    file: String,
-    line: usize,
-    message: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Rule {
-    Words,
-    Columns,
-    Stores,
-    Layers,
-    Features,
-    Types,
-    Documents,
-    Scripts,
-}
-
-/// A file of the working tree.
-struct Source {
-    path: String,
-    text: String,
-}
+/// What the header of a script states; one word of each is enough.
+const HEADER: [(&str, &[&str]); 3] = [
+    ("keys", &["key"]),
+    ("arguments", &["argv", "argument"]),
+    ("replies", &["reply", "replies"]),
+];
 
 /// The content of `tidy.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Config {
-    library: Library,
-    features: Features,
+struct Rules {
+    /// From the top to the bottom; each has modules of the library.
+    layers: Vec<Vec<String>>,
+    /// Modules below `stores` that are not a store.
+    shared: Vec<String>,
+    /// Files with `cfg(feature)`.
+    features: Vec<String>,
+    /// Types as `CRATE/NAME`.
+    same_names: Vec<String>,
 }
 
-/// Where `cfg(feature)` may be.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Features {
-    files: Vec<String>,
-}
+/// Fails if the code breaks a rule.
+pub(crate) fn check() -> Result<()> {
+    let root = repository::root();
+    let rules = fs::read_to_string(root.join("xtask/tidy.toml"))?;
+    let rules: Rules = toml::from_str(&rules).context("xtask/tidy.toml is not valid")?;
 
-/// Runs the rules, lowers the allowances, or lists violations.
-pub(crate) fn run(options: &TidyArgs) -> Result<()> {
-    if options.update {
-        return update();
-    }
-    if options.paths.is_empty() {
-        return check();
-    }
-
-    let paths: Vec<&str> = options
-        .paths
-        .iter()
-        .map(|path| path.trim_end_matches('/'))
-        .collect();
-    let violations = violations(&repository::root())?;
-    let is_meant = |file: &str| paths.iter().any(|path| is_below(file, path));
-    for violation in violations
-        .iter()
-        .filter(|violation| is_meant(&violation.file))
-    {
-        println!("{violation}");
-    }
+    let violations = rules.violations(&root)?;
+    ensure!(
+        violations.is_empty(),
+        "step `tidy` failed; to repeat it:\n  cargo xtask tidy\n{}",
+        violations.join("\n")
+    );
     Ok(())
 }
 
-/// Fails if there are more violations than allowed, or fewer.
-pub(crate) fn check() -> Result<()> {
-    let root = repository::root();
-    let violations = violations(&root)?;
-    let problems = Allowances::load(&root)?.compare(&violations);
+impl Rules {
+    fn violations(&self, root: &Path) -> Result<Vec<String>> {
+        let mut violations = Vec::new();
+        let mut sources = Vec::new();
 
-    if problems.is_empty() {
-        println!(
-            "xtask: tidy passed with {} allowed violations",
-            violations.len()
-        );
-        return Ok(());
+        for file in repository::files(root)? {
+            let path = file.to_string_lossy();
+            let read = || fs::read_to_string(root.join(&file)).with_context(|| path.to_string());
+            match extension(&path) {
+                "lua" => violations.extend(check_header(&path, &read()?)),
+                "rs" if is_of_a_crate(&path) => sources.push(Source::parse(&path, &read()?)?),
+                _ => {}
+            }
+        }
+
+        violations.extend(self.check_features(&sources));
+        violations.extend(self.check_types(&sources));
+        violations.extend(self.check_library(&sources));
+        Ok(violations)
     }
-    bail!(
-        "step `tidy` failed; to repeat it:\n  cargo xtask tidy\n{}",
-        problems.join("\n")
-    );
-}
 
-fn update() -> Result<()> {
-    let root = repository::root();
-    let mut allowances = Allowances::load(&root)?;
+    fn check_features(&self, sources: &[Source]) -> Vec<String> {
+        let others = sources
+            .iter()
+            .filter(|source| !self.features.contains(&source.path));
 
-    let lowered = allowances.lower(&violations(&root)?);
-    allowances.save(&root)?;
-    println!("xtask: {lowered} numbers lowered");
-
-    check()
-}
-
-fn violations(root: &Path) -> Result<Vec<Violation>> {
-    let config = Config::load(root)?;
-    let files = repository::files(root)?;
-    let paths: Vec<String> = files
-        .iter()
-        .map(|file| file.to_string_lossy().into_owned())
-        .collect();
-    let sources = read(root, &paths)?;
-
-    let mut violations = Vec::new();
-    for source in &sources {
-        violations.extend(words::check(source));
-        violations.extend(lines::check_columns(source));
-        violations.extend(lines::check_script_header(source));
-        violations.extend(documents::check(source, &paths));
+        others
+            .flat_map(|source| {
+                let lines = source.features.iter();
+                lines.map(|line| source.violation(*line, "cfg(feature) belongs elsewhere"))
+            })
+            .collect()
     }
-    violations.extend(crates::check_features(&sources, &config.features.files));
-    violations.extend(modules::check_library(&sources, &config.library)?);
-    violations.extend(crates::check_types(&sources)?);
 
-    violations.sort_by(|one, other| {
-        (&one.file, one.line, one.rule).cmp(&(&other.file, other.line, other.rule))
-    });
-    Ok(violations)
-}
+    fn check_types(&self, sources: &[Source]) -> Vec<String> {
+        let mut defined_in = BTreeMap::new();
+        let mut violations = Vec::new();
 
-/// The files that have rules. The changelog quotes history, and translations have other words.
-fn read(root: &Path, paths: &[String]) -> Result<Vec<Source>> {
-    let is_checked = |path: &&String| {
-        let has_rules = ["rs", "lua", "sql", "md"].contains(&extension(path));
-        has_rules && !path.contains("CHANGELOG") && !path.ends_with(".zh-CN.md")
-    };
-
-    let sources = paths.iter().filter(is_checked).map(|path| {
-        let text = fs::read_to_string(root.join(path)).with_context(|| path.clone())?;
-        Ok(Source {
-            path: path.clone(),
-            text,
-        })
-    });
-    sources.collect()
-}
-
-fn parse(source: &Source) -> Result<syn::File> {
-    syn::parse_file(&source.text).with_context(|| source.path.clone())
-}
-
-impl Config {
-    fn load(root: &Path) -> Result<Self> {
-        let text = fs::read_to_string(root.join("xtask/tidy.toml"))?;
-
-        toml::from_str(&text).context("xtask/tidy.toml is not valid")
+        for source in sources {
+            for (line, name) in &source.types {
+                let key = format!("{}/{name}", source.krate());
+                if self.same_names.contains(&key) {
+                    continue;
+                }
+                if let Some(other) = defined_in.insert(key, &source.path) {
+                    let message = format!("type `{name}` is also defined in {other}");
+                    violations.push(source.violation(*line, &message));
+                }
+            }
+        }
+        violations
     }
-}
 
-impl Source {
-    fn violation(&self, rule: Rule, line: usize, message: String) -> Violation {
-        Violation {
-            rule,
-            key: self.path.clone(),
-            file: self.path.clone(),
-            line,
-            message,
+    /// Checks the layers of the library and its stores.
+    fn check_library(&self, sources: &[Source]) -> Vec<String> {
+        let library: Vec<&Source> = sources
+            .iter()
+            .filter(|source| source.path.starts_with(LIBRARY))
+            .collect();
+        let exports = library
+            .iter()
+            .flat_map(|source| source.exports.iter().map(|(name, target)| (name, target)))
+            .collect();
+        let tests: Vec<&ModulePath> = library.iter().flat_map(|source| &source.tests).collect();
+        let stores: BTreeSet<&String> = library
+            .iter()
+            .filter_map(|source| self.store_in(&source.module))
+            .collect();
+
+        let mut violations = Vec::new();
+        for source in library {
+            let module = &source.module;
+            if tests.iter().any(|test| module.starts_with(test)) {
+                continue;
+            }
+            if module
+                .first()
+                .is_some_and(|_| self.layer_of(module).is_none())
+            {
+                violations.push(source.violation(1, "it is in no layer of xtask/tidy.toml"));
+            }
+
+            for (line, name) in &source.names {
+                let target = resolve(name, &exports);
+                let message = if self.is_above(&target, module) {
+                    format!("`{}` is in a layer above", target.join("::"))
+                } else if self.is_of_another_store(&target, module, &stores) {
+                    format!("`{}` belongs to another store", target.join("::"))
+                } else {
+                    continue;
+                };
+                violations.push(source.violation(*line, &message));
+            }
+        }
+        violations
+    }
+
+    fn is_above(&self, target: &[String], module: &[String]) -> bool {
+        let layers = self.layer_of(target).zip(self.layer_of(module));
+
+        layers.is_some_and(|(target, own)| target < own)
+    }
+
+    /// The number of the layer, 0 at the top.
+    fn layer_of(&self, path: &[String]) -> Option<usize> {
+        let top = path.first()?;
+
+        self.layers.iter().position(|layer| layer.contains(top))
+    }
+
+    fn is_of_another_store(
+        &self,
+        target: &[String],
+        module: &[String],
+        stores: &BTreeSet<&String>,
+    ) -> bool {
+        // The list of all stores is the module `stores` itself.
+        let is_below_stores = module.len() > 1 && module[0] == "stores";
+        let store = self.store_in(target).filter(|store| stores.contains(store));
+
+        is_below_stores && store.is_some() && store != self.store_in(module)
+    }
+
+    /// The store that a path below `stores` may name.
+    fn store_in<'a>(&self, path: &'a [String]) -> Option<&'a String> {
+        match path {
+            [top, name, ..] if top == "stores" && !self.shared.contains(name) => Some(name),
+            _ => None,
         }
     }
 }
 
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}:{}: {}: {}",
-            self.file, self.line, self.rule, self.message
-        )
+/// Replaces re-exported names by what they stand for.
+fn resolve(path: &[String], exports: &BTreeMap<&ModulePath, &ModulePath>) -> ModulePath {
+    let mut path = path.to_owned();
+
+    // Re-exports of re-exports are few.
+    for _ in 0..4 {
+        let export = (1..=path.len()).find_map(|length| {
+            let target = exports.get(&path[..length].to_vec())?;
+            Some([target, &path[length..]].concat())
+        });
+        match export {
+            Some(target) => path = target,
+            None => break,
+        }
     }
+    path
 }
 
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Words => "words",
-            Self::Columns => "columns",
-            Self::Stores => "stores",
-            Self::Layers => "layers",
-            Self::Features => "features",
-            Self::Types => "types",
-            Self::Documents => "documents",
-            Self::Scripts => "scripts",
-        })
-    }
+/// Whether a file belongs to a crate, and not to its tests, benchmarks or binaries.
+fn is_of_a_crate(path: &str) -> bool {
+    path.contains("/src/") && !path.contains("/tests/") && !path.contains("/bin/")
 }
 
-/// Whether a path is that of a folder, or of something in it.
-fn is_below(path: &str, folder: &str) -> bool {
-    path.strip_prefix(folder)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+/// A script begins with a comment that states keys, arguments and replies; those that do not apply
+/// are stated as none.
+fn check_header(path: &str, text: &str) -> Vec<String> {
+    let header: Vec<String> = text
+        .lines()
+        .take_while(|line| line.starts_with("--"))
+        .map(str::to_lowercase)
+        .collect();
+    let header = header.join("\n");
+
+    HEADER
+        .iter()
+        .filter(|(_, words)| !words.iter().any(|word| header.contains(word)))
+        .map(|(part, _)| format!("{path}:1: the header does not state {part}"))
+        .collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    pub(super) fn source(path: &str, text: &str) -> Source {
-        Source {
-            path: path.to_owned(),
-            text: text.to_owned(),
-        }
-    }
-
-    #[test]
-    fn folder_contains_its_files_and_not_its_namesakes() {
-        assert!(is_below("lab/src/a.rs", "lab/src"));
-        assert!(is_below("lab/src", "lab/src"));
-        assert!(!is_below("lab/src.rs", "lab/src"));
-        assert!(!is_below("lab/srcs/a.rs", "lab/src"));
-    }
-}
+mod tests;

@@ -29,23 +29,6 @@ fn stated_numbers_of_dependencies_are_true() {
 }
 
 #[test]
-fn readme_states_the_same_numbers() {
-    let count = |features| dependencies(features).len();
-    let redis = count("redis");
-    let zookeeper = count("zookeeper");
-    let of_redis = count("redis,tls,aws-lc-rs") - redis;
-    let of_zookeeper = count("zookeeper,tls") - zookeeper;
-    let stated = format!(
-        "({} packages; `redis` needs {redis}, `zookeeper` {zookeeper}, `tls` {of_redis} or \
-         {of_zookeeper} more)",
-        count("file")
-    );
-
-    let page = fs::read_to_string(root().join("README.md")).expect("it exists");
-    assert!(page.contains(&stated), "README.md does not have: {stated}");
-}
-
-#[test]
 fn tls_without_aws_lc_rs_has_no_cryptography_of_its_own() {
     let without = dependencies("redis,tls");
     for package in ["aws-lc-rs", "aws-lc-sys", "ring"] {

@@ -26,7 +26,7 @@
 //!
 //! The *crash grace* is how long a holder's connection may be missing before a waiter is granted
 //! the lock. [`open()`] lists all URLs. [`Guarantees`] states what the open store guarantees, and
-//! docs/evidence.md names the tests behind each guarantee.
+//! `cargo xtask evidence` prints the tests behind each guarantee.
 //!
 //! # Acquire
 //!

@@ -44,7 +44,7 @@ pub(super) fn build(dist: &Dist) -> Result<()> {
         .args(["--build", "--root-owner-group"])
         .arg(&tree.path().to_string_lossy())
         .arg(&dist.path(&package).to_string_lossy())
-        .run_quietly()
+        .run()
 }
 
 /// Copies what the package installs.
@@ -66,7 +66,7 @@ fn fill(tree: &Path, dist: &Dist) -> Result<()> {
         copy(&page.path(), &to, READABLE)?;
         Step::program("gzip")
             .args(["-9n", &to.to_string_lossy()])
-            .run_quietly()?;
+            .run()?;
     }
 
     let root = repository::root();
