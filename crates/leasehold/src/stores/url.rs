@@ -2,7 +2,9 @@
 //!
 //! Errors never repeat the part of a URL that may hold a password.
 
+mod password;
 mod settings;
+mod tls_files;
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -11,30 +13,35 @@ use percent_encoding::percent_decode_str;
 
 use crate::{Error, Result};
 
-pub(super) use settings::Settings;
-#[allow(
-    unused_imports,
-    reason = "only the stores on Redis have durations in their URLs"
-)]
-pub(super) use settings::duration;
+pub(super) use password::Password;
+pub(super) use settings::{Settings, StoreKind, number, within};
+pub(super) use tls_files::{Identity, TlsFiles, absolute_path};
 
 /// The URLs that one store accepts.
 #[derive(Debug)]
 pub(super) struct UrlForm {
-    /// The store's name in error messages.
-    pub(super) store: &'static str,
-    pub(super) schemes: &'static [&'static str],
+    pub(super) store: StoreKind,
+    pub(super) schemes: &'static [(&'static str, Transport)],
     /// A URL that error messages suggest.
     pub(super) example: &'static str,
     pub(super) default_port: u16,
-    pub(super) settings: &'static [&'static str],
+}
+
+/// How a client connects to the servers of a URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Transport {
+    Tcp,
+    Tls,
+    /// A Unix socket.
+    Socket,
 }
 
 /// A URL in its parts, decoded.
 #[derive(Clone)]
 pub(super) struct StoreUrl {
     pub(super) form: &'static UrlForm,
-    pub(super) scheme: &'static str,
+    scheme: &'static str,
+    pub(super) transport: Transport,
     pub(super) credentials: Option<Credentials>,
     /// Empty for a URL such as `redis+unix:///path`.
     pub(super) hosts: Vec<Host>,
@@ -63,15 +70,12 @@ pub(super) fn is_loopback(host: &str) -> bool {
     address.map_or(host == "localhost", |address| address.is_loopback())
 }
 
-/// Settings whose value is a path of the machine, which may contain `@`.
-const PATHS: [&str; 4] = ["ca", "cert", "key", "password-file"];
-
 impl UrlForm {
     pub(super) fn parse(&'static self, text: &str) -> Result<StoreUrl> {
         let (scheme, rest) = text
             .split_once("://")
             .ok_or_else(|| self.invalid("the URL has no ://"))?;
-        let scheme = self.scheme(scheme)?;
+        let (scheme, transport) = self.scheme(scheme)?;
         let (location, settings) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = location.split_at(location.find('/').unwrap_or(location.len()));
         check_end_of_password(rest, path, settings)?;
@@ -82,15 +86,16 @@ impl UrlForm {
         Ok(StoreUrl {
             form: self,
             scheme,
+            transport,
             credentials: user.map(Credentials::parse).transpose()?,
             hosts: self.hosts(hosts)?,
             path: decoded(path)?,
-            settings: Settings::parse(settings, self.store, self.settings)?,
+            settings: Settings::parse(settings, self.store)?,
         })
     }
 
-    fn scheme(&self, scheme: &str) -> Result<&'static str> {
-        let known = self.schemes.iter().find(|known| **known == scheme);
+    fn scheme(&self, scheme: &str) -> Result<(&'static str, Transport)> {
+        let known = self.schemes.iter().find(|(known, _)| *known == scheme);
         let store = self.store;
         known
             .copied()
@@ -139,6 +144,12 @@ impl StoreUrl {
         }
         Ok(&self.hosts)
     }
+
+    /// Returns the URL with this path, and without user, password and settings.
+    pub(super) fn shown_with(&self, path: &str) -> String {
+        let hosts: Vec<String> = self.hosts.iter().map(ToString::to_string).collect();
+        format!("{}://{}{path}", self.scheme, hosts.join(","))
+    }
 }
 
 impl Credentials {
@@ -170,7 +181,7 @@ impl fmt::Display for Host {
 fn check_end_of_password(rest: &str, path: &str, settings: &str) -> Result<()> {
     let is_late = |setting: &str| {
         let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
-        name.contains(['@', '%']) || value.contains('@') && !PATHS.contains(&name)
+        name.contains(['@', '%']) || value.contains('@') && !settings::is_path(name)
     };
     if rest.contains('#') || path.contains('@') || settings.split('&').any(is_late) {
         return Err(Error::invalid("the URL has a misplaced # or @").help(
@@ -191,18 +202,6 @@ fn host_name(text: &str) -> Option<String> {
     (!text.is_empty() && text.bytes().all(is_allowed)).then(|| text.to_owned())
 }
 
-/// Reads the password in a file, without the line break at its end.
-pub(super) fn password_in(path: &str) -> Result<String> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        let reason = io_reason(&error);
-        Error::invalid(format!(
-            "the password file {path:?} cannot be read: {reason}"
-        ))
-        .caused_by(error)
-    })?;
-    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
-}
-
 /// Formats the reason of an I/O error without its number.
 pub(super) fn io_reason(error: &std::io::Error) -> String {
     let text = error.to_string();
@@ -221,23 +220,20 @@ fn decoded(text: &str) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     static FORM: UrlForm = UrlForm {
-        store: "test",
-        schemes: &["test", "test+tls"],
+        store: StoreKind::ZooKeeper,
+        schemes: &[("test", Transport::Tcp), ("test+tls", Transport::Tls)],
         example: "test://host",
         default_port: 7,
-        settings: &["ca", "session"],
     };
 
     #[test]
     fn url_is_split_into_decoded_parts() {
         let text = "test+tls://me:p%40s%3As@h1:1,h2,[0::1]:3/a%20b?session=1&ca=/x@y&session=%32";
         let url = FORM.parse(text).expect("good");
-        assert_eq!(url.scheme, "test+tls");
+        assert_eq!(url.transport, Transport::Tls);
         let credentials = url.credentials.expect("before the @");
         assert_eq!(credentials.user, "me");
         assert_eq!(credentials.password.as_deref(), Some("p@s:s"));
@@ -284,20 +280,5 @@ mod tests {
                 "{text}: {error:?}"
             );
         }
-    }
-
-    #[test]
-    fn unknown_setting_is_refused_with_the_list_of_settings() {
-        let error = FORM.parse("test://h?what=1").err().expect("unknown");
-        let text = error.to_string();
-        assert!(text.contains("\"what\" is not a setting of a test URL"));
-        assert!(text.contains("ca, session"), "{text}");
-    }
-
-    #[test]
-    fn duration_without_unit_is_zero() {
-        assert_eq!(duration("500ms"), Duration::from_millis(500));
-        assert_eq!(duration("2m"), Duration::from_secs(120));
-        assert_eq!(duration("5"), Duration::ZERO);
     }
 }

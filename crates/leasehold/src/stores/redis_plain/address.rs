@@ -3,26 +3,15 @@
 use std::time::Duration;
 
 use crate::stores::redis_client::{self, Address};
-use crate::stores::url::UrlForm;
+use crate::stores::url::{StoreKind, UrlForm};
 use crate::stores::votes::{MasterSettings, Masters, SingleKey};
 use crate::{Error, Result};
 
 static FORM: UrlForm = UrlForm {
-    store: "plain Redis",
-    schemes: &["redis", "rediss", "redis+unix"],
+    store: StoreKind::RedisPlain,
+    schemes: redis_client::SERVER_SCHEMES,
     example: EXAMPLE,
     default_port: redis_client::PORT,
-    settings: &[
-        "dialect",
-        "tokens",
-        "db",
-        "protocol",
-        "password-file",
-        "ca",
-        "cert",
-        "key",
-        "server-name",
-    ],
 };
 const EXAMPLE: &str = "redis://host:6379?dialect=plain";
 
@@ -40,7 +29,7 @@ pub(super) fn parse(text: &str) -> Result<Masters> {
         }
     }
 
-    let counts_tokens = redis_client::switch(&url, "tokens")?.unwrap_or(false);
+    let counts_tokens = url.settings.switch("tokens")?.unwrap_or(false);
     Ok(Masters {
         addresses: vec![Address::of_server(&url)?],
         format: SingleKey::new(counts_tokens),

@@ -7,7 +7,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use super::class::Class;
 use super::keys::KeyMapper;
 use crate::stores::redis_client::{self, Topology};
-use crate::stores::url::{UrlForm, duration};
+use crate::stores::url::{StoreKind, UrlForm, within};
 use crate::{Error, Result};
 
 /// A server, and the settings of the store on it.
@@ -20,45 +20,16 @@ pub(super) struct RedissonAddress {
 }
 
 static FORM: UrlForm = UrlForm {
-    store: "Redisson",
-    schemes: &["redis", "rediss", "redis+unix"],
+    store: StoreKind::Redisson,
+    schemes: redis_client::SERVER_SCHEMES,
     example: EXAMPLE,
     default_port: redis_client::PORT,
-    settings: &[
-        "dialect",
-        "lock",
-        "watchdog",
-        "prefix",
-        "db",
-        "protocol",
-        "password-file",
-        "ca",
-        "cert",
-        "key",
-        "server-name",
-    ],
 };
 static SENTINEL_FORM: UrlForm = UrlForm {
-    store: "Redisson on Sentinel",
-    schemes: &["redis+sentinel", "rediss+sentinel"],
+    store: StoreKind::RedissonSentinel,
+    schemes: redis_client::SENTINEL_SCHEMES,
     example: SENTINEL_EXAMPLE,
     default_port: redis_client::SENTINEL_PORT,
-    settings: &[
-        "dialect",
-        "lock",
-        "watchdog",
-        "prefix",
-        "db",
-        "protocol",
-        "password-file",
-        "sentinel-user",
-        "sentinel-password-file",
-        "address-map",
-        "ca",
-        "cert",
-        "key",
-        "server-name",
-    ],
 };
 const SENTINEL_EXAMPLE: &str = "redis+sentinel://host1,host2,host3/mymaster?dialect=redisson";
 const EXAMPLE: &str = "redis://host:6379?dialect=redisson";
@@ -80,7 +51,7 @@ impl RedissonAddress {
 
         let prefix = url.settings.get("prefix").unwrap_or_default();
         Ok(Self {
-            topology: Topology::of_dialect(&url)?,
+            topology: Topology::of_url(&url)?,
             mapper: KeyMapper {
                 prefix: prefix.to_owned(),
                 class: url
@@ -88,7 +59,11 @@ impl RedissonAddress {
                     .get("lock")
                     .map_or(Ok(Class::Lock), Class::parse)?,
             },
-            watchdog: url.settings.get("watchdog").map(watchdog).transpose()?,
+            watchdog: url
+                .settings
+                .duration("watchdog")
+                .map(check_watchdog)
+                .transpose()?,
         })
     }
 
@@ -119,13 +94,13 @@ fn check_topology(scheme: &str) -> Result<()> {
     Ok(())
 }
 
-fn watchdog(text: &str) -> Result<Duration> {
-    let timeout = duration(text);
-    if (WATCHDOG_MIN..=WATCHDOG_MAX).contains(&timeout) {
-        return Ok(timeout);
-    }
-    let error = Error::invalid("watchdog= must be from 1s to a day");
-    Err(error.help("write watchdog=30s: lockWatchdogTimeout of Redisson, with its unit"))
+fn check_watchdog(timeout: Duration) -> Result<Duration> {
+    within(
+        WATCHDOG_MIN..=WATCHDOG_MAX,
+        timeout,
+        "watchdog= must be from 1s to a day",
+        "write watchdog=30s: lockWatchdogTimeout of Redisson, with its unit",
+    )
 }
 
 #[cfg(test)]
