@@ -3,7 +3,7 @@
 //! Errors never repeat the part of a URL that may hold a password.
 
 mod password;
-mod settings;
+pub(super) mod settings;
 mod tls_files;
 
 use std::fmt;
@@ -14,17 +14,22 @@ use percent_encoding::percent_decode_str;
 use crate::{Error, Result};
 
 pub(super) use password::Password;
-pub(super) use settings::{Settings, StoreKind, number, within};
+#[cfg(test)]
+pub(super) use settings::assert_documented;
+pub(super) use settings::{Settings, number, within};
 pub(super) use tls_files::{Identity, TlsFiles, absolute_path};
 
 /// The URLs that one store accepts.
 #[derive(Debug)]
 pub(super) struct UrlForm {
-    pub(super) store: StoreKind,
+    /// The store's name in error messages.
+    pub(super) store: &'static str,
     pub(super) schemes: &'static [(&'static str, Transport)],
     /// A URL that error messages suggest.
     pub(super) example: &'static str,
     pub(super) default_port: u16,
+    /// An error lists them in this order.
+    pub(super) settings: &'static [settings::Group],
 }
 
 /// How a client connects to the servers of a URL.
@@ -40,7 +45,7 @@ pub(super) enum Transport {
 #[derive(Clone)]
 pub(super) struct StoreUrl {
     pub(super) form: &'static UrlForm,
-    scheme: &'static str,
+    pub(super) scheme: &'static str,
     pub(super) transport: Transport,
     pub(super) credentials: Option<Credentials>,
     /// Empty for a URL such as `redis+unix:///path`.
@@ -78,7 +83,7 @@ impl UrlForm {
         let (scheme, transport) = self.scheme(scheme)?;
         let (location, settings) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = location.split_at(location.find('/').unwrap_or(location.len()));
-        check_end_of_password(rest, path, settings)?;
+        self.check_end_of_password(rest, path, settings)?;
 
         let (user, hosts) = authority
             .rsplit_once('@')
@@ -90,7 +95,7 @@ impl UrlForm {
             credentials: user.map(Credentials::parse).transpose()?,
             hosts: self.hosts(hosts)?,
             path: decoded(path)?,
-            settings: Settings::parse(settings, self.store)?,
+            settings: Settings::parse(settings, self.store, self.settings)?,
         })
     }
 
@@ -126,6 +131,25 @@ impl UrlForm {
             return Err(wrong());
         }
         Ok(Host { name, port })
+    }
+
+    /// Rejects a URL whose password contains an unencoded `/`, `?` or `#`, or follows `:///`.
+    ///
+    /// Such a character ends the authority too early. The rest of the password would then be parsed
+    /// as a path or a setting, and shown. The name of a setting has no encoded bytes.
+    fn check_end_of_password(&self, rest: &str, path: &str, settings: &str) -> Result<()> {
+        let is_late = |setting: &str| {
+            let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
+            name.contains(['@', '%'])
+                || value.contains('@') && !settings::is_path(self.settings, name)
+        };
+        if rest.contains('#') || path.contains('@') || settings.split('&').any(is_late) {
+            return Err(Error::invalid("the URL has a misplaced # or @").help(
+                "write %2F, %3F, %40 and %23 for /, ?, @ and # in the user name and password, \
+                     and %40 for @ in a path",
+            ));
+        }
+        Ok(())
     }
 
     fn invalid(&self, what: impl Into<String>) -> Error {
@@ -174,24 +198,6 @@ impl fmt::Display for Host {
     }
 }
 
-/// Rejects a URL whose password contains an unencoded `/`, `?` or `#`, or follows `:///`.
-///
-/// Such a character ends the authority too early. The rest of the password would then be parsed as
-/// a path or a setting, and shown. The name of a setting has no encoded bytes.
-fn check_end_of_password(rest: &str, path: &str, settings: &str) -> Result<()> {
-    let is_late = |setting: &str| {
-        let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
-        name.contains(['@', '%']) || value.contains('@') && !settings::is_path(name)
-    };
-    if rest.contains('#') || path.contains('@') || settings.split('&').any(is_late) {
-        return Err(Error::invalid("the URL has a misplaced # or @").help(
-            "write %2F, %3F, %40 and %23 for /, ?, @ and # in the user name and password, \
-                 and %40 for @ in a path",
-        ));
-    }
-    Ok(())
-}
-
 /// Checks the name of a host and removes the brackets of an IPv6 address.
 fn host_name(text: &str) -> Option<String> {
     if let Some(text) = text.strip_prefix('[') {
@@ -223,10 +229,11 @@ mod tests {
     use super::*;
 
     static FORM: UrlForm = UrlForm {
-        store: StoreKind::ZooKeeper,
+        store: "test",
         schemes: &[("test", Transport::Tcp), ("test+tls", Transport::Tls)],
         example: "test://host",
         default_port: 7,
+        settings: &[settings::TLS, settings::SESSION],
     };
 
     #[test]
@@ -280,5 +287,13 @@ mod tests {
                 "{text}: {error:?}"
             );
         }
+    }
+
+    #[test]
+    fn unknown_setting_is_refused_with_the_list_of_settings() {
+        let error = FORM.parse("test://h?what=1").err().expect("unknown");
+        let text = error.to_string();
+        assert!(text.contains("\"what\" is not a setting of a test URL"));
+        assert!(text.contains("ca, cert, key, session"), "{text}");
     }
 }

@@ -180,8 +180,7 @@ mod tests {
     use crate::stores::redis_client::Topology;
 
     fn parse(url: &str) -> Result<Address> {
-        let topology = Topology::parse(url)?;
-        let Topology::Single(address) = topology else {
+        let Topology::Single(address) = Topology::parse(url)? else {
             panic!("the URL names one server");
         };
         Ok(address)

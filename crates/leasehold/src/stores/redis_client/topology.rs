@@ -6,7 +6,10 @@ use std::sync::Arc;
 use super::address::{Address, AddressMap, PORT, SERVER_SCHEMES, Settings};
 use super::endpoint::Endpoint;
 use super::sentinel::{self, WatchedMaster};
-use crate::stores::url::{Host, Password, StoreKind, StoreUrl, Transport, UrlForm};
+use crate::stores::url::settings::{
+    ANNOUNCED, DATABASE, FAILOVER, PASSWORD, QUEUE, SENTINEL, SERVER_NAME, TLS,
+};
+use crate::stores::url::{Host, Password, StoreUrl, Transport, UrlForm};
 use crate::{Error, Result};
 
 #[derive(Clone, Debug)]
@@ -39,26 +42,38 @@ pub(in crate::stores) struct Seeds {
     shown_url: String,
 }
 
-static SINGLE: UrlForm = UrlForm {
-    store: StoreKind::Redis,
+static SINGLE_URL: UrlForm = UrlForm {
+    store: "Redis",
     schemes: SERVER_SCHEMES,
     example: "redis://host:6379",
     default_port: PORT,
+    settings: &[QUEUE, DATABASE, PASSWORD, TLS, SERVER_NAME],
 };
-static SENTINEL: UrlForm = UrlForm {
-    store: StoreKind::RedisSentinel,
+static SENTINEL_URL: UrlForm = UrlForm {
+    store: "Redis Sentinel",
     schemes: SENTINEL_SCHEMES,
     example: SENTINEL_EXAMPLE,
     default_port: sentinel::PORT,
+    settings: &[
+        QUEUE,
+        FAILOVER,
+        DATABASE,
+        PASSWORD,
+        SENTINEL,
+        ANNOUNCED,
+        TLS,
+        SERVER_NAME,
+    ],
 };
-static CLUSTER: UrlForm = UrlForm {
-    store: StoreKind::RedisCluster,
+static CLUSTER_URL: UrlForm = UrlForm {
+    store: "Redis Cluster",
     schemes: &[
         ("redis+cluster", Transport::Tcp),
         ("rediss+cluster", Transport::Tls),
     ],
     example: "redis+cluster://host1,host2,host3",
     default_port: PORT,
+    settings: &[QUEUE, PASSWORD, ANNOUNCED, TLS, SERVER_NAME],
 };
 const SENTINEL_EXAMPLE: &str = "redis+sentinel://host1,host2,host3/mymaster";
 pub(in crate::stores) const SENTINEL_SCHEMES: &[(&str, Transport)] = &[
@@ -70,9 +85,9 @@ impl Topology {
     /// Parses a URL of the store `redis`, with its settings.
     pub(in crate::stores) fn parse(text: &str) -> Result<Self> {
         let form = match text.split("://").next() {
-            Some(scheme) if scheme.ends_with("+sentinel") => &SENTINEL,
-            Some(scheme) if scheme.ends_with("+cluster") => &CLUSTER,
-            _ => &SINGLE,
+            Some(scheme) if scheme.ends_with("+sentinel") => &SENTINEL_URL,
+            Some(scheme) if scheme.ends_with("+cluster") => &CLUSTER_URL,
+            _ => &SINGLE_URL,
         };
         let url = form.parse(text)?;
         let mut topology = Self::of_url(&url)?;
@@ -82,12 +97,12 @@ impl Topology {
 
     /// Returns the servers of the URL of any store, without the settings of the store `redis`.
     pub(in crate::stores) fn of_url(url: &StoreUrl) -> Result<Self> {
-        match url.form.store {
-            StoreKind::RedisSentinel | StoreKind::RedissonSentinel => {
-                Sentinels::of_url(url).map(Self::Sentinel)
-            }
-            StoreKind::RedisCluster => Seeds::of_cluster(url).map(Self::Cluster),
-            _ => Address::of_server(url).map(Self::Single),
+        if url.scheme.ends_with("+sentinel") {
+            Sentinels::of_url(url).map(Self::Sentinel)
+        } else if url.scheme.ends_with("+cluster") {
+            Seeds::of_cluster(url).map(Self::Cluster)
+        } else {
+            Address::of_server(url).map(Self::Single)
         }
     }
 
@@ -222,6 +237,13 @@ impl fmt::Debug for Seeds {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stores::url::assert_documented;
+
+    #[test]
+    fn documentation_names_all_settings() {
+        let forms = [&SINGLE_URL, &SENTINEL_URL, &CLUSTER_URL];
+        assert_documented(&forms, include_str!("../redis.rs"));
+    }
 
     #[test]
     fn url_of_sentinels_is_parsed() {

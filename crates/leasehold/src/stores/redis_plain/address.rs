@@ -3,15 +3,17 @@
 use std::time::Duration;
 
 use crate::stores::redis_client::{self, Address};
-use crate::stores::url::{StoreKind, UrlForm};
+use crate::stores::url::UrlForm;
+use crate::stores::url::settings::{DATABASE, DIALECT, PASSWORD, SERVER_NAME, TLS, TOKENS};
 use crate::stores::votes::{MasterSettings, Masters, SingleKey};
 use crate::{Error, Result};
 
 static FORM: UrlForm = UrlForm {
-    store: StoreKind::RedisPlain,
+    store: "plain Redis",
     schemes: redis_client::SERVER_SCHEMES,
     example: EXAMPLE,
     default_port: redis_client::PORT,
+    settings: &[DIALECT, TOKENS, DATABASE, PASSWORD, TLS, SERVER_NAME],
 };
 const EXAMPLE: &str = "redis://host:6379?dialect=plain";
 
@@ -51,6 +53,12 @@ pub(super) fn shown_url(server: &Masters) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stores::url::assert_documented;
+
+    #[test]
+    fn documentation_names_all_settings() {
+        assert_documented(&[&FORM], include_str!("../redis_plain.rs"));
+    }
 
     #[test]
     fn url_with_the_dialect_is_parsed() {

@@ -7,7 +7,10 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use super::class::Class;
 use super::keys::KeyMapper;
 use crate::stores::redis_client::{self, Topology};
-use crate::stores::url::{StoreKind, UrlForm, within};
+use crate::stores::url::settings::{
+    ANNOUNCED, DATABASE, DIALECT, PASSWORD, REDISSON, SENTINEL, SERVER_NAME, TLS,
+};
+use crate::stores::url::{UrlForm, within};
 use crate::{Error, Result};
 
 /// A server, and the settings of the store on it.
@@ -20,16 +23,27 @@ pub(super) struct RedissonAddress {
 }
 
 static FORM: UrlForm = UrlForm {
-    store: StoreKind::Redisson,
+    store: "Redisson",
     schemes: redis_client::SERVER_SCHEMES,
     example: EXAMPLE,
     default_port: redis_client::PORT,
+    settings: &[DIALECT, REDISSON, DATABASE, PASSWORD, TLS, SERVER_NAME],
 };
 static SENTINEL_FORM: UrlForm = UrlForm {
-    store: StoreKind::RedissonSentinel,
+    store: "Redisson on Sentinel",
     schemes: redis_client::SENTINEL_SCHEMES,
     example: SENTINEL_EXAMPLE,
     default_port: redis_client::SENTINEL_PORT,
+    settings: &[
+        DIALECT,
+        REDISSON,
+        DATABASE,
+        PASSWORD,
+        SENTINEL,
+        ANNOUNCED,
+        TLS,
+        SERVER_NAME,
+    ],
 };
 const SENTINEL_EXAMPLE: &str = "redis+sentinel://host1,host2,host3/mymaster?dialect=redisson";
 const EXAMPLE: &str = "redis://host:6379?dialect=redisson";
@@ -106,6 +120,12 @@ fn check_watchdog(timeout: Duration) -> Result<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stores::url::assert_documented;
+
+    #[test]
+    fn documentation_names_all_settings() {
+        assert_documented(&[&FORM, &SENTINEL_FORM], include_str!("../redisson.rs"));
+    }
 
     #[test]
     fn settings_of_redisson_are_parsed() {

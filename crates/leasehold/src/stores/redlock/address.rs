@@ -2,7 +2,10 @@
 
 use super::Fenced;
 use crate::stores::redis_client::{self, Address};
-use crate::stores::url::{StoreKind, StoreUrl, Transport, UrlForm};
+use crate::stores::url::settings::{
+    DATABASE, DIALECT, PASSWORD, QUARANTINE, SERVER_NAME, TLS, TOKENS,
+};
+use crate::stores::url::{StoreUrl, Transport, UrlForm};
 use crate::stores::votes::voting::quorum;
 use crate::stores::votes::{MasterSet, MasterSettings, Masters, SingleKey, VoteFormat};
 use crate::{Error, Result};
@@ -11,10 +14,19 @@ use crate::{Error, Result};
 const MASTERS_MIN: usize = 3;
 
 static FORM: UrlForm = UrlForm {
-    store: StoreKind::Redlock,
+    store: "Redlock",
     schemes: &[("redlock", Transport::Tcp), ("redlocks", Transport::Tls)],
     example: "redlock://host1,host2,host3",
     default_port: redis_client::PORT,
+    settings: &[
+        DIALECT,
+        TOKENS,
+        QUARANTINE,
+        DATABASE,
+        PASSWORD,
+        TLS,
+        SERVER_NAME,
+    ],
 };
 
 pub(super) fn parse(text: &str) -> Result<Masters> {
@@ -107,7 +119,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::stores::url::Password;
+    use crate::stores::url::{Password, assert_documented};
+
+    #[test]
+    fn documentation_names_all_settings() {
+        assert_documented(&[&FORM], include_str!("../redlock.rs"));
+    }
 
     #[test]
     fn urls_are_parsed() {

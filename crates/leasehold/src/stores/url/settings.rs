@@ -1,153 +1,81 @@
 //! The settings of URLs: which stores have each, and their values.
 
-use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use StoreKind::{
-    File, Redis, RedisCluster, RedisPlain, RedisSentinel, Redisson, RedissonSentinel, Redlock,
-    ZooKeeper,
-};
-
+#[cfg(test)]
+use super::UrlForm;
 use super::decoded;
 use crate::{Error, Result};
 
-/// A store whose URLs have settings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::stores) enum StoreKind {
-    File,
-    Redis,
-    RedisSentinel,
-    RedisCluster,
-    RedisPlain,
-    Redisson,
-    RedissonSentinel,
-    Redlock,
-    ZooKeeper,
-}
-
-struct Setting {
+/// A setting. Each [`UrlForm`] lists groups of them.
+#[derive(Debug)]
+pub(in crate::stores) struct Setting {
     name: &'static str,
-    /// The stores that have it.
-    stores: &'static [StoreKind],
     /// The value is a path of the machine, which may contain `@`.
     is_path: bool,
     /// The scheme of the URL must be one with TLS.
     needs_tls: bool,
 }
 
-/// All settings. An error lists those of a store in this order.
-static SETTINGS: [Setting; 24] = [
-    Setting::new("local", &[File]),
-    Setting::new("mode", &[File]),
-    Setting::new("session", &[ZooKeeper]),
-    Setting::new("dialect", DIALECTS),
-    Setting::new("tokens", &[RedisPlain, Redlock]),
-    Setting::new("lock", &[Redisson, RedissonSentinel]),
-    Setting::new("watchdog", &[Redisson, RedissonSentinel]),
-    Setting::new("prefix", &[Redisson, RedissonSentinel]),
-    Setting::new("acl", &[ZooKeeper]),
-    Setting::new("crash-grace", &[Redis, RedisSentinel, RedisCluster]),
-    Setting::new("replicas", &[Redis, RedisSentinel, RedisCluster]),
-    Setting::new("after-failover", &[RedisSentinel]),
-    Setting::new("longest-lease", &[RedisSentinel, Redlock]),
-    Setting::new("quarantine", &[Redlock]),
-    Setting::new("db", DATABASES),
-    Setting::new("protocol", DATABASES),
-    Setting::new("password-file", SERVERS).path(),
-    Setting::new("sentinel-user", &[RedisSentinel, RedissonSentinel]),
-    Setting::new("sentinel-password-file", &[RedisSentinel, RedissonSentinel]),
-    Setting::new("address-map", ANNOUNCED),
-    Setting::new("ca", SERVERS).path().with_tls(),
-    Setting::new("cert", SERVERS).path().with_tls(),
-    Setting::new("key", SERVERS).path().with_tls(),
-    Setting::new("server-name", REDIS).with_tls(),
-];
+pub(in crate::stores) type Group = &'static [Setting];
 
-const DIALECTS: &[StoreKind] = &[RedisPlain, Redisson, RedissonSentinel, Redlock, ZooKeeper];
-const ANNOUNCED: &[StoreKind] = &[RedisSentinel, RedissonSentinel, RedisCluster];
-const DATABASES: &[StoreKind] = &[
-    Redis,
-    RedisSentinel,
-    RedisPlain,
-    Redisson,
-    RedissonSentinel,
-    Redlock,
-];
-const REDIS: &[StoreKind] = &[
-    Redis,
-    RedisSentinel,
-    RedisCluster,
-    RedisPlain,
-    Redisson,
-    RedissonSentinel,
-    Redlock,
-];
-const SERVERS: &[StoreKind] = &[
-    Redis,
-    RedisSentinel,
-    RedisCluster,
-    RedisPlain,
-    Redisson,
-    RedissonSentinel,
-    Redlock,
-    ZooKeeper,
-];
+pub(in crate::stores) const FOLDER: Group = &[text("local"), text("mode")];
+pub(in crate::stores) const SESSION: Group = &[text("session")];
+pub(in crate::stores) const DIALECT: Group = &[text("dialect")];
+pub(in crate::stores) const TOKENS: Group = &[text("tokens")];
+pub(in crate::stores) const REDISSON: Group = &[text("lock"), text("watchdog"), text("prefix")];
+pub(in crate::stores) const ACL: Group = &[text("acl")];
+pub(in crate::stores) const QUEUE: Group = &[text("crash-grace"), text("replicas")];
+pub(in crate::stores) const FAILOVER: Group = &[text("after-failover"), text("longest-lease")];
+pub(in crate::stores) const QUARANTINE: Group = &[text("longest-lease"), text("quarantine")];
+pub(in crate::stores) const DATABASE: Group = &[text("db"), text("protocol")];
+pub(in crate::stores) const PASSWORD: Group = &[path("password-file")];
+pub(in crate::stores) const SENTINEL: Group =
+    &[text("sentinel-user"), text("sentinel-password-file")];
+pub(in crate::stores) const ANNOUNCED: Group = &[text("address-map")];
+pub(in crate::stores) const TLS: Group = &[tls_path("ca"), tls_path("cert"), tls_path("key")];
+pub(in crate::stores) const SERVER_NAME: Group = &[Setting {
+    needs_tls: true,
+    ..text("server-name")
+}];
 
-impl Setting {
-    const fn new(name: &'static str, stores: &'static [StoreKind]) -> Self {
-        Self {
-            name,
-            stores,
-            is_path: false,
-            needs_tls: false,
-        }
-    }
-
-    const fn path(self) -> Self {
-        Self {
-            is_path: true,
-            ..self
-        }
-    }
-
-    const fn with_tls(self) -> Self {
-        Self {
-            needs_tls: true,
-            ..self
-        }
+const fn text(name: &'static str) -> Setting {
+    Setting {
+        name,
+        is_path: false,
+        needs_tls: false,
     }
 }
 
-impl StoreKind {
-    fn settings(self) -> impl Iterator<Item = &'static Setting> {
-        let of_store = move |setting: &&Setting| setting.stores.contains(&self);
-        SETTINGS.iter().filter(of_store)
+const fn path(name: &'static str) -> Setting {
+    Setting {
+        is_path: true,
+        ..text(name)
     }
 }
 
-/// Writes the name of the store in error messages.
-impl fmt::Display for StoreKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::File => "file",
-            Self::Redis => "Redis",
-            Self::RedisSentinel => "Redis Sentinel",
-            Self::RedisCluster => "Redis Cluster",
-            Self::RedisPlain => "plain Redis",
-            Self::Redisson => "Redisson",
-            Self::RedissonSentinel => "Redisson on Sentinel",
-            Self::Redlock => "Redlock",
-            Self::ZooKeeper => "ZooKeeper",
-        })
+const fn tls_path(name: &'static str) -> Setting {
+    Setting {
+        needs_tls: true,
+        ..path(name)
     }
+}
+
+/// Returns the setting with a name.
+fn named(groups: &[Group], name: &str) -> Option<&'static Setting> {
+    let mut settings = groups.iter().copied().flatten();
+    settings.find(|setting| setting.name == name)
+}
+
+fn names(groups: &[Group]) -> impl Iterator<Item = &'static str> {
+    let settings = groups.iter().copied().flatten();
+    settings.map(|setting| setting.name)
 }
 
 /// Returns whether the value of a setting is a path.
-pub(super) fn is_path(name: &str) -> bool {
-    SETTINGS
-        .iter()
-        .any(|setting| setting.is_path && setting.name == name)
+pub(super) fn is_path(groups: &[Group], name: &str) -> bool {
+    named(groups, name).is_some_and(|setting| setting.is_path)
 }
 
 /// The settings of a URL in the order in which the URL states them.
@@ -155,16 +83,15 @@ pub(super) fn is_path(name: &str) -> bool {
 pub(in crate::stores) struct Settings(Vec<(&'static Setting, String)>);
 
 impl Settings {
-    /// Parses `name=value&name=value`.
-    pub(in crate::stores) fn parse(text: &str, store: StoreKind) -> Result<Self> {
+    /// Parses `name=value&name=value`; `groups` are the settings that `store` has.
+    pub(in crate::stores) fn parse(text: &str, store: &str, groups: &[Group]) -> Result<Self> {
         let mut settings = Vec::new();
         for setting in text.split('&').filter(|setting| !setting.is_empty()) {
             let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
-            let Some(known) = store.settings().find(|known| known.name == name) else {
+            let Some(known) = named(groups, name) else {
                 let message = format!("{name:?} is not a setting of a {store} URL");
-                let names: Vec<&str> = store.settings().map(|setting| setting.name).collect();
-                let help = format!("the settings are: {}", names.join(", "));
-                return Err(Error::invalid(message).help(help));
+                let known = names(groups).collect::<Vec<_>>().join(", ");
+                return Err(Error::invalid(message).help(format!("the settings are: {known}")));
             };
             settings.push((known, decoded(value)?));
         }
@@ -240,18 +167,26 @@ fn duration(text: &str) -> Duration {
     Duration::from_millis(count.saturating_mul(millis))
 }
 
+/// Checks that the tables in a documentation name exactly the settings of forms.
+#[cfg(test)]
+pub(in crate::stores) fn assert_documented(forms: &[&UrlForm], documentation: &str) {
+    use std::collections::BTreeSet;
+
+    let rows = documentation
+        .lines()
+        .filter_map(|line| line.trim_start_matches(['/', ' ']).strip_prefix("| `"));
+    let cells = rows.filter_map(|row| row.split(" |").next());
+    let documented: BTreeSet<&str> = cells
+        .flat_map(|cell| cell.split("`, `"))
+        .filter_map(|setting| setting.split(['=', '`']).next())
+        .collect();
+    let known: BTreeSet<&str> = forms.iter().flat_map(|form| names(form.settings)).collect();
+    assert_eq!(documented, known);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn unknown_setting_is_refused_with_the_list_of_settings() {
-        let error = Settings::parse("what=1", ZooKeeper).err().expect("unknown");
-        let text = error.to_string();
-        assert!(text.contains("\"what\" is not a setting of a ZooKeeper URL"));
-        let known = "session, dialect, acl, password-file, ca, cert, key";
-        assert!(text.contains(known), "{text}");
-    }
 
     #[test]
     fn duration_without_unit_is_zero() {

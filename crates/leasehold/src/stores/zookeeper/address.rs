@@ -4,8 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use super::layout::Dialect;
+use crate::stores::url::settings::{ACL, DIALECT, PASSWORD, SESSION, TLS};
 use crate::stores::url::{
-    Credentials, Host, Password, StoreKind, StoreUrl, TlsFiles, Transport, UrlForm, within,
+    Credentials, Host, Password, StoreUrl, TlsFiles, Transport, UrlForm, within,
 };
 use crate::{Error, Result};
 
@@ -39,13 +40,14 @@ pub(super) struct ZooKeeperSettings {
 }
 
 static FORM: UrlForm = UrlForm {
-    store: StoreKind::ZooKeeper,
+    store: "ZooKeeper",
     schemes: &[
         ("zookeeper", Transport::Tcp),
         ("zookeeper+tls", Transport::Tls),
     ],
     example: "zookeeper://host1:2181,host2:2181/folder",
     default_port: 2181,
+    settings: &[SESSION, DIALECT, ACL, PASSWORD, TLS],
 };
 
 impl Address {
@@ -97,7 +99,7 @@ impl Address {
 
 impl ZooKeeperSettings {
     fn parse(url: &StoreUrl) -> Result<Self> {
-        let session = url.settings.duration("session").unwrap_or(SESSION);
+        let session = url.settings.duration("session").unwrap_or(SESSION_DEFAULT);
         let dialect = url.settings.get("dialect").map(Dialect::parse);
         Ok(Self {
             session: check_session(session)?,
@@ -197,7 +199,7 @@ impl fmt::Debug for Address {
 }
 
 const BASE: &str = "/leasehold";
-const SESSION: Duration = Duration::from_secs(10);
+const SESSION_DEFAULT: Duration = Duration::from_secs(10);
 const SESSION_MIN: Duration = Duration::from_secs(1);
 const SESSION_MAX: Duration = Duration::from_secs(3600);
 
@@ -207,6 +209,12 @@ const LONG_SESSION: Duration = Duration::from_secs(20);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stores::url::assert_documented;
+
+    #[test]
+    fn documentation_names_all_settings() {
+        assert_documented(&[&FORM], include_str!("../zookeeper.rs"));
+    }
 
     #[test]
     fn urls_are_parsed() {
