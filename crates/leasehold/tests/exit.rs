@@ -43,6 +43,8 @@ mod redis {
 
     /// Each child is another client. If its release does not reach the server, the next client
     /// waits for the crash grace.
+    ///
+    /// Shows G-11.
     pub(crate) fn guard_dropped_last_is_free_at_once() {
         let server = Redis::start();
         let locks = blocking::open(&server.url()).expect("it opens");

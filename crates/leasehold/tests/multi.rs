@@ -12,6 +12,7 @@ use leasehold::{Lock, Locks, all, blocking};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+/// Shows G-46.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn opposing_orders_of_stores_do_not_deadlock() {
     let redis = Redis::start();
@@ -53,6 +54,7 @@ async fn opposing_orders_of_stores_do_not_deadlock() {
         .expect("every client is granted");
 }
 
+/// Shows G-46.
 #[tokio::test]
 async fn store_with_two_urls_is_refused_for_the_same_name() {
     let store = Memory::new();
@@ -68,6 +70,7 @@ async fn store_with_two_urls_is_refused_for_the_same_name() {
     assert!(free.is_some(), "the first lock is released");
 }
 
+/// Shows G-46.
 #[tokio::test]
 async fn lock_that_occurs_twice_is_refused() {
     let locks = leasehold::open("memory:").await.expect("it opens");
@@ -78,6 +81,7 @@ async fn lock_that_occurs_twice_is_refused() {
     assert!(none.expect_err("refused").is_invalid());
 }
 
+/// Shows G-46.
 #[tokio::test]
 async fn hold_lost_while_waiting_is_acquired_again() {
     let locks = leasehold::open("memory:").await.expect("it opens");
@@ -103,6 +107,7 @@ async fn hold_lost_while_waiting_is_acquired_again() {
     assert!(guard.tokens()[1] > token, "the lost lock has a new grant");
 }
 
+/// Shows G-46.
 #[test]
 fn blocking_set_is_granted_lost_and_released() {
     let locks = blocking::open("memory:").expect("it opens");

@@ -1,6 +1,8 @@
 //! The real kazoo and the real Curator, contending with leasehold for one lock.
 //!
 //! `LAB_CYCLES` is how often each party acquires it.
+//!
+//! Shows G-01, G-05, G-30.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -77,6 +77,7 @@ impl Move {
     }
 }
 
+/// Shows G-40.
 #[test]
 fn run_of_both_stores_excludes_old_and_new_processes() {
     let stores = Move::begin();
@@ -95,6 +96,8 @@ fn run_of_both_stores_excludes_old_and_new_processes() {
 }
 
 /// A run that is refused by one store does not keep the lock of the other one.
+///
+/// Shows G-40.
 #[test]
 fn hold_in_either_store_excludes_a_run_of_both() {
     let stores = Move::begin();
@@ -110,6 +113,8 @@ fn hold_in_either_store_excludes_a_run_of_both() {
 }
 
 /// The phases of a move overlap: each process may already belong to the next phase.
+///
+/// Shows G-40.
 #[test]
 fn phases_of_a_move_never_overlap() {
     let stores = Move::begin();
@@ -138,6 +143,7 @@ fn phases_of_a_move_never_overlap() {
     stores.assert_free();
 }
 
+/// Shows G-40.
 #[test]
 fn loss_in_either_store_stops_the_command_and_frees_both() {
     let stores = Move::begin();
@@ -182,6 +188,7 @@ fn command_gets_the_token_and_the_url_of_the_main_store() {
     run.end().assert(0, &format!("{new} {token}\n"), "");
 }
 
+/// Shows G-35.
 #[test]
 fn second_store_may_come_from_the_environment() {
     let stores = Move::begin();
@@ -203,6 +210,8 @@ fn second_store_may_come_from_the_environment() {
 }
 
 /// A variable of the script was empty.
+///
+/// Shows G-35.
 #[test]
 fn empty_second_store_is_refused() {
     let stores = Move::begin();
@@ -223,6 +232,7 @@ fn inherited_second_store_is_named_in_the_refusal() {
     done.assert(64, "", "unset LEASEHOLD_ALSO_STORE");
 }
 
+/// Shows G-40.
 #[test]
 fn same_store_twice_is_refused() {
     let stores = Move::begin();

@@ -262,6 +262,8 @@ fn ignored_signals_stay_ignored_in_the_command() {
 }
 
 /// leasehold blocks the stop signal for itself. A command could not be stopped by Ctrl-Z.
+///
+/// Shows G-37.
 #[test]
 fn command_gets_the_signal_mask_of_the_caller() {
     let sandbox = Sandbox::new();

@@ -295,6 +295,7 @@ fn ls_reports_damaged_locks_and_lists_the_others() {
     holder.end();
 }
 
+/// Shows G-47.
 #[test]
 fn watch_prints_every_change_until_interrupted() {
     let sandbox = Sandbox::new();
@@ -400,6 +401,7 @@ fn show_exit_code_is_1_for_a_lock_in_use() {
     holder.end().assert(0, "", "");
 }
 
+/// Shows G-47.
 #[test]
 fn wait_returns_when_the_lock_is_free() {
     let sandbox = Sandbox::new();

@@ -80,6 +80,7 @@ fn shows_no_secret(done: &Finished) {
     assert!(!has_secret, "{done:?}");
 }
 
+/// Shows G-35.
 #[test]
 fn url_without_its_scheme_shows_no_user_information() {
     let sandbox = Sandbox::new();
@@ -110,6 +111,7 @@ fn url_without_its_scheme_shows_no_user_information() {
     }
 }
 
+/// Shows G-35.
 #[test]
 fn url_at_a_wrong_place_shows_no_user_information() {
     let sandbox = Sandbox::new();
@@ -138,6 +140,8 @@ fn url_at_a_wrong_place_shows_no_user_information() {
 }
 
 /// A CI system sets the variable to an empty text if its secret is missing.
+///
+/// Shows G-35.
 #[test]
 fn empty_store_variable_is_refused() {
     let sandbox = Sandbox::new();

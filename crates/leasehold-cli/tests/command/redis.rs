@@ -29,6 +29,8 @@ fn unresponsive_server_ends_the_command_before_the_next_grant() {
 }
 
 /// A connection that is re-established within the grace keeps the lock, and the command runs on.
+///
+/// Shows G-25.
 #[test]
 fn short_disconnects_do_not_end_the_command() {
     let sandbox = Sandbox::on_redis();
@@ -170,6 +172,7 @@ fn check_servers(shown: &Value, hosts: &[String]) {
     }
 }
 
+/// Shows G-36.
 #[test]
 fn stopped_run_has_ended_its_command_before_the_next_grant() {
     let mut sandbox = Sandbox::on_redis();
@@ -190,6 +193,8 @@ fn killed_run_kills_the_whole_group_of_its_command() {
 
 /// The locks of a Java program are listed, shown and broken, beside those of leasehold. A break
 /// needs the token of the holder that was shown.
+///
+/// Shows G-52.
 #[test]
 fn locks_of_redisson_are_listed_shown_and_broken() {
     let sandbox = Sandbox::on_redis();
@@ -235,6 +240,8 @@ fn locks_of_redisson_are_listed_shown_and_broken() {
 
 /// The locks of all libraries on one server are listed together, with their formats. A break needs
 /// the token of the hold that was shown.
+///
+/// Shows G-56.
 #[test]
 fn locks_of_all_libraries_are_listed_shown_and_broken() {
     let sandbox = Sandbox::on_redis();
@@ -292,6 +299,8 @@ fn locks_of_all_libraries_are_listed_shown_and_broken() {
 }
 
 /// A watch of all formats prints each change with its format.
+///
+/// Shows G-56.
 #[test]
 fn watch_of_all_libraries_prints_the_format() {
     let sandbox = Sandbox::on_redis();
@@ -316,6 +325,7 @@ fn watch_of_all_libraries_prints_the_format() {
     watch.signal(Signal::SIGINT);
 }
 
+/// Shows G-56.
 #[test]
 fn all_formats_need_a_server_with_formats() {
     let sandbox = Sandbox::new();

@@ -6,6 +6,7 @@ use crate::sandbox::{Sandbox, Started, until};
 
 const BIN: &str = env!("CARGO_BIN_EXE_leasehold");
 
+/// Shows G-39.
 #[test]
 fn run_of_several_names_holds_all_of_them() {
     let sandbox = Sandbox::new();
@@ -90,6 +91,8 @@ fn names_are_acquired_in_the_order_of_their_bytes() {
 }
 
 /// Without one order for all, each run would soon hold the name that the other one waits for.
+///
+/// Shows G-39.
 #[test]
 fn names_in_opposite_order_do_not_deadlock() {
     let sandbox = Sandbox::new();
@@ -111,6 +114,7 @@ fn names_in_opposite_order_do_not_deadlock() {
     }
 }
 
+/// Shows G-39.
 #[test]
 fn all_names_are_given_back_if_one_is_not_granted() {
     let sandbox = Sandbox::new();

@@ -36,6 +36,7 @@ fn slot_holder(sandbox: &Sandbox, options: &[&str]) -> (Started, Vec<u32>) {
     (run, numbers.collect())
 }
 
+/// Shows G-39.
 #[test]
 fn concurrent_slots_have_different_numbers() {
     let sandbox = Sandbox::new();

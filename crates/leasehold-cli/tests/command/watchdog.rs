@@ -70,6 +70,7 @@ fn state(pid: Pid) -> char {
         .unwrap_or('X')
 }
 
+/// Shows G-36.
 #[test]
 fn killed_run_kills_all_descendants() {
     let sandbox = Sandbox::on_redis();
@@ -84,6 +85,7 @@ fn killed_run_kills_all_descendants() {
     }
 }
 
+/// Shows G-36.
 #[test]
 fn killed_watchdog_ends_the_run_and_all_descendants() {
     let sandbox = Sandbox::on_redis();
@@ -99,6 +101,7 @@ fn killed_watchdog_ends_the_run_and_all_descendants() {
     }
 }
 
+/// Shows G-36.
 #[test]
 fn killed_watchdog_ends_what_until_all_end_waits_for() {
     let sandbox = Sandbox::on_redis();
@@ -114,6 +117,8 @@ fn killed_watchdog_ends_what_until_all_end_waits_for() {
 
 /// Half of the runs are killed at different times after their start, the others as soon as the
 /// command runs.
+///
+/// Shows G-36.
 #[test]
 fn run_that_is_killed_while_it_starts_leaves_no_process() {
     const RUNS: u64 = 100;

@@ -11,6 +11,8 @@ use crate::Locks;
 
 /// A writer that downgrades lets waiting readers in and keeps other writers out. It keeps its
 /// token.
+///
+/// Shows G-07, G-55.
 pub async fn downgrade_lets_readers_in(service: &dyn Service) {
     let Some((ours, theirs)) = clients_with_readers(service).await else {
         return;
@@ -55,6 +57,8 @@ const DOWNGRADES: u32 = 25;
 /// A holder that downgrades keeps the lock, and no call that awaits its loss returns: on a runtime
 /// of one thread and on one of two. A store without readers refuses the downgrade, and the hold
 /// continues.
+///
+/// Shows G-07.
 pub async fn downgrade_is_not_reported_as_loss(service: &dyn Service) {
     let on_one_thread = || {
         let runtime = runtime::Builder::new_current_thread().enable_all().build();

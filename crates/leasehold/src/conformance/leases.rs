@@ -17,6 +17,8 @@ const SHORT: Duration = Duration::from_millis(300);
 const RENEWED: Duration = Duration::from_secs(2);
 
 /// A lock is held far beyond its lease while its guard exists.
+///
+/// Shows G-13.
 pub async fn hold_is_renewed_beyond_the_lease(service: &dyn Service, kind: LockKind) {
     let name = fresh_name("renewed");
     let ours = client(service).await;
@@ -33,11 +35,15 @@ pub async fn hold_is_renewed_beyond_the_lease(service: &dyn Service, kind: LockK
 }
 
 /// A fixed lease ends at its time. The guard ends with it, before the next client holds the lock.
+///
+/// Shows G-14.
 pub async fn fixed_lease_expires(service: &dyn Service, kind: LockKind) {
     ends(service, kind, LossReason::LeaseExpired).await;
 }
 
 /// `max_hold` ends a hold that is renewed.
+///
+/// Shows G-14.
 pub async fn max_hold_ends_the_hold(service: &dyn Service, kind: LockKind) {
     ends(service, kind, LossReason::MaxHoldExceeded).await;
 }
@@ -72,6 +78,8 @@ async fn ends(service: &dyn Service, kind: LockKind, reason: LossReason) {
 ///
 /// The lease is so long that no renewal is due while the suite waits, so the notification came from
 /// the store and not from a renewal.
+///
+/// Shows G-12, L7.
 pub async fn broken_hold_is_reported_lost(service: &dyn Service, kind: LockKind) {
     let name = fresh_name("broken");
     let ours = client(service).await;
@@ -104,6 +112,8 @@ pub async fn broken_hold_is_reported_lost(service: &dyn Service, kind: LockKind)
 }
 
 /// A hold that its own client breaks ends before the next claim is granted.
+///
+/// Shows G-12.
 pub async fn hold_broken_by_own_client_is_lost(service: &dyn Service, kind: LockKind) {
     let locks = client(service).await;
     let name = fresh_name("own");
@@ -131,6 +141,8 @@ pub async fn hold_broken_by_own_client_is_lost(service: &dyn Service, kind: Lock
 /// A claim that is not renewed ends with its lease, and the next claim is granted.
 ///
 /// A store without lease expiry keeps the claim beyond its lease.
+///
+/// Shows G-15.
 pub async fn unrenewed_claim_expires(service: &dyn Service, kind: LockKind) {
     let name = fresh_name("silent");
     let silent = store(service).await;
@@ -180,6 +192,8 @@ async fn unrenewed_claim_is_kept(store: &dyn Store, holder: &Claim) {
 
 /// The lease of a reader ends no hold of another reader, which excludes writers until its own lease
 /// ends.
+///
+/// Shows G-55.
 pub async fn reader_with_a_short_lease_does_not_shorten_anothers(service: &dyn Service) {
     let Some((ours, theirs)) = clients_with_readers(service).await else {
         return;

@@ -15,6 +15,8 @@ use crate::blocking;
 use crate::{Guard, Locks, MultiLock};
 
 /// A set of locks is granted as a whole. If one lock is held, the others are free again.
+///
+/// Shows G-46.
 pub async fn several_locks_are_granted_or_none(service: &dyn Service) {
     let ours = client(service).await;
     let theirs = client(service).await;
@@ -65,6 +67,8 @@ async fn drop_while_waiting(set: &MultiLock, observer: &Locks, first: &str) {
 }
 
 /// If one lock of a set is lost, the set is lost. The other locks stay held until the release.
+///
+/// Shows G-46.
 pub async fn loss_of_one_lock_is_loss_of_the_set(service: &dyn Service) {
     let ours = client(service).await;
     let operator = client(service).await;
@@ -95,6 +99,8 @@ pub async fn loss_of_one_lock_is_loss_of_the_set(service: &dyn Service) {
 
 /// Sixteen clients acquire random subsets of four locks in random orders. Each of them is granted,
 /// and no lock is held twice.
+///
+/// Shows G-46.
 pub async fn opposing_orders_do_not_deadlock(service: &dyn Service) {
     const CLIENTS: u64 = 16;
     const CYCLES: usize = 3;

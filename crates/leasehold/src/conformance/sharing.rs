@@ -11,6 +11,8 @@ use super::support::{acquire, fresh_name, release, try_acquire, waiters, within_
 use crate::Lock;
 
 /// Readers hold together, and a writer holds alone.
+///
+/// Shows G-01, G-06, G-55, S10.
 pub async fn readers_share(service: &dyn Service) {
     let Some((ours, theirs)) = clients_with_readers(service).await else {
         return;
@@ -35,6 +37,8 @@ pub async fn readers_share(service: &dyn Service) {
 }
 
 /// A mutex and a reader-writer lock of one name are one lock: a writer is a mutex.
+///
+/// Shows G-01.
 pub async fn mutex_excludes_readers_and_writers(service: &dyn Service) {
     let Some((ours, theirs)) = clients_with_readers(service).await else {
         return;
@@ -56,6 +60,8 @@ pub async fn mutex_excludes_readers_and_writers(service: &dyn Service) {
 /// A writer is granted although readers overlap without end: later readers wait behind it.
 ///
 /// Without a queue, it is granted when the readers have left.
+///
+/// Shows G-05, L4.
 pub async fn writers_are_not_starved(service: &dyn Service) {
     let Some((ours, theirs)) = clients_with_readers(service).await else {
         return;

@@ -6,6 +6,8 @@ use super::support::{acquire, fresh_name, release, try_acquire, waiters, within_
 use crate::Slots;
 
 /// The number of holders reaches the number of slots and does not exceed it.
+///
+/// Shows G-01, G-55, S10.
 pub async fn semaphore_slots_are_counted(service: &dyn Service) {
     let Some((ours, theirs)) = clients_with_slots(service).await else {
         return;
@@ -38,6 +40,8 @@ pub async fn semaphore_slots_are_counted(service: &dyn Service) {
 /// A claim for many slots keeps its position. Later claims for few slots do not overtake it.
 ///
 /// Without a queue, it is granted when enough slots are free.
+///
+/// Shows G-05.
 pub async fn large_claims_are_not_overtaken(service: &dyn Service) {
     let Some((ours, theirs)) = clients_with_slots(service).await else {
         return;
@@ -72,6 +76,8 @@ pub async fn large_claims_are_not_overtaken(service: &dyn Service) {
 
 /// A name that is in use with one kind or size is refused for another, and the error names the
 /// present one. Afterwards the name is free for any kind, unless the store keeps sizes forever.
+///
+/// Shows G-06.
 pub async fn mixed_kinds_are_refused(service: &dyn Service) {
     let Some((ours, theirs)) = clients_with_slots(service).await else {
         return;

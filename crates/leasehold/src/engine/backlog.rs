@@ -154,6 +154,7 @@ mod tests {
         }
     }
 
+    /// Shows G-10.
     #[tokio::test]
     async fn departure_goes_on_when_the_store_keeps_the_claim_after_its_lease() {
         let store = SetBack::default();
@@ -175,6 +176,7 @@ mod tests {
         drop(next.expect("granted"));
     }
 
+    /// Shows G-10.
     #[test]
     fn oldest_departure_is_given_up_when_there_are_too_many() {
         let backlog = Backlog::default();

@@ -65,6 +65,8 @@ impl Intercept for ShortLease {
 }
 
 /// The validity of a waiting claim has ended, so the claim is leaving when its grant arrives.
+///
+/// Shows G-01.
 #[tokio::test]
 async fn leaving_claim_is_not_confirmed() {
     let store = ShortLease::new();
@@ -180,6 +182,8 @@ impl Intercept for Recording {
 
 /// The validity of the queued claim ends while its grant is being confirmed. The claim must not
 /// leave under a valid guard.
+///
+/// Shows G-01.
 #[tokio::test]
 async fn expired_queue_entry_does_not_end_the_granted_hold() {
     let recording = Recording::default();

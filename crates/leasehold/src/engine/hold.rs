@@ -364,6 +364,7 @@ mod tests {
         }
     }
 
+    /// Shows S8.
     #[tokio::test]
     async fn hold_is_invalid_before_release_is_sent() {
         for is_dropped in [false, true] {

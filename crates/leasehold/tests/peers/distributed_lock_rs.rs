@@ -8,6 +8,7 @@ use leasehold::LossReason;
 
 use super::{open, within_timeout};
 
+/// Shows G-03.
 #[tokio::test]
 async fn distributed_lock_rs_stale_guard_does_not_free_a_later_hold() {
     let masters: Vec<Redis> = (0..3).map(|_| Redis::start()).collect();

@@ -103,6 +103,8 @@ async fn redisson_too_few_replicas_refuse_the_grant() {
 
 /// In Redisson, a renewal that arrives after the release takes the lock again, or renews the hold
 /// of another client.
+///
+/// Shows G-03.
 #[tokio::test]
 async fn redisson_late_renewal_does_not_undo_a_release() {
     let server = Redis::start();

@@ -27,6 +27,8 @@ fn outcome(reply: &Reply) -> &str {
 
 /// A client receives no reply to its request to lock, locks again, and releases. Then the server
 /// executes the first request again: the lock stays free.
+///
+/// Shows G-52.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn late_request_of_redisson_dialect_takes_no_lock() {
     let server = Redis::start();
@@ -48,6 +50,8 @@ async fn late_request_of_redisson_dialect_takes_no_lock() {
 
 /// A request that arrives later than its client waits is refused. A clock that jumps causes the
 /// refusal of one request at most.
+///
+/// Shows G-52.
 #[tokio::test]
 async fn request_of_redisson_dialect_has_a_deadline() {
     let server = Redis::setup().own_clock().start();
@@ -69,6 +73,8 @@ async fn request_of_redisson_dialect_has_a_deadline() {
 
 /// With a watchdog above the lease of the lock, the server keeps the hold for the watchdog's
 /// timeout. The release is repeated for that long, and not only for the lease.
+///
+/// Shows G-52.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redisson_release_is_repeated_for_the_timeout_of_the_watchdog() {
     const LEASE: Duration = Duration::from_secs(1);

@@ -20,6 +20,7 @@ async fn locks_of_all_masters_are_granted_listed_and_released() {
     }
 }
 
+/// Shows G-01.
 #[tokio::test]
 async fn hold_survives_a_killed_master() {
     hold_survives(Release::Installed).await;

@@ -39,6 +39,7 @@ impl Secured {
     }
 }
 
+/// Shows G-28.
 #[tokio::test]
 async fn client_certificate_and_name_reach_all_masters() {
     let mut secured = Secured::start();

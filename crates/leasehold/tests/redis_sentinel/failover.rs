@@ -26,6 +26,7 @@ impl Loss {
     }
 }
 
+/// Shows G-01.
 #[tokio::test]
 async fn hold_survives_a_killed_master() {
     hold_survives(Loss::Killed, Release::Installed).await;

@@ -74,6 +74,8 @@ async fn sentinels_and_servers_are_reached_with_tls() {
 }
 
 /// Sentinels and servers require a certificate, and the certificates have a name of no host.
+///
+/// Shows G-28.
 #[tokio::test]
 async fn client_certificate_is_presented_to_sentinels_and_servers() {
     let certificates = Certificates::of_servers("DNS:redis.lab");

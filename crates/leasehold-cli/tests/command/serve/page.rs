@@ -33,6 +33,7 @@ fn page_follows_grants_and_hand_overs() {
     browser.wait_for(&format!("{ROWS} === 0"));
 }
 
+/// Shows G-57.
 #[test]
 fn hostile_names_run_no_script_and_the_filter_works_by_keyboard() {
     let sandbox = Sandbox::new();
@@ -61,6 +62,7 @@ fn hostile_names_run_no_script_and_the_filter_works_by_keyboard() {
     browser.wait_for(&format!("{ROWS} === 2"));
 }
 
+/// Shows G-57.
 #[test]
 fn hold_is_broken_by_keyboard_with_its_token() {
     let sandbox = Sandbox::on_redis();
