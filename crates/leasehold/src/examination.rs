@@ -109,15 +109,15 @@ impl Finding {
 pub(crate) struct Check<F> {
     severity: Severity,
     code: &'static str,
-    probe: Probe<F>,
+    probe: RiskProbe<F>,
     message: &'static str,
     remedy: &'static str,
 }
 
 /// Returns the text for `{}` in the message if the facts show the risk.
-type Probe<F> = fn(&F) -> Option<String>;
+type RiskProbe<F> = fn(&F) -> Option<String>;
 
-pub(crate) const fn danger<F>(code: &'static str, probe: Probe<F>) -> Check<F> {
+pub(crate) const fn danger<F>(code: &'static str, probe: RiskProbe<F>) -> Check<F> {
     Check {
         severity: Severity::Danger,
         code,
@@ -127,7 +127,7 @@ pub(crate) const fn danger<F>(code: &'static str, probe: Probe<F>) -> Check<F> {
     }
 }
 
-pub(crate) const fn warning<F>(code: &'static str, probe: Probe<F>) -> Check<F> {
+pub(crate) const fn warning<F>(code: &'static str, probe: RiskProbe<F>) -> Check<F> {
     Check {
         severity: Severity::Warning,
         ..danger(code, probe)

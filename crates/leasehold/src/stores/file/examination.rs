@@ -9,21 +9,21 @@ use crate::examination::{Check, Examination, warning};
 use crate::local_fs::system_number;
 
 /// The findings have this order.
-const CHECKS: &[Check<Facts>] = &[
-    warning("overlay", |facts: &Facts| file_system(facts, &[OVERLAY]))
+const CHECKS: &[Check<FolderFacts>] = &[
+    warning("overlay", is_overlay)
         .message(
             "the folder is in an overlay file system, as the root of a container is: other \
              containers see another folder",
         )
         .remedy("mount a volume of the machine there, the same one in each container"),
-    warning("memory-file-system", |facts: &Facts| {
-        file_system(facts, &[TMPFS, RAMFS])
-    })
-    .message(
-        "the folder is in memory: after a restart of the machine, tokens continue from the \
+    warning("memory-file-system", is_in_memory)
+        .message(
+            "the folder is in memory: after a restart of the machine, tokens continue from the \
              clock",
-    )
-    .remedy("use a folder on a disk, if a resource checks tokens and the clock may be set back"),
+        )
+        .remedy(
+            "use a folder on a disk, if a resource checks tokens and the clock may be set back",
+        ),
     warning("disk-full", scarce_space)
         .message("the disk has {} files left")
         .remedy("free some space: without it, no lock can be acquired"),
@@ -49,7 +49,7 @@ const BYTES_MIN: u64 = 16 << 20;
 const FILES_MIN: u64 = 1_000;
 
 /// What the kernel reports of a folder. A part is absent if it cannot be read.
-struct Facts {
+struct FolderFacts {
     file_system: Option<u32>,
     space: Option<StatVfs>,
     mode: Option<u32>,
@@ -63,7 +63,7 @@ pub(crate) fn examine(folder: &Path) -> Examination {
     let metadata = std::fs::metadata(folder).ok();
     let mut protections = vec!["fs.protected_regular", "fs.protected_fifos"];
     protections.retain(|sysctl| is_switched_off(sysctl));
-    let facts = Facts {
+    let facts = FolderFacts {
         file_system: opened.and_then(|opened| system_number(&opened, folder).ok()),
         space: statvfs(folder).ok(),
         mode: metadata.map(|metadata| metadata.mode()),
@@ -75,16 +75,20 @@ pub(crate) fn examine(folder: &Path) -> Examination {
     examination
 }
 
-fn file_system(facts: &Facts, numbers: &[u32]) -> Option<String> {
-    numbers.contains(&facts.file_system?).then(String::new)
+fn is_overlay(facts: &FolderFacts) -> Option<String> {
+    (facts.file_system? == OVERLAY).then(String::new)
 }
 
-fn mode_for_all(facts: &Facts) -> Option<String> {
+fn is_in_memory(facts: &FolderFacts) -> Option<String> {
+    matches!(facts.file_system?, TMPFS | RAMFS).then(String::new)
+}
+
+fn mode_for_all(facts: &FolderFacts) -> Option<String> {
     let mode = facts.mode? & 0o7777;
     (mode & WRITABLE_BY_ALL != 0).then(|| format!("{mode:o}"))
 }
 
-fn scarce_space(facts: &Facts) -> Option<String> {
+fn scarce_space(facts: &FolderFacts) -> Option<String> {
     let space = facts.space.as_ref()?;
     let bytes = space.f_bavail.saturating_mul(space.f_frsize);
     // Some file systems have no fixed number of files, and report 0.
@@ -95,7 +99,7 @@ fn scarce_space(facts: &Facts) -> Option<String> {
 
 /// In a sticky folder, the kernel can refuse to open the file or the FIFO that another user has put
 /// where a program expects its own.
-fn missing_protections(facts: &Facts) -> Option<String> {
+fn missing_protections(facts: &FolderFacts) -> Option<String> {
     let mode = facts.mode?;
     let is_shared = mode & STICKY != 0 && mode & WRITABLE_BY_ALL != 0;
     (is_shared && !facts.switched_off.is_empty()).then(|| facts.switched_off.join(" and "))
@@ -114,7 +118,7 @@ mod tests {
     #[test]
     fn unprotected_files_of_a_sticky_folder_are_a_warning() {
         let message = |mode, switched_off: &[&'static str]| {
-            missing_protections(&Facts {
+            missing_protections(&FolderFacts {
                 file_system: None,
                 space: None,
                 mode: Some(mode),

@@ -72,23 +72,20 @@ impl Address {
 
     fn of_target(url: &StoreUrl, target: Target, database: i64) -> Result<Self> {
         let credentials = url.credentials.as_ref();
-        let user = credentials.map(|found| found.user.clone());
-        let password = credentials.and_then(|found| found.password.clone());
+        let user = credentials.map(|stated| stated.user.clone());
+        let password = credentials.and_then(|stated| stated.password.clone());
         let is_given = |text: &String| !text.is_empty();
-
-        let password = match url.settings.get("password-file") {
-            Some(path) => Some(Password::in_file(path)?),
-            None => password.filter(is_given).map(Password::new),
-        };
-        let database = match url.settings.get("db") {
-            Some(text) => parse_database(text)?,
-            None => database,
-        };
         Ok(Self {
             target,
-            database,
+            database: match url.settings.get("db") {
+                Some(text) => parse_database(text)?,
+                None => database,
+            },
             user: user.filter(is_given),
-            password,
+            password: match url.settings.get("password-file") {
+                Some(path) => Some(Password::in_file(path)?),
+                None => password.filter(is_given).map(Password::new),
+            },
             old_protocol: url.settings.number("protocol")? == Some(2),
             settings: Settings::default(),
         })

@@ -7,7 +7,7 @@ use super::address::{Address, AddressMap, PORT, SERVER_SCHEMES, Settings};
 use super::endpoint::Endpoint;
 use super::sentinel::{self, WatchedMaster};
 use crate::stores::url::settings::{
-    ANNOUNCED, DATABASE, FAILOVER, PASSWORD, QUEUE, SENTINEL, SERVER_NAME, TLS,
+    ANNOUNCED, DATABASE, FAILOVER, PASSWORD, QUEUE, SENTINEL, TLS, TLS_NAME,
 };
 use crate::stores::url::{Host, Password, StoreUrl, Transport, UrlForm};
 use crate::{Error, Result};
@@ -47,7 +47,7 @@ static SINGLE_URL: UrlForm = UrlForm {
     schemes: SERVER_SCHEMES,
     example: "redis://host:6379",
     default_port: PORT,
-    settings: &[QUEUE, DATABASE, PASSWORD, TLS, SERVER_NAME],
+    settings: &[QUEUE, DATABASE, PASSWORD, TLS, TLS_NAME],
 };
 static SENTINEL_URL: UrlForm = UrlForm {
     store: "Redis Sentinel",
@@ -55,14 +55,7 @@ static SENTINEL_URL: UrlForm = UrlForm {
     example: SENTINEL_EXAMPLE,
     default_port: sentinel::PORT,
     settings: &[
-        QUEUE,
-        FAILOVER,
-        DATABASE,
-        PASSWORD,
-        SENTINEL,
-        ANNOUNCED,
-        TLS,
-        SERVER_NAME,
+        QUEUE, FAILOVER, DATABASE, PASSWORD, SENTINEL, ANNOUNCED, TLS, TLS_NAME,
     ],
 };
 static CLUSTER_URL: UrlForm = UrlForm {
@@ -73,7 +66,7 @@ static CLUSTER_URL: UrlForm = UrlForm {
     ],
     example: "redis+cluster://host1,host2,host3",
     default_port: PORT,
-    settings: &[QUEUE, PASSWORD, ANNOUNCED, TLS, SERVER_NAME],
+    settings: &[QUEUE, PASSWORD, ANNOUNCED, TLS, TLS_NAME],
 };
 const SENTINEL_EXAMPLE: &str = "redis+sentinel://host1,host2,host3/mymaster";
 pub(in crate::stores) const SENTINEL_SCHEMES: &[(&str, Transport)] = &[

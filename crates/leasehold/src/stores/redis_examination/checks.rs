@@ -22,7 +22,7 @@ pub(super) const CHECKS: &[Check<Facts>] = &[
     })
     .message(
         "the server keeps no log of its writes: a restart forgets holds, and grants them \
-             again",
+         again",
     )
     .remedy("set appendonly yes and appendfsync always, or use redlock:// or zookeeper://"),
     warning("late-sync", late_sync)
@@ -41,7 +41,7 @@ pub(super) const CHECKS: &[Check<Facts>] = &[
     })
     .message(
         "the server notices a vanished machine after {} s or later: until then its client \
-             counts as alive",
+         counts as alive",
     )
     .remedy("CONFIG SET tcp-keepalive 60"),
     danger("maxclients", |facts: &Facts| connections(facts, Danger))
@@ -76,14 +76,14 @@ pub(super) const CHECKS: &[Check<Facts>] = &[
     .message("the server's clock differs by {} ms from this machine's")
     .remedy(
         "synchronise the clocks (NTP): the ages of holds in show and ls are wrong, and tokens \
-             after a loss of data may not rise",
+         after a loss of data may not rise",
     ),
     danger("clock-rate", |facts: &Facts| {
         facts.clock.as_ref()?.excess_rate()
     })
     .message(
         "the server's clock runs {} ppm or more off this machine's, or was set during the \
-             examination; leases allow 500 ppm",
+         examination; leases allow 500 ppm",
     )
     .remedy("find out which clock is wrong; a virtual machine may need another clock source"),
     danger("slow", |facts: &Facts| slowness(facts, Danger))

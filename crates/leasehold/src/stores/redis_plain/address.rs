@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::stores::redis_client::{self, Address};
 use crate::stores::url::UrlForm;
-use crate::stores::url::settings::{DATABASE, DIALECT, PASSWORD, SERVER_NAME, TLS, TOKENS};
+use crate::stores::url::settings::{DATABASE, DIALECT, PASSWORD, TLS, TLS_NAME, TOKENS};
 use crate::stores::votes::{MasterSettings, Masters, SingleKey};
 use crate::{Error, Result};
 
@@ -13,7 +13,7 @@ static FORM: UrlForm = UrlForm {
     schemes: redis_client::SERVER_SCHEMES,
     example: EXAMPLE,
     default_port: redis_client::PORT,
-    settings: &[DIALECT, TOKENS, DATABASE, PASSWORD, TLS, SERVER_NAME],
+    settings: &[DIALECT, TOKENS, DATABASE, PASSWORD, TLS, TLS_NAME],
 };
 const EXAMPLE: &str = "redis://host:6379?dialect=plain";
 

@@ -8,7 +8,7 @@ use super::class::Class;
 use super::keys::KeyMapper;
 use crate::stores::redis_client::{self, Topology};
 use crate::stores::url::settings::{
-    ANNOUNCED, DATABASE, DIALECT, PASSWORD, REDISSON, SENTINEL, SERVER_NAME, TLS,
+    ANNOUNCED, DATABASE, DIALECT, PASSWORD, REDISSON, SENTINEL, TLS, TLS_NAME,
 };
 use crate::stores::url::{UrlForm, within};
 use crate::{Error, Result};
@@ -27,7 +27,7 @@ static FORM: UrlForm = UrlForm {
     schemes: redis_client::SERVER_SCHEMES,
     example: EXAMPLE,
     default_port: redis_client::PORT,
-    settings: &[DIALECT, REDISSON, DATABASE, PASSWORD, TLS, SERVER_NAME],
+    settings: &[DIALECT, REDISSON, DATABASE, PASSWORD, TLS, TLS_NAME],
 };
 static SENTINEL_FORM: UrlForm = UrlForm {
     store: "Redisson on Sentinel",
@@ -35,14 +35,7 @@ static SENTINEL_FORM: UrlForm = UrlForm {
     example: SENTINEL_EXAMPLE,
     default_port: redis_client::SENTINEL_PORT,
     settings: &[
-        DIALECT,
-        REDISSON,
-        DATABASE,
-        PASSWORD,
-        SENTINEL,
-        ANNOUNCED,
-        TLS,
-        SERVER_NAME,
+        DIALECT, REDISSON, DATABASE, PASSWORD, SENTINEL, ANNOUNCED, TLS, TLS_NAME,
     ],
 };
 const SENTINEL_EXAMPLE: &str = "redis+sentinel://host1,host2,host3/mymaster?dialect=redisson";

@@ -3,7 +3,7 @@
 use super::Fenced;
 use crate::stores::redis_client::{self, Address};
 use crate::stores::url::settings::{
-    DATABASE, DIALECT, PASSWORD, QUARANTINE, SERVER_NAME, TLS, TOKENS,
+    DATABASE, DIALECT, PASSWORD, QUARANTINE, TLS, TLS_NAME, TOKENS,
 };
 use crate::stores::url::{StoreUrl, Transport, UrlForm};
 use crate::stores::votes::voting::quorum;
@@ -19,13 +19,7 @@ static FORM: UrlForm = UrlForm {
     example: "redlock://host1,host2,host3",
     default_port: redis_client::PORT,
     settings: &[
-        DIALECT,
-        TOKENS,
-        QUARANTINE,
-        DATABASE,
-        PASSWORD,
-        TLS,
-        SERVER_NAME,
+        DIALECT, TOKENS, QUARANTINE, DATABASE, PASSWORD, TLS, TLS_NAME,
     ],
 };
 

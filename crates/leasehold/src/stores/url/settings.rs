@@ -35,7 +35,7 @@ pub(in crate::stores) const SENTINEL: Group =
     &[text("sentinel-user"), text("sentinel-password-file")];
 pub(in crate::stores) const ANNOUNCED: Group = &[text("address-map")];
 pub(in crate::stores) const TLS: Group = &[tls_path("ca"), tls_path("cert"), tls_path("key")];
-pub(in crate::stores) const SERVER_NAME: Group = &[Setting {
+pub(in crate::stores) const TLS_NAME: Group = &[Setting {
     needs_tls: true,
     ..text("server-name")
 }];

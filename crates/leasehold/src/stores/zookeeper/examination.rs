@@ -41,8 +41,8 @@ const ENSEMBLE: &[Check<Ensemble>] = &[
 const MORE_SERVERS: &str = "use three or five servers, and name all of them in the URL";
 
 /// The findings about a server have this order.
-const SERVER: &[Check<Server>] = &[
-    warning("no-tls", |server: &Server| {
+const SERVER: &[Check<ServerReplies>] = &[
+    warning("no-tls", |server: &ServerReplies| {
         server.is_exposed().then(String::new)
     })
     .message(EXPOSED)
@@ -77,7 +77,7 @@ pub(crate) async fn examine(url: &str) -> Result<Examination> {
     examination.check(ENSEMBLE, &ensemble, &address);
     let is_encrypted = address.tls.is_some();
     let servers = address.servers.iter();
-    for server in join_all(servers.map(|host| Server::read(host, is_encrypted))).await {
+    for server in join_all(servers.map(|host| ServerReplies::read(host, is_encrypted))).await {
         examination.check(SERVER, &server, &server.host);
         examination.unknown.extend(server.unknown());
         examination.servers.push(server.examined());
@@ -133,7 +133,7 @@ async fn round_trip(client: &zookeeper_client::Client) -> Option<RoundTrip> {
 }
 
 /// What one server replies to its administrator's requests, which it may not permit.
-struct Server {
+struct ServerReplies {
     host: Host,
     is_encrypted: bool,
     /// The reply to `srvr`, or why there is none. A port with TLS sends no text.
@@ -142,7 +142,7 @@ struct Server {
     counts: Option<String>,
 }
 
-impl Server {
+impl ServerReplies {
     async fn read(host: &Host, is_encrypted: bool) -> Self {
         let mut server = Self {
             host: host.clone(),
@@ -188,18 +188,18 @@ impl Server {
     }
 }
 
-fn no_reply(server: &Server) -> Option<String> {
+fn no_reply(server: &ServerReplies) -> Option<String> {
     server.status.as_ref().err().map(ToString::to_string)
 }
 
-fn old_version(server: &Server) -> Option<String> {
+fn old_version(server: &ServerReplies) -> Option<String> {
     let version = server.version()?;
     (version_numbers(&version) < [3, 5, 3]).then_some(version)
 }
 
 /// Releases whose servers may forget a write after a change of the leader. A single server has no
 /// other leader.
-fn lost_writes(server: &Server) -> Option<String> {
+fn lost_writes(server: &ServerReplies) -> Option<String> {
     let version = server.version()?;
     let issue = match version_numbers(&version) {
         [3, 9, 3] => "ZOOKEEPER-4925",
@@ -213,7 +213,7 @@ fn lost_writes(server: &Server) -> Option<String> {
         .then(|| format!("{version} may forget a write after a change of their leader ({issue})"))
 }
 
-fn digest_mismatches(server: &Server) -> Option<String> {
+fn digest_mismatches(server: &ServerReplies) -> Option<String> {
     let mut lines = server.counts.as_ref()?.lines();
     let count = lines.find_map(|line| line.strip_prefix("zk_digest_mismatches_count"))?;
     let mismatches: u64 = count.trim().parse().ok()?;
@@ -235,8 +235,8 @@ async fn request(host: &Host, word: &str) -> std::io::Result<String> {
 mod tests {
     use super::*;
 
-    fn server(status: String, counts: Option<String>) -> Server {
-        Server {
+    fn server(status: String, counts: Option<String>) -> ServerReplies {
+        ServerReplies {
             host: Host {
                 name: "localhost".to_owned(),
                 port: 2181,
