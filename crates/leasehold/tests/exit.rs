@@ -59,8 +59,10 @@ mod redis {
                 .expect("it starts");
             assert!(status.success(), "round {round}: {status}");
 
-            let guard = lock.try_acquire().expect("the server replies");
-            let guard = guard.unwrap_or_else(|| panic!("round {round}: the lock is still held"));
+            let guard = lock
+                .try_acquire()
+                .expect("the server replies")
+                .unwrap_or_else(|| panic!("round {round}: the lock is still held"));
             assert!(
                 last.is_none_or(|last| guard.token() > last),
                 "the child had no grant of its own"

@@ -41,8 +41,10 @@ async fn redis_observer_is_notified_after_a_reconnect() {
 
     redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     let guard = locks.mutex("a").acquire().await.expect("granted");
-    let held = timeout(Duration::from_secs(9), observer.next()).await;
-    let held = held.expect("in time").expect("inspected");
+    let held = timeout(Duration::from_secs(9), observer.next())
+        .await
+        .expect("in time")
+        .expect("inspected");
     assert_eq!(held.holders().count(), 1);
     guard.release().await.expect("released");
 
@@ -151,8 +153,10 @@ async fn leader_has_the_token_of_its_leadership_with_every_lock_setting() {
 /// Shows G-48.
 #[tokio::test]
 async fn election_with_a_cohort_is_refused() {
-    let election = open("memory:").await.election("a");
-    let election = election.configure(|lock| lock.cohort(8));
+    let election = open("memory:")
+        .await
+        .election("a")
+        .configure(|lock| lock.cohort(8));
 
     let error = election.campaign("one:1").await.expect_err("refused");
     assert!(error.is_invalid(), "{error:?}");

@@ -221,10 +221,9 @@ fn curator_rwlock_and_leasehold_exclude_each_other() -> Result<()> {
 /// leasehold removes the node when it is empty, and both continue in the new one.
 #[test]
 fn curator_goes_on_in_the_node_that_is_made_again() -> Result<()> {
-    let contest = Contest::begin_with_numbers_left(Library::Curator, 50)?
+    let mut contest = Contest::begin_with_numbers_left(Library::Curator, 50)?
         .foreign("mutex")?
-        .until_a_peer_claims();
-    let mut contest = contest
+        .until_a_peer_claims()
         .leasehold(LockKind::Mutex)?
         .leasehold(LockKind::Mutex)?;
     contest.finish()?;

@@ -69,10 +69,10 @@ impl Move {
     }
 
     fn token(&self, store: &str) -> String {
-        let shown = self
+        let done = self
             .sandbox
             .done(&["show", "a", "--json", "--store", store]);
-        let shown: serde_json::Value = serde_json::from_str(&shown.out).unwrap();
+        let shown: serde_json::Value = serde_json::from_str(&done.out).unwrap();
         shown["holders"][0]["token"].as_str().unwrap().to_owned()
     }
 }
@@ -175,8 +175,8 @@ fn command_gets_the_token_and_the_url_of_the_main_store() {
     let line = "echo $LEASEHOLD_STORE $LEASEHOLD_TOKEN; exec cat";
     let new = stores.server.url();
 
-    let run = stores.run(Release::BothReversed, &[], &["sh", "-c", line]);
-    let run = stores.sandbox.started(&run);
+    let arguments = stores.run(Release::BothReversed, &[], &["sh", "-c", line]);
+    let run = stores.sandbox.started(&arguments);
     until("both stores have granted the lock", || {
         let shown = |store: &str| stores.sandbox.done(&["show", "a", "--store", store]).out;
         [&new, &stores.sandbox.url()]
@@ -194,8 +194,8 @@ fn second_store_may_come_from_the_environment() {
     let stores = Move::begin();
     let held = stores.holder(Release::New);
     let run = |also: &str| -> Finished {
-        let run = stores.run(Release::Old, &["--wait", "0"], &["true"]);
-        let mut run = stores.sandbox.leasehold(&run);
+        let arguments = stores.run(Release::Old, &["--wait", "0"], &["true"]);
+        let mut run = stores.sandbox.leasehold(&arguments);
         run.env("LEASEHOLD_ALSO_STORE", also)
             .output()
             .unwrap()
@@ -272,8 +272,10 @@ fn nested_run_in_one_of_the_stores_is_refused() {
         .assert(64, "", "would wait for itself");
 
     let both = stores.run(Release::Both, &["--reentrant"], &["echo", "in"]);
-    let both: Vec<&str> = both.iter().map(String::as_str).collect();
-    let inner = [&[leasehold][..], &both].concat();
+    let inner: Vec<&str> = [leasehold]
+        .into_iter()
+        .chain(both.iter().map(String::as_str))
+        .collect();
     let run = stores.run(Release::Both, &[], &inner);
     stores.sandbox.done(&run).assert(0, "in\n", "");
 

@@ -116,8 +116,8 @@ fn run_as_first_process_reaps_orphans_while_it_waits() {
     let line = "(sleep 0.1 & echo $! > orphan); \
                 (while [ -e /proc/$(cat orphan) ]; do sleep 0.01; done; echo > reaped) & \
                 exec $LEASEHOLD run a --quiet -- true";
-    let mut run = first_process_command(&sandbox, &["sh", "-c", line]);
-    let run = Started::of(run.env("LEASEHOLD", LEASEHOLD));
+    let mut command = first_process_command(&sandbox, &["sh", "-c", line]);
+    let run = Started::of(command.env("LEASEHOLD", LEASEHOLD));
     until("the orphan is reaped", || sandbox.path("reaped").exists());
     assert_eq!(sandbox.waiters("a").len(), 1);
     holder.end().assert(0, "", "");

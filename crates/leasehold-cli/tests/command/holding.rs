@@ -56,11 +56,12 @@ fn hold_ends_with_its_process_without_reading_input() {
     let mut owner = Command::new("sleep").arg("1000").spawn().unwrap();
     let pid = owner.id().to_string();
 
-    let hold = sandbox
+    let child = sandbox
         .leasehold(&["hold", "a", "--while-pid", &pid])
         .stdout(Stdio::null())
-        .spawn();
-    let mut hold = Started::from(hold.unwrap());
+        .spawn()
+        .unwrap();
+    let mut hold = Started::from(child);
     until("the lock is held", || !sandbox.holders("a").is_empty());
     assert!(hold.is_running());
 

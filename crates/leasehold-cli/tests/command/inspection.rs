@@ -163,8 +163,8 @@ fn show_json_has_exactly_the_documented_fields() {
 #[test]
 fn ls_json_has_exactly_the_documented_fields() {
     let queue = Queue::new();
-    let listed = queue.sandbox.done(&["ls", "--json"]).out;
-    let listed: Value = serde_json::from_str(&listed).unwrap();
+    let done = queue.sandbox.done(&["ls", "--json"]);
+    let listed: Value = serde_json::from_str(&done.out).unwrap();
     assert_eq!(listed, json!([queue.expected(&listed[0])]));
 }
 
@@ -369,8 +369,8 @@ fn ls_and_show_print_kind_usage_and_age() {
             .unwrap()
             .split("  ")
             .filter(|cell| !cell.is_empty())
+            .map(str::trim)
             .collect();
-        let cells: Vec<_> = cells.iter().map(|cell| cell.trim()).collect();
         assert_eq!(cells[1..4], words, "{table}");
         assert!(
             cells[4].ends_with('s') && cells[5].contains("leasehold["),

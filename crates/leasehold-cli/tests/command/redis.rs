@@ -110,8 +110,10 @@ fn show_lists_the_state_of_each_master() {
             .out
             .starts_with("a: free\n  redis://")
     );
-    let mut run = sandbox.leasehold(&["run", "a", "--store", &store, "--", "sleep", "60"]);
-    let mut run = run.spawn().unwrap();
+    let mut run = sandbox
+        .leasehold(&["run", "a", "--store", &store, "--", "sleep", "60"])
+        .spawn()
+        .unwrap();
     let shown = || -> Value {
         let shown = sandbox.done(&["show", "a", "--store", &store, "--json"]);
         serde_json::from_str(&shown.out).unwrap()
@@ -273,15 +275,18 @@ fn locks_of_all_libraries_are_listed_shown_and_broken() {
         ("python", "plain", "redis-py"),
         ("rw", "redisson-rw", "Redisson"),
     ] {
-        let line = listed.out.lines().find(|line| line.starts_with(name));
-        let line = line.expect("it is listed");
+        let line = listed
+            .out
+            .lines()
+            .find(|line| line.starts_with(name))
+            .expect("it is listed");
         let words: Vec<&str> = line.split_whitespace().collect();
         assert_eq!(words[1], format, "{line}");
         assert!(name == "ours" || line.contains(holder), "{line}");
     }
 
-    let shown = sandbox.done(&["show", "python", "--all", "--json"]);
-    let shown: Value = serde_json::from_str(&shown.out).expect("an array");
+    let done = sandbox.done(&["show", "python", "--all", "--json"]);
+    let shown: Value = serde_json::from_str(&done.out).expect("an array");
     assert_eq!(shown[0]["format"], "plain");
     let left = shown[0]["holders"][0]["lease_left_ms"].as_u64();
     assert!(left.is_some_and(|left| left <= 30_000), "{left:?}");

@@ -48,7 +48,7 @@ fn repeated_name_counts_once() {
 #[test]
 fn names_may_begin_with_a_hyphen() {
     let sandbox = Sandbox::new();
-    let run = [
+    let arguments = [
         "run",
         "--name=-x",
         "--name=--",
@@ -57,7 +57,7 @@ fn names_may_begin_with_a_hyphen() {
         "-c",
         "echo $LEASEHOLD_NAME",
     ];
-    sandbox.done(&run).assert(0, "-x\n", "");
+    sandbox.done(&arguments).assert(0, "-x\n", "");
     assert!(sandbox.done(&["show", "--", "--"]).out.contains("--: free"));
 }
 
@@ -180,7 +180,7 @@ fn all_names_of_a_killed_run_stay_held_until_its_processes_end() {
 fn name_lost_during_the_wait_is_acquired_again() {
     let sandbox = Sandbox::new();
     let holder = sandbox.holder("b", &[]);
-    let run = [
+    let arguments = [
         "run",
         "a",
         "b",
@@ -192,7 +192,7 @@ fn name_lost_during_the_wait_is_acquired_again() {
         "-c",
         "echo $LEASEHOLD_TOKENS",
     ];
-    let run = sandbox.started(&run);
+    let run = sandbox.started(&arguments);
     until("the run waits", || !sandbox.waiters("b").is_empty());
     let lost = sandbox.token("a");
     until("the longest hold is over", || {

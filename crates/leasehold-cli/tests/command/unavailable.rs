@@ -327,8 +327,8 @@ fn heartbeats(server: &Redis) -> u64 {
     let stats = server.info("commandstats");
     let calls = stats
         .lines()
-        .find_map(|line| line.strip_prefix("cmdstat_pubsub|numsub:calls="));
-    let calls = calls.and_then(|calls| calls.split(',').next());
+        .find_map(|line| line.strip_prefix("cmdstat_pubsub|numsub:calls="))
+        .and_then(|calls| calls.split(',').next());
     calls.map_or(0, |calls| calls.parse().unwrap())
 }
 

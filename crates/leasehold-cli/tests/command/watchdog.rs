@@ -52,8 +52,12 @@ impl Processes {
         let output = File::create(&path).unwrap();
         output.lock().unwrap();
 
-        let mut run = sandbox.leasehold(&["run", file, "--", "sh", "-c", line]);
-        let run = run.stdout(output).stderr(Stdio::piped()).spawn().unwrap();
+        let run = sandbox
+            .leasehold(&["run", file, "--", "sh", "-c", line])
+            .stdout(output)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         (Self(path), run.into())
     }
 
@@ -197,8 +201,8 @@ fn terminal_stop_of_the_parent_of_the_command_stops_leasehold_and_the_command() 
     let sandbox = Sandbox::on_redis();
     let line = "echo $$ > pid; echo $PPID > ready; exec cat";
     // The kernel stops a process only where a process of another group could continue it.
-    let mut run = sandbox.leasehold(&["run", "a", "--", "sh", "-c", line]);
-    let run = Started::of(run.process_group(0));
+    let mut command = sandbox.leasehold(&["run", "a", "--", "sh", "-c", line]);
+    let run = Started::of(command.process_group(0));
     let (watchdog, command) = (sandbox.pid("ready"), sandbox.pid("pid"));
     kill(watchdog, Signal::SIGTSTP).unwrap();
     until("both have stopped", || {

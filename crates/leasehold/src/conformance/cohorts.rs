@@ -117,8 +117,11 @@ pub async fn grant_reserves_tokens(service: &dyn Service) {
         last = Some(token);
 
         let waiter = reserving();
-        let queued = store.enter(&waiter, OnContention::Queue).await;
-        let queued = queued.expect("entered").standing;
+        let queued = store
+            .enter(&waiter, OnContention::Queue)
+            .await
+            .expect("entered")
+            .standing;
         assert!(store.leave(&holder).await.expect("left"));
         let changed = within_timeout("the grant", store.changed(&waiter, queued)).await;
         standing = changed.expect("the store replies");
@@ -144,8 +147,8 @@ pub async fn cohort_overtakes_remote_waiter_at_most_max_times(service: &dyn Serv
     };
     let other = super::support::client(service).await;
     let mut guard = acquire(&cohort.lock).await;
-    let remote = other.mutex(&cohort.name);
-    let remote = tokio::spawn(async move { remote.acquire().await });
+    let lock = other.mutex(&cohort.name);
+    let remote = tokio::spawn(async move { lock.acquire().await });
     waiters(&other, &cohort.name, 1).await;
 
     let mut local = Vec::new();
@@ -183,8 +186,8 @@ pub async fn cohort_passes_no_lost_hold(service: &dyn Service) {
     let enters = cohort.enters();
 
     let other = super::support::client(service).await;
-    let remote = other.mutex(&cohort.name);
-    let remote = tokio::spawn(async move { remote.acquire().await });
+    let lock = other.mutex(&cohort.name);
+    let remote = tokio::spawn(async move { lock.acquire().await });
     waiters(&other, &cohort.name, 1).await;
 
     // Another process breaks the claim by the token of the second hold.

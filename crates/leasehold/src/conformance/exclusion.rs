@@ -71,8 +71,11 @@ pub async fn tokens_increase(service: &dyn Service, kind: LockKind) {
 /// Shows G-04.
 pub async fn only_stores_with_tokens_give_fencing_tokens(service: &dyn Service) {
     let locks = client(service).await;
-    let guard = locks.mutex(fresh_name("fencing")).acquire().await;
-    let guard = guard.expect("granted");
+    let guard = locks
+        .mutex(fresh_name("fencing"))
+        .acquire()
+        .await
+        .expect("granted");
     let fencing = guard.fencing_token();
 
     if locks.guarantees().tokens {
@@ -124,8 +127,11 @@ pub async fn released_guard_is_invalid(service: &dyn Service, kind: LockKind) {
     assert!(refused.is_none(), "two hold at once");
 
     held.release().await.expect("released");
-    let again = theirs.try_acquire().await.expect("the store replies");
-    let again = again.expect("the lock is free");
+    let again = theirs
+        .try_acquire()
+        .await
+        .expect("the store replies")
+        .expect("the lock is free");
 
     let broken = operator.break_hold(&name, again.token()).await;
     broken

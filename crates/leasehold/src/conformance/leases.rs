@@ -65,9 +65,10 @@ async fn ends(service: &dyn Service, kind: LockKind, reason: LossReason) {
     assert!(sent_at.elapsed() >= SHORT / 2, "the hold ended too early");
     assert!(held.check().expect_err("it has ended").is_lost());
 
-    let next = kind.lock(&theirs, &name);
-    let next = within_timeout("the next client is granted", next.acquire()).await;
-    let next = next.expect("granted");
+    let their_lock = kind.lock(&theirs, &name);
+    let next = within_timeout("the next client is granted", their_lock.acquire())
+        .await
+        .expect("granted");
     assert!(held.release().await.expect_err("lost").is_lost());
     next.check().expect("a late release is not of this claim");
     next.release().await.expect("released");
@@ -105,9 +106,10 @@ pub async fn broken_hold_is_reported_lost(service: &dyn Service, kind: LockKind)
     assert_eq!(held.loss(), Some(LossReason::Revoked));
 
     drop(held);
-    let next = kind.lock(&theirs, &name);
-    let next = within_timeout("the next client is granted", next.acquire()).await;
-    let next = next.expect("granted");
+    let their_lock = kind.lock(&theirs, &name);
+    let next = within_timeout("the next client is granted", their_lock.acquire())
+        .await
+        .expect("granted");
     next.release().await.expect("released");
 }
 
@@ -127,8 +129,10 @@ pub async fn hold_broken_by_own_client_is_lost(service: &dyn Service, kind: Lock
         .expect("the store replies")
         .expect("the lock was held");
 
-    let next = within_timeout("the next client is granted", waiting).await;
-    let next = next.expect("the task ran").expect("granted");
+    let next = within_timeout("the next client is granted", waiting)
+        .await
+        .expect("the task ran")
+        .expect("granted");
     assert!(held.check().expect_err("two hold at once").is_lost());
     let reason = within_timeout("the holder is notified", held.lost()).await;
     assert_eq!(reason, LossReason::Revoked);
@@ -184,8 +188,10 @@ async fn unrenewed_claim_is_kept(store: &dyn Store, holder: &Claim) {
     assert!(held.token().is_some());
 
     tokio::time::sleep(2 * SHORT).await;
-    let renewed = store.renew(std::slice::from_ref(holder)).await;
-    let renewed = renewed.expect("the store replies");
+    let renewed = store
+        .renew(std::slice::from_ref(holder))
+        .await
+        .expect("the store replies");
     assert!(renewed[0].is_some(), "the claim ended with its lease");
     assert!(store.leave(holder).await.expect("the store replies"));
 }
@@ -199,8 +205,8 @@ pub async fn reader_with_a_short_lease_does_not_shorten_anothers(service: &dyn S
         return;
     };
     let name = fresh_name("unlike");
-    let long = ours.rwlock(&name).shared().lease(PUSHED_LEASE);
-    let long = acquire(&long).await;
+    let long_lock = ours.rwlock(&name).shared().lease(PUSHED_LEASE);
+    let long = acquire(&long_lock).await;
 
     let store = store(service).await;
     let short = Claim {

@@ -36,8 +36,9 @@ pub async fn several_locks_are_granted_or_none(service: &dyn Service) {
     drop_while_waiting(&set, &theirs, first).await;
 
     release(held).await;
-    let guard = within_timeout("the set is granted", set.acquire()).await;
-    let guard = guard.expect("granted");
+    let guard = within_timeout("the set is granted", set.acquire())
+        .await
+        .expect("granted");
     let order = guard.guards().iter().map(Guard::name);
     assert!(order.eq([third, first, second]), "{guard:?}");
     for name in &names {
@@ -54,8 +55,8 @@ pub async fn several_locks_are_granted_or_none(service: &dyn Service) {
 /// An acquire of the set holds `first` and waits for another lock. When it is dropped, no lock of
 /// the set stays held.
 async fn drop_while_waiting(set: &MultiLock, observer: &Locks, first: &str) {
-    let waiting = set.clone();
-    let waiting = tokio::spawn(async move { waiting.acquire().await });
+    let second_set = set.clone();
+    let waiting = tokio::spawn(async move { second_set.acquire().await });
     let is_held = || async {
         let lock_state = observer.inspect(first).await.expect("inspected");
         lock_state.holders().count() == 1
@@ -73,8 +74,11 @@ pub async fn loss_of_one_lock_is_loss_of_the_set(service: &dyn Service) {
     let ours = client(service).await;
     let operator = client(service).await;
     let [first, second, third] = &fresh_names("lost");
-    let guard = ours.all([first, second, third]).acquire().await;
-    let guard = guard.expect("granted");
+    let guard = ours
+        .all([first, second, third])
+        .acquire()
+        .await
+        .expect("granted");
     assert!(guard.check().is_ok() && guard.loss().is_none());
 
     let token = guard.guards()[1].token();
@@ -166,8 +170,8 @@ struct Random(u64);
 impl Random {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let first = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (first ^ (first >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
     }
 

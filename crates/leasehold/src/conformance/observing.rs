@@ -67,8 +67,10 @@ pub async fn leader_is_elected_and_observed(service: &dyn Service) {
     let candidate = tokio::spawn(async move { two.campaign("two:2").await });
     first.resign().await.expect("resigned");
 
-    let second = within_timeout("the second candidate is elected", candidate).await;
-    let second = second.expect("the task ran").expect("elected");
+    let second = within_timeout("the second candidate is elected", candidate)
+        .await
+        .expect("the task ran")
+        .expect("elected");
     observe_leader(&mut observer, "two:2", second.token()).await;
     let leader = one.leader().await.expect("inspected");
     assert_eq!(leader.expect("one leads").token, second.token());

@@ -26,8 +26,10 @@ pub async fn repeated_enter_is_idempotent(service: &dyn Service) {
 
     assert!(leave(&*store, &holder).await);
     let queued = Standing::Queued { ahead: 1 };
-    let granted = store.changed(&waiter, queued).await;
-    let granted = granted.expect("the store replies");
+    let granted = store
+        .changed(&waiter, queued)
+        .await
+        .expect("the store replies");
     assert!(granted.token() > held.token());
     assert!(leave(&*store, &waiter).await);
 }
@@ -85,8 +87,10 @@ pub async fn repeated_leave_is_idempotent(service: &dyn Service) {
     let queued = Standing::Queued { ahead: 1 };
     let changed = store.changed(&waiter, queued).await;
     assert_eq!(changed.expect("the store replies"), Standing::Gone);
-    let renewed = store.renew(&[waiter, holder.clone()]).await;
-    let renewed = renewed.expect("the store replies");
+    let renewed = store
+        .renew(&[waiter, holder.clone()])
+        .await
+        .expect("the store replies");
     assert_eq!(renewed.iter().flatten().count(), 1);
 
     assert!(leave(&*store, &holder).await);

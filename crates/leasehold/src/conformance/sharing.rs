@@ -22,15 +22,17 @@ pub async fn readers_share(service: &dyn Service) {
     let their_lock = theirs.rwlock(&name);
 
     let reader = acquire(&our_lock.shared()).await;
-    let other = try_acquire(&their_lock.shared()).await;
-    let other = other.expect("readers share");
+    let other = try_acquire(&their_lock.shared())
+        .await
+        .expect("readers share");
     assert_ne!(reader.token(), other.token());
     assert!(try_acquire(&their_lock.exclusive()).await.is_none());
     release(reader).await;
     release(other).await;
 
-    let writer = try_acquire(&their_lock.exclusive()).await;
-    let writer = writer.expect("readers are gone");
+    let writer = try_acquire(&their_lock.exclusive())
+        .await
+        .expect("readers are gone");
     assert!(try_acquire(&our_lock.shared()).await.is_none());
     assert!(try_acquire(&our_lock.exclusive()).await.is_none());
     release(writer).await;
@@ -50,8 +52,9 @@ pub async fn mutex_excludes_readers_and_writers(service: &dyn Service) {
     assert!(try_acquire(&theirs.mutex(&name)).await.is_none());
     release(reader).await;
 
-    let mutex = try_acquire(&theirs.mutex(&name)).await;
-    let mutex = mutex.expect("readers are gone");
+    let mutex = try_acquire(&theirs.mutex(&name))
+        .await
+        .expect("readers are gone");
     assert!(try_acquire(&our_lock.shared()).await.is_none());
     assert!(try_acquire(&our_lock.exclusive()).await.is_none());
     release(mutex).await;

@@ -61,12 +61,14 @@ pub async fn large_claims_are_not_overtaken(service: &dyn Service) {
     let refused = try_acquire(&ours.semaphore(&name, 3)).await;
     assert!(refused.is_none(), "a small claim overtook");
 
-    let later = ours.semaphore(&name, 3);
-    let later = tokio::spawn(async move { later.acquire().await });
+    let later_lock = ours.semaphore(&name, 3);
+    let later = tokio::spawn(async move { later_lock.acquire().await });
     waiters(&ours, &name, 2).await;
     release(small).await;
-    let big = within_timeout("the big claim is granted", waiting).await;
-    let big = big.expect("the task ran").expect("granted");
+    let big = within_timeout("the big claim is granted", waiting)
+        .await
+        .expect("the task ran")
+        .expect("granted");
     assert!(!later.is_finished(), "a small claim overtook");
 
     release(big).await;

@@ -84,8 +84,10 @@ pub async fn wait_deadline_is_kept(service: &dyn Service, kind: LockKind) {
     let waiting = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(60)).await });
     waiters(&theirs, &name, 1).await;
     held.release().await.expect("released");
-    let granted = within_timeout("the waiter is granted", waiting).await;
-    let granted = granted.expect("the task ran").expect("the store replies");
+    let granted = within_timeout("the waiter is granted", waiting)
+        .await
+        .expect("the task ran")
+        .expect("the store replies");
     granted.expect("in time").check().expect("still held");
 }
 
@@ -145,8 +147,10 @@ pub async fn queue_is_shown_in_order(service: &dyn Service, kind: LockKind) {
     assert_eq!(lock_state.last_token, Some(token));
 
     held.release().await.expect("released");
-    let next = within_timeout("the waiter is granted", waiting).await;
-    let next = next.expect("the task ran").expect("granted");
+    let next = within_timeout("the waiter is granted", waiting)
+        .await
+        .expect("the task ran")
+        .expect("granted");
     next.release().await.expect("released");
     let lock_state = ours.inspect(&name).await.expect("inspected");
     assert_eq!(lock_state.entries, []);

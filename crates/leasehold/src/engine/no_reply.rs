@@ -87,8 +87,8 @@ async fn brief_wait_without_reply_is_unavailable() {
 async fn acquire_of_cohort_without_reply_refuses_no_other() {
     let (locks, requests) = held_back(&Memory::new(), Pace::Never);
     let lock = locks.mutex("a").cohort(4);
-    let first = lock.clone();
-    let first = tokio::spawn(async move { first.acquire().await.map(drop) });
+    let same = lock.clone();
+    let first = tokio::spawn(async move { same.acquire().await.map(drop) });
     requests.acquire().await.expect("it is open").forget();
 
     let tried = within_timeout("the wait ends", lock.try_acquire_for(BRIEF)).await;

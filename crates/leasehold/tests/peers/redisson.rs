@@ -30,8 +30,10 @@ async fn redisson_fair_lock_dead_head_delays_by_one_grace() {
     wire.partition();
     server.command(&["CONFIG", "RESETSTAT"]);
     held.release().await.expect("released");
-    let next = within_timeout("the first live waiter holds", waiting).await;
-    let next = next.expect("it runs").expect("granted");
+    let next = within_timeout("the first live waiter holds", waiting)
+        .await
+        .expect("it runs")
+        .expect("granted");
 
     let statistics = server.info("commandstats");
     let scripts: u64 = statistics.lines().filter_map(calls_of_scripts).sum();
@@ -183,8 +185,10 @@ async fn redisson_deleted_token_counter_keeps_increasing() {
     server.command(&["FLUSHALL"]);
     let token = seen.token();
     assert!(seen.release().await.expect_err("it was flushed").is_lost());
-    let next = within_timeout("the next holds", locks.mutex("a").acquire()).await;
-    let next = next.expect("granted").token();
+    let next = within_timeout("the next holds", locks.mutex("a").acquire())
+        .await
+        .expect("granted")
+        .token();
     assert!(next > token, "{next} follows {token} of an hour ahead");
 }
 

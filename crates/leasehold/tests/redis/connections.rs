@@ -123,8 +123,10 @@ async fn grant_that_changes_before_replicas_have_it_is_not_returned() {
     server.command(&["SETRANGE", "leasehold:{a}", "0", &later]);
     wire.refuse(false);
 
-    let held = within_timeout("the acquire ends", acquiring).await;
-    let held = held.expect("the task runs").expect("granted");
+    let held = within_timeout("the acquire ends", acquiring)
+        .await
+        .expect("the task runs")
+        .expect("granted");
     assert!(held.token().get() > granted, "the grant had been replaced");
     assert_eq!(held.token().get(), token_of(&server).await);
     held.release().await.expect("released");
@@ -231,8 +233,12 @@ async fn release_of_a_lost_lock_gives_up_soon() {
     )
     .await;
     let silent = locks.mutex("a").acquire().await.expect("granted");
-    let denied = locks.mutex("b").no_renewal().acquire().await;
-    let denied = denied.expect("granted");
+    let denied = locks
+        .mutex("b")
+        .no_renewal()
+        .acquire()
+        .await
+        .expect("granted");
     server.pause();
     within_timeout("the hold is lost", silent.lost()).await;
     let begun = Instant::now();

@@ -216,8 +216,10 @@ async fn downgraded_hold_is_refreshed_after_a_reconnect() {
     within_timeout("the claim is refreshed", refreshed).await;
 
     let stats = server.info("commandstats");
-    let scripts = stats.lines().find(|line| line.contains("cmdstat_evalsha"));
-    let scripts = scripts.expect("a script has run");
+    let scripts = stats
+        .lines()
+        .find(|line| line.contains("cmdstat_evalsha"))
+        .expect("a script has run");
     assert!(scripts.contains("failed_calls=0"), "{scripts}");
     let other = locks.rwlock("a").shared().try_acquire().await;
     drop(other.expect("it replies").expect("readers share"));

@@ -20,12 +20,15 @@ pub(super) fn words(command: &str) -> Vec<String> {
 /// The request that entered `name` first.
 fn entering(commands: &[String], name: &str) -> Vec<String> {
     let key = format!("leasehold:{{{name}}}");
-    let found = commands.iter().map(|command| words(command)).find(|words| {
-        words[0].to_lowercase().starts_with("eval")
-            && words.get(3) == Some(&key)
-            && words.get(4).is_some_and(|word| word.len() > 80)
-    });
-    let mut found = found.expect("the request was sent");
+    let mut found = commands
+        .iter()
+        .map(|command| words(command))
+        .find(|words| {
+            words[0].to_lowercase().starts_with("eval")
+                && words.get(3) == Some(&key)
+                && words.get(4).is_some_and(|word| word.len() > 80)
+        })
+        .expect("the request was sent");
     assert!(
         found[0].eq_ignore_ascii_case("evalsha"),
         "the server did not know the script"

@@ -13,10 +13,13 @@ const SETTINGS: &str = "dialect=redisson";
 
 /// The first request to lock `a`.
 fn locking(commands: &[String]) -> Vec<String> {
-    let found = commands.iter().map(|command| words(command)).find(|words| {
-        words[0].eq_ignore_ascii_case("evalsha") && words.get(3).is_some_and(|key| key == "a")
-    });
-    let mut found = found.expect("the request was sent");
+    let mut found = commands
+        .iter()
+        .map(|command| words(command))
+        .find(|words| {
+            words[0].eq_ignore_ascii_case("evalsha") && words.get(3).is_some_and(|key| key == "a")
+        })
+        .expect("the request was sent");
     "EVALSHA".clone_into(&mut found[0]);
     found
 }
@@ -81,8 +84,9 @@ async fn redisson_release_is_repeated_for_the_timeout_of_the_watchdog() {
     let server = Redis::start();
     let (wire, ours) = remote(&server, "dialect=redisson&watchdog=10m").await;
     let lock = ours.mutex("a").lease(LEASE);
-    let guard = within_timeout("the lock is granted", lock.acquire()).await;
-    let guard = guard.expect("granted");
+    let guard = within_timeout("the lock is granted", lock.acquire())
+        .await
+        .expect("granted");
 
     cut_off(&wire);
     drop(guard);

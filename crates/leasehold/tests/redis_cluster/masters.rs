@@ -63,8 +63,8 @@ async fn hold_survives(release: Release) {
 
     let token = held.token();
     held.release().await.expect("released on the new master");
-    let next = tokio::time::timeout(FAILOVER_MAX, waiting).await;
-    let next = next
+    let next = tokio::time::timeout(FAILOVER_MAX, waiting)
+        .await
         .expect("granted in time")
         .expect("the task ends")
         .expect("granted");

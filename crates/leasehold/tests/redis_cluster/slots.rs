@@ -27,8 +27,8 @@ async fn hold_and_waiter_move_with_their_slot() {
     waiters(&locks, "a", 1).await;
     held.check().expect("the hold is valid");
     held.release().await.expect("released");
-    let next = tokio::time::timeout(Duration::from_secs(9), waiting).await;
-    let next = next
+    let next = tokio::time::timeout(Duration::from_secs(9), waiting)
+        .await
         .expect("granted in time")
         .expect("the task ends")
         .expect("granted");

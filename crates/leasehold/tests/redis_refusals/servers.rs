@@ -60,7 +60,6 @@ fn fake_server(reply: fn(&str) -> String) -> String {
                 {
                     let words: Vec<String> =
                         (0..count).filter_map(|_| lock_states.nth(1)).collect();
-                    let words: Vec<&str> = words.iter().map(String::as_str).collect();
                     if stream
                         .write_all(reply(&words.join(" ")).as_bytes())
                         .is_err()

@@ -22,8 +22,13 @@ async fn overlap_after_failover(first: &ClientSetup, second: &ClientSetup) -> Du
     group.wait_until_whole();
 
     group.freeze(old, true);
-    let held = ours.locks.mutex("a").lease(first.lease).acquire().await;
-    let held = held.expect("granted by the old master");
+    let held = ours
+        .locks
+        .mutex("a")
+        .lease(first.lease)
+        .acquire()
+        .await
+        .expect("granted by the old master");
     ours.freeze(true);
     group.server_mut(old).kill();
     let _new = group.master_other_than(old);
@@ -57,8 +62,10 @@ impl ClientSetup {
 /// Makes a server one whose history was first seen long ago, so that no client waits for it.
 fn age_history(server: &Redis) {
     let replication = server.info("replication");
-    let id = replication.split("master_replid:").nth(1);
-    let id = id.expect("a server has a history");
+    let id = replication
+        .split("master_replid:")
+        .nth(1)
+        .expect("a server has a history");
     let seen = format!("{}{:016}", &id[..10], 1);
     server.command(&["SET", "leasehold:{history}:since", &seen]);
 }

@@ -21,8 +21,9 @@ async fn claim_with_lost_reply_is_found_once() {
     let theirs = open_folder("lost").await;
     for _ in 0..10 {
         wire.drop_replies(1);
-        let held = within_timeout("granted", ours.mutex("a").acquire()).await;
-        let held = held.expect("granted");
+        let held = within_timeout("granted", ours.mutex("a").acquire())
+            .await
+            .expect("granted");
 
         let lock_state = theirs.inspect("a").await.expect("inspected");
         assert_eq!(lock_state.entries.len(), 1);
@@ -123,8 +124,9 @@ async fn ended_session_is_replaced() {
     wire.partition();
     within_timeout("the hold is lost", held.lost()).await;
 
-    let next = within_timeout("the next holds", theirs.mutex("a").acquire()).await;
-    let next = next.expect("granted");
+    let next = within_timeout("the next holds", theirs.mutex("a").acquire())
+        .await
+        .expect("granted");
     assert!(next.token() > held.token());
 
     wire.refuse(false);
@@ -159,8 +161,10 @@ async fn lock_survives_disconnect_shorter_than_grace() {
     }
     wire.partition();
     other.release().await.expect("released");
-    let first = within_timeout("the first waiter holds", waiting).await;
-    let first = first.expect("it runs").expect("granted");
+    let first = within_timeout("the first waiter holds", waiting)
+        .await
+        .expect("it runs")
+        .expect("granted");
     assert!(!behind.is_finished());
 
     first.release().await.expect("released");

@@ -81,8 +81,9 @@ async fn waiters_outlast_the_holder_of_the_last_number() {
     assert!(granted.is_err(), "{granted:?}");
 
     held.release().await.expect("it was held throughout");
-    let next = within_timeout("the waiter is granted", waiting).await;
-    let next = next.expect("granted");
+    let next = within_timeout("the waiter is granted", waiting)
+        .await
+        .expect("granted");
     assert!(next.token() > token);
     assert!(!is_free(&ours, "a").await);
     next.release().await.expect("released");

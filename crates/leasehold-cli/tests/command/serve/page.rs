@@ -26,8 +26,8 @@ fn page_follows_grants_and_hand_overs() {
     first.end().assert(0, "", "");
     browser.wait_for(&format!("/second/.test({row}) && !/first/.test({row})"));
     let changes = browser.value("document.getElementById('changes').innerText");
-    let changes = changes.as_str().unwrap();
-    assert!(changes.contains("orders/42: granted to"), "{changes}");
+    let text = changes.as_str().unwrap();
+    assert!(text.contains("orders/42: granted to"), "{text}");
 
     assert_eq!(second.end().code(), 0);
     browser.wait_for(&format!("{ROWS} === 0"));

@@ -68,8 +68,8 @@ impl WatchedMaster {
     /// The error of a sentinel, if none has named a master and all have failed.
     pub(super) async fn locate(&self) -> Result<Address> {
         let mut view = self.view.clone();
-        let known = view.wait_for(|view| view.master().is_some() || view.has_failed());
-        let known = known
+        let known = view
+            .wait_for(|view| view.master().is_some() || view.has_failed())
             .await
             .map_err(|_| Error::unavailable("the store was closed"))?;
         match known.master() {

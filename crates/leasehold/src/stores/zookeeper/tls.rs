@@ -47,8 +47,9 @@ pub(super) fn encrypted(
         Some(path) => read(path)?,
         None => system_authorities(),
     };
-    let options = TlsOptions::new();
-    let mut options = options.with_pem_ca(&authority).map_err(store_error)?;
+    let mut options = TlsOptions::new()
+        .with_pem_ca(&authority)
+        .map_err(store_error)?;
     if let Some(Identity { certificate, key }) = &tls.identity {
         options = options
             .with_pem_identity(&read(certificate)?, &read(key)?)
