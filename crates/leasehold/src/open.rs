@@ -4,7 +4,6 @@ mod examine;
 mod shown_url;
 mod unknown_url;
 
-use std::future::ready;
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
@@ -74,14 +73,11 @@ pub(crate) struct OpenedStore {
 }
 
 impl OpenedStore {
-    async fn connected<S: Store>(
-        shown_url: String,
-        connecting: impl Future<Output = Result<S>>,
-    ) -> Result<Self> {
-        Ok(Self {
-            store: Arc::new(connecting.await?),
+    fn new(store: impl Store, shown_url: String) -> Self {
+        Self {
+            store: Arc::new(store),
             shown_url,
-        })
+        }
     }
 }
 
@@ -155,31 +151,36 @@ pub(crate) async fn open_store(url: &str, runtime: Option<Handle>) -> Result<Ope
 
     match service {
         Service::Memory if rest.is_empty() => {
-            let opened = ready(Ok(stores::Memory::new()));
-            OpenedStore::connected("memory:".to_owned(), opened).await
+            let store = stores::Memory::new();
+            Ok(OpenedStore::new(store, "memory:".to_owned()))
         }
         Service::Memory => Err(Error::invalid("memory: takes no path")),
         #[cfg(feature = "file")]
         Service::File => {
             let store = stores::File::at_url_path(rest)?;
-            OpenedStore::connected(store.url(), ready(Ok(store))).await
+            let shown_url = store.url();
+            Ok(OpenedStore::new(store, shown_url))
         }
         #[cfg(feature = "file")]
         Service::System => {
-            let opened = ready(stores::File::at_system_url(rest));
-            OpenedStore::connected("system:".to_owned(), opened).await
+            let store = stores::File::at_system_url(rest)?;
+            Ok(OpenedStore::new(store, "system:".to_owned()))
         }
         #[cfg(feature = "redis")]
         Service::Redlock => {
             let builder = stores::Redlock::builder(url)?;
-            OpenedStore::connected(builder.url(), builder.connect_on(runtime)).await
+            let shown_url = builder.url();
+            let store = builder.connect_on(runtime).await?;
+            Ok(OpenedStore::new(store, shown_url))
         }
         #[cfg(feature = "redis")]
         Service::Redis => open_redis(url, runtime).await,
         #[cfg(feature = "zookeeper")]
         Service::ZooKeeper => {
             let builder = stores::ZooKeeper::builder(url)?;
-            OpenedStore::connected(builder.url(), builder.connect()).await
+            let shown_url = builder.url();
+            let store = builder.connect().await?;
+            Ok(OpenedStore::new(store, shown_url))
         }
         #[allow(unreachable_patterns, reason = "a build may have all stores")]
         _ => Err(service.missing()),
@@ -191,15 +192,21 @@ async fn open_redis(url: &str, runtime: Option<Handle>) -> Result<OpenedStore> {
     match dialect(url) {
         None => {
             let builder = stores::Redis::builder(url)?;
-            OpenedStore::connected(builder.url(), builder.connect_on(runtime)).await
+            let shown_url = builder.url();
+            let store = builder.connect_on(runtime).await?;
+            Ok(OpenedStore::new(store, shown_url))
         }
         Some("redisson") => {
             let builder = stores::Redisson::builder(url)?;
-            OpenedStore::connected(builder.url(), builder.connect_on(runtime)).await
+            let shown_url = builder.url();
+            let store = builder.connect_on(runtime).await?;
+            Ok(OpenedStore::new(store, shown_url))
         }
         Some(_) => {
             let builder = stores::RedisPlain::builder(url)?;
-            OpenedStore::connected(builder.url(), builder.connect_on(runtime)).await
+            let shown_url = builder.url();
+            let store = builder.connect_on(runtime).await?;
+            Ok(OpenedStore::new(store, shown_url))
         }
     }
 }
