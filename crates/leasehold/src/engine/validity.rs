@@ -42,7 +42,7 @@ pub(crate) struct Validity {
     loss_listener: Option<Arc<dyn LossListener>>,
 }
 
-/// What has to know at once that a hold was lost.
+/// Is notified at once when a hold is lost.
 pub(super) trait LossListener: fmt::Debug + Send + Sync {
     /// Called once, in the call that ends the validity. It must not block.
     fn lost(&self, claim: ClaimId);
