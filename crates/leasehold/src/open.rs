@@ -81,9 +81,9 @@ impl OpenedStore {
     }
 }
 
-/// What keeps the locks of a URL.
+/// The store of a URL, as its scheme names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Service {
+enum StoreKind {
     Memory,
     File,
     /// The folder that the users of a group share.
@@ -94,27 +94,27 @@ enum Service {
 }
 
 /// The schemes that [`open`] knows.
-const SCHEMES: [(&str, Service); 14] = [
-    ("file", Service::File),
-    ("system", Service::System),
-    ("memory", Service::Memory),
-    ("redis", Service::Redis),
-    ("rediss", Service::Redis),
-    ("redis+unix", Service::Redis),
-    ("redis+sentinel", Service::Redis),
-    ("rediss+sentinel", Service::Redis),
-    ("redis+cluster", Service::Redis),
-    ("rediss+cluster", Service::Redis),
-    ("redlock", Service::Redlock),
-    ("redlocks", Service::Redlock),
-    ("zookeeper", Service::ZooKeeper),
-    ("zookeeper+tls", Service::ZooKeeper),
+const SCHEMES: [(&str, StoreKind); 14] = [
+    ("file", StoreKind::File),
+    ("system", StoreKind::System),
+    ("memory", StoreKind::Memory),
+    ("redis", StoreKind::Redis),
+    ("rediss", StoreKind::Redis),
+    ("redis+unix", StoreKind::Redis),
+    ("redis+sentinel", StoreKind::Redis),
+    ("rediss+sentinel", StoreKind::Redis),
+    ("redis+cluster", StoreKind::Redis),
+    ("rediss+cluster", StoreKind::Redis),
+    ("redlock", StoreKind::Redlock),
+    ("redlocks", StoreKind::Redlock),
+    ("zookeeper", StoreKind::ZooKeeper),
+    ("zookeeper+tls", StoreKind::ZooKeeper),
 ];
 
-impl Service {
+impl StoreKind {
     fn of(scheme: &str) -> Option<Self> {
         let known = SCHEMES.iter().find(|(known, _)| *known == scheme);
-        known.map(|(_, service)| *service)
+        known.map(|(_, store)| *store)
     }
 
     /// Whether a URL has no server, and so no user.
@@ -141,49 +141,49 @@ impl Service {
 )]
 pub(crate) async fn open_store(url: &str, runtime: Option<Handle>) -> Result<OpenedStore> {
     let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
-    let service = Service::of(scheme).ok_or_else(|| unknown_url::error(url))?;
-    if service.is_local() && shown_url::names_user(scheme, rest) {
+    let kind = StoreKind::of(scheme).ok_or_else(|| unknown_url::error(url))?;
+    if kind.is_local() && shown_url::names_user(scheme, rest) {
         let error = Error::invalid(format!("{scheme}: has no user and no password"));
         return Err(
             error.help("write file:/some/folder, or the scheme of a server, as redis://host")
         );
     }
 
-    match service {
-        Service::Memory if rest.is_empty() => {
+    match kind {
+        StoreKind::Memory if rest.is_empty() => {
             let store = stores::Memory::new();
             Ok(OpenedStore::new(store, "memory:".to_owned()))
         }
-        Service::Memory => Err(Error::invalid("memory: takes no path")),
+        StoreKind::Memory => Err(Error::invalid("memory: takes no path")),
         #[cfg(feature = "file")]
-        Service::File => {
+        StoreKind::File => {
             let store = stores::File::at_url_path(rest)?;
             let shown_url = store.url();
             Ok(OpenedStore::new(store, shown_url))
         }
         #[cfg(feature = "file")]
-        Service::System => {
+        StoreKind::System => {
             let store = stores::File::at_system_url(rest)?;
             Ok(OpenedStore::new(store, "system:".to_owned()))
         }
         #[cfg(feature = "redis")]
-        Service::Redlock => {
+        StoreKind::Redlock => {
             let builder = stores::Redlock::builder(url)?;
             let shown_url = builder.url();
             let store = builder.connect_on(runtime).await?;
             Ok(OpenedStore::new(store, shown_url))
         }
         #[cfg(feature = "redis")]
-        Service::Redis => open_redis(url, runtime).await,
+        StoreKind::Redis => open_redis(url, runtime).await,
         #[cfg(feature = "zookeeper")]
-        Service::ZooKeeper => {
+        StoreKind::ZooKeeper => {
             let builder = stores::ZooKeeper::builder(url)?;
             let shown_url = builder.url();
             let store = builder.connect().await?;
             Ok(OpenedStore::new(store, shown_url))
         }
         #[allow(unreachable_patterns, reason = "a build may have all stores")]
-        _ => Err(service.missing()),
+        _ => Err(kind.missing()),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::stores;
 use crate::{Error, Result};
 
 use super::shown_url::redacted;
-use super::{Service, open_store};
+use super::{StoreKind, open_store};
 
 /// Examines risks to locks in the store of a URL.
 ///
@@ -29,17 +29,17 @@ pub async fn examine(url: &str) -> Result<Examination> {
 
 async fn examine_store(url: &str) -> Result<Examination> {
     let scheme = url.split(':').next().unwrap_or_default();
-    let mut examination = match Service::of(scheme) {
+    let mut examination = match StoreKind::of(scheme) {
         #[cfg(feature = "redis")]
-        Some(Service::Redlock) => stores::Redlock::builder(url)?.examine().await?,
+        Some(StoreKind::Redlock) => stores::Redlock::builder(url)?.examine().await?,
         #[cfg(feature = "redis")]
-        Some(Service::Redis) => match super::dialect(url) {
+        Some(StoreKind::Redis) => match super::dialect(url) {
             None => stores::Redis::builder(url)?.examine().await?,
             Some("redisson") => stores::Redisson::builder(url)?.examine().await?,
             Some(_) => stores::RedisPlain::builder(url)?.examine().await?,
         },
         #[cfg(feature = "zookeeper")]
-        Some(Service::ZooKeeper) => stores::examine_zookeeper(url).await?,
+        Some(StoreKind::ZooKeeper) => stores::examine_zookeeper(url).await?,
         _ => Examination::default(),
     };
     // The store checks more than the examination does, and refuses what it cannot use.

@@ -3,7 +3,7 @@
 //! The text may be anything: a URL whose scheme is missing, or whose password has a character that
 //! ends it too early. So an error shows only what cannot be a part of a user name or a password.
 
-use super::{Service, unknown_url};
+use super::{StoreKind, unknown_url};
 
 /// Replaces the text that is not shown.
 const HIDDEN: &str = "…";
@@ -36,7 +36,7 @@ pub(super) fn redacted(text: &str) -> String {
     };
 
     let rest = &text[scheme.len() + 1..];
-    let is_local = Service::of(scheme).is_some_and(Service::is_local);
+    let is_local = StoreKind::of(scheme).is_some_and(StoreKind::is_local);
     let shown = if !is_local {
         servers(rest)
     } else if names_user(scheme, rest) {

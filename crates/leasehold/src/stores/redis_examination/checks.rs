@@ -1,4 +1,4 @@
-//! The checks of a server: what endangers locks, and what removes it.
+//! The checks of a server: the risks to locks, and their remedies.
 
 use std::time::Duration;
 
