@@ -29,6 +29,9 @@
 //! [`Locks`] in a `static` (which is never dropped), uses other threads, or wants to wait for
 //! longer.
 
+#[macro_use]
+mod forward;
+
 mod election;
 mod guard;
 mod handle;
@@ -87,136 +90,43 @@ impl From<crate::Locks> for Locks {
     }
 }
 
-impl Locks {
-    /// See [`leasehold::Locks::mutex`](crate::Locks::mutex).
-    #[must_use]
-    pub fn mutex(&self, name: impl AsRef<str>) -> Lock {
-        Lock::from(self.0.mutex(name))
-    }
-
-    /// See [`leasehold::Locks::rwlock`](crate::Locks::rwlock).
-    #[must_use]
-    pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
-        RwLock(self.0.rwlock(name), Handle::new())
-    }
-
-    /// See [`leasehold::Locks::semaphore`](crate::Locks::semaphore).
-    #[must_use]
-    pub fn semaphore(&self, name: impl AsRef<str>, slots: u32) -> Lock {
-        Lock::from(self.0.semaphore(name, slots))
-    }
-
-    /// See [`leasehold::Locks::reentrant`](crate::Locks::reentrant).
-    #[must_use]
-    pub fn reentrant(&self, name: impl AsRef<str>) -> Reentrant {
-        Reentrant(self.0.reentrant(name), Handle::new())
-    }
-
-    /// See [`leasehold::Locks::inspect`](crate::Locks::inspect).
-    pub fn inspect(&self, name: impl AsRef<str>) -> Result<LockState> {
-        block_on(self.0.inspect(name.as_ref()))
-    }
-
-    /// See [`leasehold::Locks::list`](crate::Locks::list).
-    pub fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
-        block_on(self.0.list(prefix, count_max))
-    }
-
-    /// See [`leasehold::Locks::break_hold`](crate::Locks::break_hold).
-    pub fn break_hold(&self, name: impl AsRef<str>, token: Token) -> Result<Option<Entry>> {
-        block_on(self.0.break_hold(name.as_ref(), token))
-    }
-
-    /// See [`leasehold::Locks::guarantees`](crate::Locks::guarantees).
-    #[must_use]
-    pub fn guarantees(&self) -> Guarantees {
-        self.0.guarantees()
-    }
-
-    /// See [`leasehold::Locks::url`](crate::Locks::url).
-    #[must_use]
-    pub fn url(&self) -> &str {
-        self.0.url()
-    }
-}
+forward!(Locks of Locks {
+    convert mutex(name: impl AsRef<str>) -> Lock;
+    convert rwlock(name: impl AsRef<str>) -> RwLock;
+    convert semaphore(name: impl AsRef<str>, slots: u32) -> Lock;
+    convert reentrant(name: impl AsRef<str>) -> Reentrant;
+    convert election(name: impl AsRef<str>) -> Election;
+    grant observe(name: impl AsRef<str>) -> Result<Observer>;
+    wait inspect(name: impl AsRef<str>) -> Result<LockState>;
+    wait list(prefix: &str, count_max: usize) -> Result<Vec<Name>>;
+    wait break_hold(name: impl AsRef<str>, token: Token) -> Result<Option<Entry>>;
+    get guarantees() -> Guarantees;
+    get url() -> &str;
+});
 
 /// A lock to acquire; see [`leasehold::Lock`](crate::Lock).
 #[derive(Clone, Debug)]
 pub struct Lock(crate::Lock, Handle);
 
-impl Lock {
-    /// See [`leasehold::Lock::lease`](crate::Lock::lease).
-    #[must_use]
-    pub fn lease(self, lease: Duration) -> Self {
-        Self(self.0.lease(lease), self.1)
-    }
-
-    /// See [`leasehold::Lock::no_renewal`](crate::Lock::no_renewal).
-    #[must_use]
-    pub fn no_renewal(self) -> Self {
-        Self(self.0.no_renewal(), self.1)
-    }
-
-    /// See [`leasehold::Lock::max_hold`](crate::Lock::max_hold).
-    #[must_use]
-    pub fn max_hold(self, max_hold: Duration) -> Self {
-        Self(self.0.max_hold(max_hold), self.1)
-    }
-
-    /// See [`leasehold::Lock::cohort`](crate::Lock::cohort).
-    #[must_use]
-    pub fn cohort(self, max: u32) -> Self {
-        Self(self.0.cohort(max), self.1)
-    }
-
-    /// See [`leasehold::Lock::label`](crate::Lock::label).
-    #[must_use]
-    pub fn label(self, label: &str) -> Self {
-        Self(self.0.label(label), self.1)
-    }
-
-    /// See [`leasehold::Lock::permits`](crate::Lock::permits).
-    #[must_use]
-    pub fn permits(self, permits: u32) -> Self {
-        Self(self.0.permits(permits), self.1)
-    }
-
-    /// See [`leasehold::Lock::acquire`](crate::Lock::acquire).
-    pub fn acquire(&self) -> Result<Guard> {
-        block_on(self.0.acquire()).map(Guard::from)
-    }
-
-    /// See [`leasehold::Lock::try_acquire`](crate::Lock::try_acquire).
-    pub fn try_acquire(&self) -> Result<Option<Guard>> {
-        Ok(block_on(self.0.try_acquire())?.map(Guard::from))
-    }
-
-    /// See [`leasehold::Lock::try_acquire_for`](crate::Lock::try_acquire_for).
-    pub fn try_acquire_for(&self, timeout: Duration) -> Result<Option<Guard>> {
-        Ok(block_on(self.0.try_acquire_for(timeout))?.map(Guard::from))
-    }
-}
-
-impl From<crate::Lock> for Lock {
-    fn from(lock: crate::Lock) -> Self {
-        Self(lock, Handle::new())
-    }
-}
+forward!(Lock of Lock {
+    set lease(lease: Duration) -> Self;
+    set no_renewal() -> Self;
+    set max_hold(max_hold: Duration) -> Self;
+    set cohort(max: u32) -> Self;
+    set label(label: &str) -> Self;
+    set permits(permits: u32) -> Self;
+    grant acquire() -> Result<Guard>;
+    try_grant try_acquire() -> Result<Option<Guard>>;
+    try_grant try_acquire_for(timeout: Duration) -> Result<Option<Guard>>;
+});
+from_async!(Lock => Lock);
 
 /// Many readers or one writer; see [`leasehold::RwLock`](crate::RwLock).
 #[derive(Clone, Debug)]
 pub struct RwLock(crate::RwLock, Handle);
 
-impl RwLock {
-    /// See [`leasehold::RwLock::shared`](crate::RwLock::shared).
-    #[must_use]
-    pub fn shared(&self) -> Lock {
-        Lock::from(self.0.shared())
-    }
-
-    /// See [`leasehold::RwLock::exclusive`](crate::RwLock::exclusive).
-    #[must_use]
-    pub fn exclusive(&self) -> Lock {
-        Lock::from(self.0.exclusive())
-    }
-}
+forward!(RwLock of RwLock {
+    convert shared() -> Lock;
+    convert exclusive() -> Lock;
+});
+from_async!(RwLock => RwLock);

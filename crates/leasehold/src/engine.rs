@@ -10,7 +10,7 @@ pub(crate) mod cohort;
 mod depart;
 mod events;
 #[cfg(test)]
-mod expired_in_queue;
+mod expired_in_queue_tests;
 mod hold;
 #[cfg(test)]
 mod no_reply;

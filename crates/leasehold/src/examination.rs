@@ -43,6 +43,13 @@ impl Examination {
         self
     }
 
+    /// Adds what the checks of a server or a folder find.
+    pub(crate) fn check<F>(&mut self, checks: &[Check<F>], facts: &F, server: impl fmt::Display) {
+        let found = checks.iter().filter_map(|check| check.finding(facts));
+        let findings = found.map(|finding| finding.about(&server));
+        self.findings.extend(findings);
+    }
+
     pub(crate) fn add(&mut self, other: Self) {
         self.findings.extend(other.findings);
         self.servers.extend(other.servers);
@@ -79,6 +86,14 @@ impl Finding {
         Self::new(Severity::Warning, code, message.into(), remedy)
     }
 
+    /// Sets the server or the folder.
+    pub(crate) fn about(self, server: impl fmt::Display) -> Self {
+        Self {
+            server: server.to_string(),
+            ..self
+        }
+    }
+
     fn new(severity: Severity, code: &'static str, message: String, remedy: &str) -> Self {
         Self {
             severity,
@@ -88,6 +103,64 @@ impl Finding {
             remedy: remedy.to_owned(),
         }
     }
+}
+
+/// A risk that a server or a folder may have, the message about it, and the remedy.
+pub(crate) struct Check<F> {
+    severity: Severity,
+    code: &'static str,
+    probe: RiskProbe<F>,
+    message: &'static str,
+    remedy: &'static str,
+}
+
+/// Returns the text for `{}` in the message if the facts show the risk.
+type RiskProbe<F> = fn(&F) -> Option<String>;
+
+pub(crate) const fn danger<F>(code: &'static str, probe: RiskProbe<F>) -> Check<F> {
+    Check {
+        severity: Severity::Danger,
+        code,
+        probe,
+        message: "",
+        remedy: "",
+    }
+}
+
+pub(crate) const fn warning<F>(code: &'static str, probe: RiskProbe<F>) -> Check<F> {
+    Check {
+        severity: Severity::Warning,
+        ..danger(code, probe)
+    }
+}
+
+impl<F> Check<F> {
+    pub(crate) const fn message(self, message: &'static str) -> Self {
+        Self { message, ..self }
+    }
+
+    pub(crate) const fn remedy(self, remedy: &'static str) -> Self {
+        Self { remedy, ..self }
+    }
+
+    pub(crate) fn finding(&self, facts: &F) -> Option<Finding> {
+        let found = (self.probe)(facts)?;
+        let message = self.message.replacen("{}", &found, 1);
+        Some(Finding::new(self.severity, self.code, message, self.remedy))
+    }
+}
+
+/// The message about a connection that others may read.
+pub(crate) const EXPOSED: &str =
+    "the connection leaves this machine without TLS, and others may read or change it";
+
+/// Parses a version such as `7.0.15`; a part that is missing or no number is 0.
+pub(crate) fn version_numbers(version: &str) -> [u32; 3] {
+    let mut parts = version.split('.');
+    [(); 3].map(|()| {
+        let number = parts.next().and_then(|part| part.parse().ok());
+        number.unwrap_or(0)
+    })
 }
 
 /// How bad a finding is.

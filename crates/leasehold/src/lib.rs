@@ -114,6 +114,10 @@ mod drain;
 mod election;
 mod engine;
 mod error;
+#[cfg_attr(
+    not(all(feature = "file", feature = "redis", feature = "zookeeper")),
+    allow(dead_code, reason = "the store in memory is not examined")
+)]
 mod examination;
 pub mod fence;
 #[cfg(feature = "fuzzing")]

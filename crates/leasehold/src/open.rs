@@ -81,95 +81,134 @@ impl OpenedStore {
     }
 }
 
+/// The store of a URL, as its scheme names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StoreKind {
+    Memory,
+    File,
+    /// The folder that the users of a group share.
+    System,
+    Redis,
+    Redlock,
+    ZooKeeper,
+}
+
+/// The schemes that [`open`] knows.
+const SCHEMES: [(&str, StoreKind); 14] = [
+    ("file", StoreKind::File),
+    ("system", StoreKind::System),
+    ("memory", StoreKind::Memory),
+    ("redis", StoreKind::Redis),
+    ("rediss", StoreKind::Redis),
+    ("redis+unix", StoreKind::Redis),
+    ("redis+sentinel", StoreKind::Redis),
+    ("rediss+sentinel", StoreKind::Redis),
+    ("redis+cluster", StoreKind::Redis),
+    ("rediss+cluster", StoreKind::Redis),
+    ("redlock", StoreKind::Redlock),
+    ("redlocks", StoreKind::Redlock),
+    ("zookeeper", StoreKind::ZooKeeper),
+    ("zookeeper+tls", StoreKind::ZooKeeper),
+];
+
+impl StoreKind {
+    fn of(scheme: &str) -> Option<Self> {
+        let known = SCHEMES.iter().find(|(known, _)| *known == scheme);
+        known.map(|(_, store)| *store)
+    }
+
+    /// Whether a URL has no server, and so no user.
+    fn is_local(self) -> bool {
+        matches!(self, Self::Memory | Self::File | Self::System)
+    }
+
+    /// Returns the error of a build without the store.
+    fn missing(self) -> Error {
+        let (store, feature) = match self {
+            Self::Redis | Self::Redlock => ("Redis", "redis"),
+            Self::ZooKeeper => ("ZooKeeper", "zookeeper"),
+            Self::Memory | Self::File | Self::System => ("file", "file"),
+        };
+        Error::unsupported(format!("this build has no {store} store"))
+            .help(format!("build leasehold with its feature `{feature}`"))
+    }
+}
+
 /// Opens the store of a URL without an engine.
+#[cfg_attr(
+    not(feature = "redis"),
+    allow(unused_variables, reason = "only Redis takes a runtime")
+)]
 pub(crate) async fn open_store(url: &str, runtime: Option<Handle>) -> Result<OpenedStore> {
     let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
-    match scheme {
-        "memory" | "file" | "system" if shown_url::names_user(scheme, rest) => Err(Error::invalid(
-            format!("{scheme}: has no user and no password"),
-        )
-        .help("write file:/some/folder, or the scheme of a server, as redis://host")),
-        "memory" if rest.is_empty() => Ok(OpenedStore::new(
-            stores::Memory::new(),
-            "memory:".to_owned(),
-        )),
-        "memory" => Err(Error::invalid("memory: takes no path")),
-        "file" => open_file(rest),
-        "system" => open_system(rest),
-        "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
-        | "redis+cluster" | "rediss+cluster" | "redlock" | "redlocks" => {
-            open_redis(url, runtime).await
+    let kind = StoreKind::of(scheme).ok_or_else(|| unknown_url::error(url))?;
+    if kind.is_local() && shown_url::names_user(scheme, rest) {
+        let error = Error::invalid(format!("{scheme}: has no user and no password"));
+        return Err(
+            error.help("write file:/some/folder, or the scheme of a server, as redis://host")
+        );
+    }
+
+    match kind {
+        StoreKind::Memory if rest.is_empty() => {
+            let store = stores::Memory::new();
+            Ok(OpenedStore::new(store, "memory:".to_owned()))
         }
-        "zookeeper" | "zookeeper+tls" => open_zookeeper(url).await,
-        _ => Err(unknown_url::error(url)),
+        StoreKind::Memory => Err(Error::invalid("memory: takes no path")),
+        #[cfg(feature = "file")]
+        StoreKind::File => {
+            let store = stores::File::at_url_path(rest)?;
+            let shown_url = store.url();
+            Ok(OpenedStore::new(store, shown_url))
+        }
+        #[cfg(feature = "file")]
+        StoreKind::System => {
+            let store = stores::File::at_system_url(rest)?;
+            Ok(OpenedStore::new(store, "system:".to_owned()))
+        }
+        #[cfg(feature = "redis")]
+        StoreKind::Redlock => {
+            let builder = stores::Redlock::builder(url)?;
+            let shown_url = builder.url();
+            let store = builder.connect_on(runtime).await?;
+            Ok(OpenedStore::new(store, shown_url))
+        }
+        #[cfg(feature = "redis")]
+        StoreKind::Redis => open_redis(url, runtime).await,
+        #[cfg(feature = "zookeeper")]
+        StoreKind::ZooKeeper => {
+            let builder = stores::ZooKeeper::builder(url)?;
+            let shown_url = builder.url();
+            let store = builder.connect().await?;
+            Ok(OpenedStore::new(store, shown_url))
+        }
+        #[allow(unreachable_patterns, reason = "a build may have all stores")]
+        _ => Err(kind.missing()),
     }
 }
 
-#[cfg(feature = "file")]
-fn open_file(path: &str) -> Result<OpenedStore> {
-    let store = stores::File::at_url_path(path)?;
-    let shown_url = store.url();
-    Ok(OpenedStore::new(store, shown_url))
-}
-
-#[cfg(feature = "file")]
-fn open_system(settings: &str) -> Result<OpenedStore> {
-    let store = stores::File::at_system_url(settings)?;
-    Ok(OpenedStore::new(store, "system:".to_owned()))
-}
-
-#[cfg(not(feature = "file"))]
-fn open_system(path: &str) -> Result<OpenedStore> {
-    open_file(path)
-}
-
-#[cfg(not(feature = "file"))]
-fn open_file(_path: &str) -> Result<OpenedStore> {
-    Err(Error::unsupported("this build has no file store")
-        .help("build leasehold with its feature `file`"))
-}
-
-/// Opens one of the stores on Redis servers.
 #[cfg(feature = "redis")]
 async fn open_redis(url: &str, runtime: Option<Handle>) -> Result<OpenedStore> {
-    if url.starts_with("redlock") {
-        let builder = stores::Redlock::builder(url)?;
-        let shown_url = builder.url();
-        return Ok(OpenedStore::new(
-            builder.connect_on(runtime).await?,
-            shown_url,
-        ));
+    match dialect(url) {
+        None => {
+            let builder = stores::Redis::builder(url)?;
+            let shown_url = builder.url();
+            let store = builder.connect_on(runtime).await?;
+            Ok(OpenedStore::new(store, shown_url))
+        }
+        Some("redisson") => {
+            let builder = stores::Redisson::builder(url)?;
+            let shown_url = builder.url();
+            let store = builder.connect_on(runtime).await?;
+            Ok(OpenedStore::new(store, shown_url))
+        }
+        Some(_) => {
+            let builder = stores::RedisPlain::builder(url)?;
+            let shown_url = builder.url();
+            let store = builder.connect_on(runtime).await?;
+            Ok(OpenedStore::new(store, shown_url))
+        }
     }
-    if dialect(url) == Some("redisson") {
-        let builder = stores::Redisson::builder(url)?;
-        let shown_url = builder.url();
-        return Ok(OpenedStore::new(
-            builder.connect_on(runtime).await?,
-            shown_url,
-        ));
-    }
-    if dialect(url).is_some() {
-        let builder = stores::RedisPlain::builder(url)?;
-        let shown_url = builder.url();
-        return Ok(OpenedStore::new(
-            builder.connect_on(runtime).await?,
-            shown_url,
-        ));
-    }
-
-    let builder = stores::Redis::builder(url)?;
-    let shown_url = builder.url();
-    Ok(OpenedStore::new(
-        builder.connect_on(runtime).await?,
-        shown_url,
-    ))
-}
-
-#[cfg(not(feature = "redis"))]
-#[allow(clippy::unused_async, reason = "the function of the feature is async")]
-async fn open_redis(_url: &str, _runtime: Option<Handle>) -> Result<OpenedStore> {
-    Err(Error::unsupported("this build has no Redis store")
-        .help("build leasehold with its feature `redis`"))
 }
 
 /// Returns the library whose format the URL selects.
@@ -178,20 +217,6 @@ fn dialect(url: &str) -> Option<&str> {
     let (_, settings) = url.split_once('?')?;
     let mut settings = settings.split('&');
     settings.find_map(|setting| setting.strip_prefix("dialect="))
-}
-
-#[cfg(feature = "zookeeper")]
-async fn open_zookeeper(url: &str) -> Result<OpenedStore> {
-    let builder = stores::ZooKeeper::builder(url)?;
-    let shown_url = builder.url();
-    Ok(OpenedStore::new(builder.connect().await?, shown_url))
-}
-
-#[cfg(not(feature = "zookeeper"))]
-#[allow(clippy::unused_async, reason = "the function of the feature is async")]
-async fn open_zookeeper(_url: &str) -> Result<OpenedStore> {
-    Err(Error::unsupported("this build has no ZooKeeper store")
-        .help("build leasehold with its feature `zookeeper`"))
 }
 
 #[cfg(test)]

@@ -21,8 +21,17 @@ mod redlock;
 mod tls;
 #[cfg(any(feature = "file", feature = "redis", feature = "zookeeper"))]
 #[cfg_attr(
-    not(any(feature = "redis", feature = "zookeeper")),
-    allow(dead_code, reason = "the URL of a folder has no host")
+    not(all(
+        feature = "file",
+        feature = "redis",
+        feature = "tls",
+        feature = "zookeeper"
+    )),
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "a store needs a part of the parser"
+    )
 )]
 mod url;
 #[cfg(feature = "redis")]

@@ -97,8 +97,7 @@ fn read_examinations(folder: &Path, sources: &mut Vec<String>) {
 
 /// The codes of the findings that a source creates.
 fn codes(source: &str) -> impl Iterator<Item = &str> {
-    let findings = ["Finding::danger(", "Finding::warning("];
-    let created = findings
+    let created = ["danger(", "warning("]
         .into_iter()
         .flat_map(|call| source.split(call).skip(1));
     created.filter_map(|arguments| arguments.trim_start().strip_prefix('"')?.split('"').next())

@@ -5,17 +5,9 @@ use std::time::Duration;
 
 use super::guard::block_on_timeout;
 use super::handle::Handle;
-use super::{Guard, Lock, Locks};
+use super::{Guard, Lock};
 use crate::runtime::background::block_on;
 use crate::{Leader, Result};
-
-impl Locks {
-    /// See [`leasehold::Locks::election`](crate::Locks::election).
-    #[must_use]
-    pub fn election(&self, name: impl AsRef<str>) -> BlockingElection {
-        BlockingElection::from(self.0.election(name))
-    }
-}
 
 /// An election among the clients of one name; see [`leasehold::Election`](crate::Election).
 ///
@@ -42,38 +34,18 @@ impl BlockingElection {
         let change = |lock| change(Lock::from(lock)).0;
         Self(self.0.configure(change), self.1)
     }
+}
 
-    /// See [`leasehold::Election::campaign`](crate::Election::campaign).
-    pub fn campaign(&self, address: &str) -> Result<BlockingLeadership> {
-        block_on(self.0.campaign(address)).map(BlockingLeadership::from)
-    }
-
-    /// See [`leasehold::Election::try_campaign_for`](crate::Election::try_campaign_for).
-    pub fn try_campaign_for(
-        &self,
+forward!(BlockingElection of Election {
+    grant campaign(address: &str) -> Result<BlockingLeadership>;
+    try_grant try_campaign_for(
         address: &str,
-        timeout: Duration,
-    ) -> Result<Option<BlockingLeadership>> {
-        let leadership = block_on(self.0.try_campaign_for(address, timeout))?;
-        Ok(leadership.map(BlockingLeadership::from))
-    }
-
-    /// See [`leasehold::Election::leader`](crate::Election::leader).
-    pub fn leader(&self) -> Result<Option<Leader>> {
-        block_on(self.0.leader())
-    }
-
-    /// See [`leasehold::Election::observe`](crate::Election::observe).
-    pub fn observe(&self) -> Result<BlockingLeaderObserver> {
-        block_on(self.0.observe()).map(BlockingLeaderObserver::from)
-    }
-}
-
-impl From<crate::Election> for BlockingElection {
-    fn from(election: crate::Election) -> Self {
-        Self(election, Handle::new())
-    }
-}
+        timeout: Duration
+    ) -> Result<Option<BlockingLeadership>>;
+    wait leader() -> Result<Option<Leader>>;
+    grant observe() -> Result<BlockingLeaderObserver>;
+});
+from_async!(Election => BlockingElection);
 
 /// The leadership of this client; see [`leasehold::Leadership`](crate::Leadership).
 ///
@@ -149,16 +121,9 @@ impl BlockingLeaderObserver {
     pub fn next_timeout(&mut self, timeout: Duration) -> Option<Result<Option<Leader>>> {
         block_on_timeout(timeout, self.0.next())
     }
-
-    /// See [`leasehold::LeaderObserver::is_pushed`](crate::LeaderObserver::is_pushed).
-    #[must_use]
-    pub fn is_pushed(&self) -> bool {
-        self.0.is_pushed()
-    }
 }
 
-impl From<crate::LeaderObserver> for BlockingLeaderObserver {
-    fn from(observer: crate::LeaderObserver) -> Self {
-        Self(observer, Handle::new())
-    }
-}
+forward!(BlockingLeaderObserver of LeaderObserver {
+    get is_pushed() -> bool;
+});
+from_async!(LeaderObserver => BlockingLeaderObserver);

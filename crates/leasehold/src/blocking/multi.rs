@@ -25,28 +25,14 @@ impl BlockingMultiLock {
         let change = |lock| change(Lock::from(lock)).0;
         Self(self.0.configure(change), self.1)
     }
-
-    /// See [`leasehold::MultiLock::acquire`](crate::MultiLock::acquire).
-    pub fn acquire(&self) -> Result<BlockingMultiGuard> {
-        block_on(self.0.acquire()).map(BlockingMultiGuard::from)
-    }
-
-    /// See [`leasehold::MultiLock::try_acquire`](crate::MultiLock::try_acquire).
-    pub fn try_acquire(&self) -> Result<Option<BlockingMultiGuard>> {
-        Ok(block_on(self.0.try_acquire())?.map(BlockingMultiGuard::from))
-    }
-
-    /// See [`leasehold::MultiLock::try_acquire_for`](crate::MultiLock::try_acquire_for).
-    pub fn try_acquire_for(&self, timeout: Duration) -> Result<Option<BlockingMultiGuard>> {
-        Ok(block_on(self.0.try_acquire_for(timeout))?.map(BlockingMultiGuard::from))
-    }
 }
 
-impl From<crate::MultiLock> for BlockingMultiLock {
-    fn from(lock: crate::MultiLock) -> Self {
-        Self(lock, Handle::new())
-    }
-}
+forward!(BlockingMultiLock of MultiLock {
+    grant acquire() -> Result<BlockingMultiGuard>;
+    try_grant try_acquire() -> Result<Option<BlockingMultiGuard>>;
+    try_grant try_acquire_for(timeout: Duration) -> Result<Option<BlockingMultiGuard>>;
+});
+from_async!(MultiLock => BlockingMultiLock);
 
 impl Locks {
     /// See [`leasehold::Locks::all`](crate::Locks::all).
@@ -61,57 +47,23 @@ impl Locks {
 pub struct BlockingMultiGuard(crate::MultiGuard, Handle);
 
 impl BlockingMultiGuard {
-    /// See [`leasehold::MultiGuard::tokens`](crate::MultiGuard::tokens).
-    #[must_use]
-    pub fn tokens(&self) -> Vec<Token> {
-        self.0.tokens()
-    }
-
-    /// See [`leasehold::MultiGuard::check`](crate::MultiGuard::check).
-    pub fn check(&self) -> Result<()> {
-        self.0.check()
-    }
-
-    /// See [`leasehold::MultiGuard::loss`](crate::MultiGuard::loss).
-    #[must_use]
-    pub fn loss(&self) -> Option<LossReason> {
-        self.0.loss()
-    }
-
-    /// See [`leasehold::MultiGuard::remaining`](crate::MultiGuard::remaining).
-    #[must_use]
-    pub fn remaining(&self) -> Duration {
-        self.0.remaining()
-    }
-
-    /// See [`leasehold::MultiGuard::renewal`](crate::MultiGuard::renewal).
-    #[must_use]
-    pub fn renewal(&self) -> RenewalStatus {
-        self.0.renewal()
-    }
-
     /// Waits until a lock is lost, for at most `timeout`; returns `None` if none was lost.
     #[must_use]
     pub fn lost_timeout(&self, timeout: Duration) -> Option<LossReason> {
         block_on_timeout(timeout, self.0.lost())
     }
-
-    /// See [`leasehold::MultiGuard::inheritable_fds`](crate::MultiGuard::inheritable_fds).
-    pub fn inheritable_fds(&self) -> Result<Vec<OwnedFd>> {
-        self.0.inheritable_fds()
-    }
-
-    /// See [`leasehold::MultiGuard::release`](crate::MultiGuard::release).
-    pub fn release(self) -> Result<()> {
-        block_on(self.0.release())
-    }
 }
 
-impl From<crate::MultiGuard> for BlockingMultiGuard {
-    fn from(guard: crate::MultiGuard) -> Self {
-        Self(guard, Handle::new())
-    }
-}
+forward!(BlockingMultiGuard of MultiGuard {
+    get tokens() -> Vec<Token>;
+    call check() -> Result<()>;
+    get loss() -> Option<LossReason>;
+    get remaining() -> Duration;
+    get renewal() -> RenewalStatus;
+    call inheritable_fds() -> Result<Vec<OwnedFd>>;
+    end release() -> Result<()>;
+});
+from_async!(MultiGuard => BlockingMultiGuard);
 
 /// Converts the guard for async code; the holds stay the same.
 impl From<BlockingMultiGuard> for crate::MultiGuard {

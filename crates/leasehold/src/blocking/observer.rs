@@ -2,18 +2,10 @@
 
 use std::time::Duration;
 
-use super::Locks;
 use super::guard::block_on_timeout;
 use super::handle::Handle;
 use crate::runtime::background::block_on;
 use crate::{LockState, Result};
-
-impl Locks {
-    /// See [`leasehold::Locks::observe`](crate::Locks::observe).
-    pub fn observe(&self, name: impl AsRef<str>) -> Result<BlockingObserver> {
-        block_on(self.0.observe(name.as_ref())).map(BlockingObserver::from)
-    }
-}
 
 /// Observes the state of a lock; see [`leasehold::Observer`](crate::Observer).
 ///
@@ -45,16 +37,9 @@ impl BlockingObserver {
     pub fn next_timeout(&mut self, timeout: Duration) -> Option<Result<LockState>> {
         block_on_timeout(timeout, self.0.next())
     }
-
-    /// See [`leasehold::Observer::is_pushed`](crate::Observer::is_pushed).
-    #[must_use]
-    pub fn is_pushed(&self) -> bool {
-        self.0.is_pushed()
-    }
 }
 
-impl From<crate::Observer> for BlockingObserver {
-    fn from(observer: crate::Observer) -> Self {
-        Self(observer, Handle::new())
-    }
-}
+forward!(BlockingObserver of Observer {
+    get is_pushed() -> bool;
+});
+from_async!(Observer => BlockingObserver);

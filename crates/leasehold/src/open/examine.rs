@@ -6,8 +6,8 @@ use crate::runtime::background;
 use crate::stores;
 use crate::{Error, Result};
 
-use super::open_store;
 use super::shown_url::redacted;
+use super::{StoreKind, open_store};
 
 /// Examines risks to locks in the store of a URL.
 ///
@@ -28,10 +28,18 @@ pub async fn examine(url: &str) -> Result<Examination> {
 }
 
 async fn examine_store(url: &str) -> Result<Examination> {
-    let mut examination = match url.split(':').next().unwrap_or_default() {
-        "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
-        | "redis+cluster" | "rediss+cluster" | "redlock" | "redlocks" => examine_redis(url).await?,
-        "zookeeper" | "zookeeper+tls" => examine_zookeeper(url).await?,
+    let scheme = url.split(':').next().unwrap_or_default();
+    let mut examination = match StoreKind::of(scheme) {
+        #[cfg(feature = "redis")]
+        Some(StoreKind::Redlock) => stores::Redlock::builder(url)?.examine().await?,
+        #[cfg(feature = "redis")]
+        Some(StoreKind::Redis) => match super::dialect(url) {
+            None => stores::Redis::builder(url)?.examine().await?,
+            Some("redisson") => stores::Redisson::builder(url)?.examine().await?,
+            Some(_) => stores::RedisPlain::builder(url)?.examine().await?,
+        },
+        #[cfg(feature = "zookeeper")]
+        Some(StoreKind::ZooKeeper) => stores::examine_zookeeper(url).await?,
         _ => Examination::default(),
     };
     // The store checks more than the examination does, and refuses what it cannot use.
@@ -76,35 +84,4 @@ fn examine_file(path: &str) -> Examination {
 #[cfg(not(feature = "file"))]
 fn examine_file(_path: &str) -> Examination {
     Examination::default()
-}
-
-#[cfg(feature = "redis")]
-async fn examine_redis(url: &str) -> Result<Examination> {
-    if url.starts_with("redlock") {
-        return stores::Redlock::builder(url)?.examine().await;
-    }
-    if super::dialect(url) == Some("redisson") {
-        return stores::Redisson::builder(url)?.examine().await;
-    }
-    if super::dialect(url).is_some() {
-        return stores::RedisPlain::builder(url)?.examine().await;
-    }
-    stores::Redis::builder(url)?.examine().await
-}
-
-#[cfg(not(feature = "redis"))]
-#[allow(clippy::unused_async, reason = "the function of the feature is async")]
-async fn examine_redis(_url: &str) -> Result<Examination> {
-    Ok(Examination::default())
-}
-
-#[cfg(feature = "zookeeper")]
-async fn examine_zookeeper(url: &str) -> Result<Examination> {
-    stores::examine_zookeeper(url).await
-}
-
-#[cfg(not(feature = "zookeeper"))]
-#[allow(clippy::unused_async, reason = "the function of the feature is async")]
-async fn examine_zookeeper(_url: &str) -> Result<Examination> {
-    Ok(Examination::default())
 }

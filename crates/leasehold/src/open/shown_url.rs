@@ -3,7 +3,7 @@
 //! The text may be anything: a URL whose scheme is missing, or whose password has a character that
 //! ends it too early. So an error shows only what cannot be a part of a user name or a password.
 
-use super::unknown_url;
+use super::{StoreKind, unknown_url};
 
 /// Replaces the text that is not shown.
 const HIDDEN: &str = "…";
@@ -36,10 +36,13 @@ pub(super) fn redacted(text: &str) -> String {
     };
 
     let rest = &text[scheme.len() + 1..];
-    let shown = match scheme {
-        "file" | "memory" | "system" if names_user(scheme, rest) => HIDDEN.to_owned(),
-        "file" | "memory" | "system" => location(rest).to_owned(),
-        _ => servers(rest),
+    let is_local = StoreKind::of(scheme).is_some_and(StoreKind::is_local);
+    let shown = if !is_local {
+        servers(rest)
+    } else if names_user(scheme, rest) {
+        HIDDEN.to_owned()
+    } else {
+        location(rest).to_owned()
     };
     format!("{scheme}:{shown}")
 }

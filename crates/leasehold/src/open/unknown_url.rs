@@ -1,6 +1,6 @@
 //! The error of a URL that no store has: the store that may have been meant, and the text to write.
 
-use super::shown_url;
+use super::{StoreKind, shown_url};
 use crate::Error;
 
 /// Returns the error. It repeats only what cannot be a part of a user name or a password.
@@ -28,7 +28,7 @@ pub(super) fn error(url: &str) -> Error {
     let alias = ALIASES.iter().find(|(alias, _)| *alias == meant);
     let advice = match alias {
         Some((_, advice)) => advice,
-        None if SCHEMES.contains(&meant.as_str()) => "write the scheme in lower case",
+        None if StoreKind::of(&meant).is_some() => "write the scheme in lower case",
         None => KNOWN,
     };
     Error::invalid(format!("the URL scheme {scheme:?} is unknown")).help(advice)
@@ -39,9 +39,7 @@ pub(super) fn is_known(scheme: &str) -> bool {
     let meant = scheme.to_ascii_lowercase();
     let is_meant = |(word, _): &(&str, &str)| *word == meant;
 
-    SCHEMES.contains(&meant.as_str())
-        || ALIASES.iter().any(is_meant)
-        || SERVICES.iter().any(is_meant)
+    StoreKind::of(&meant).is_some() || ALIASES.iter().any(is_meant) || SERVICES.iter().any(is_meant)
 }
 
 /// Returns the path to write if the text is one, and not a URL.
@@ -60,24 +58,6 @@ pub(super) fn is_host_and_port(text: &str) -> bool {
     let is_name = name == "localhost" || name.contains('.') && shown_url::is_host(name);
     is_name && port.parse::<u16>().is_ok()
 }
-
-/// The schemes that [`open`](super::open) knows.
-const SCHEMES: [&str; 14] = [
-    "file",
-    "system",
-    "memory",
-    "redis",
-    "rediss",
-    "redis+unix",
-    "redis+sentinel",
-    "rediss+sentinel",
-    "redis+cluster",
-    "rediss+cluster",
-    "redlock",
-    "redlocks",
-    "zookeeper",
-    "zookeeper+tls",
-];
 
 const KNOWN: &str = "use file:, file:/some/folder, system:, redis://, rediss:// or redis+unix:// \
      (also with ?dialect=plain or ?dialect=redisson), redis+sentinel://, redis+cluster://, \

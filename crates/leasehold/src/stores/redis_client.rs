@@ -2,7 +2,7 @@
 //!
 //! How a store uses them:
 //!
-//! 1. [`Topology::parse`] reads a URL without a dialect, and [`Address::of_server`] one with a
+//! 1. [`Topology::parse`] reads a URL without a dialect, and [`Topology::of_url`] one with a
 //!    dialect. An [`Endpoint`] is one server, or the master that sentinels name.
 //! 2. `background::start` starts the background thread; [`Link::spawn`] panics without it. The
 //!    store connects inside `background::on_background`, which gives any executor timers and I/O.
@@ -38,7 +38,7 @@ mod stream;
 mod tls;
 mod topology;
 
-pub(super) use address::{Address, PORT, Settings, check_grace, longest_lease, switch};
+pub(super) use address::{Address, PORT, SERVER_SCHEMES, Settings, check_grace, longest_lease};
 pub(super) use channels::{ChannelSubscription, Channels};
 pub(super) use cluster::ClusterNode;
 pub(super) use endpoint::Endpoint;
@@ -51,6 +51,6 @@ pub(super) use script::{Script, script};
 pub(super) use sentinel::PORT as SENTINEL_PORT;
 pub(super) use servers::{ServerCall, StoreServers};
 pub(super) use session::{INVALIDATION, PushHandler, Session};
-pub(super) use topology::Topology;
+pub(super) use topology::{SENTINEL_SCHEMES, Topology};
 
 pub(super) use reply_error::{OTHER_VERSION, detail, protocol_error, store_error};

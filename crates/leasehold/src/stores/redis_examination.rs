@@ -1,20 +1,21 @@
 //! Risks to locks on Redis servers: settings, rights, clocks, round trips.
 
+mod checks;
 mod clocks;
-mod replicas;
 mod rights;
-mod server_settings;
 
+use std::ops::RangeBounds;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use redis::Value;
+use redis::FromRedisValue;
+use tokio::time::timeout;
 
-use super::redis_client::{Address, Session, field, store_error};
+use super::redis_client::{Address, Session, field};
 use crate::examination::{Examination, ExaminedServer, Finding};
 use crate::{Error, Result};
-
-use rights::Rights;
+use checks::CHECKS;
+use clocks::Clock;
 
 /// The store whose servers are examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,9 @@ pub(super) enum Kind {
     Plain,
     Redlock,
 }
+
+/// How long a server may take to reply.
+const REPLY_MAX: Duration = Duration::from_secs(5);
 
 /// Examines the servers of a store.
 pub(super) async fn examine(kind: Kind, addresses: &[Address]) -> Result<Examination> {
@@ -37,7 +41,11 @@ pub(super) async fn examine(kind: Kind, addresses: &[Address]) -> Result<Examina
         match examined {
             Ok(examined) => examination.add(examined),
             Err(error) if error.is_unavailable() => unreachable.push((address, error)),
-            Err(error) => examination.findings.push(about(address, refused(&error))),
+            Err(error) => {
+                let remedy = error.hint().unwrap_or("check the URL");
+                let finding = Finding::danger("refused", error.reason(), remedy);
+                examination.findings.push(finding.about(address));
+            }
         }
     }
 
@@ -47,140 +55,121 @@ pub(super) async fn examine(kind: Kind, addresses: &[Address]) -> Result<Examina
         return Err(error);
     }
     for (address, error) in unreachable {
-        examination.findings.push(about(address, missing(&error)));
+        let remedy = "start the server again: with it, one more server may fail";
+        let finding = Finding::danger("server-missing", error.reason(), remedy);
+        examination.findings.push(finding.about(address));
     }
     Ok(examination)
 }
 
 async fn examine_server(kind: Kind, address: &Address) -> Result<Examination> {
     let opening = Session::open_unsubscribed(address);
-    let Ok(opened) = tokio::time::timeout(CONNECT_MAX, opening).await else {
+    let Ok(opened) = timeout(REPLY_MAX, opening).await else {
         return Err(Error::unavailable(format!(
-            "the server did not reply within {CONNECT_MAX:?}"
+            "the server did not reply within {REPLY_MAX:?}"
         )));
     };
     let session = opened?;
-    // A user may lack the right to read the settings. What they are is then unknown.
-    let facts = Facts::read(&session).await;
-    let mut server = ExaminedServer::new(address.to_string());
+    let facts = Facts::read(&session, kind, address).await?;
+
     let mut examination = Examination {
-        unknown: facts.unknown(address),
+        unknown: facts.unknown(),
+        servers: vec![facts.server()],
         ..Examination::default()
     };
-    server.version = facts
-        .info("redis_version")
-        .map(|version| format!("Redis {version}"));
-
-    let findings = &mut examination.findings;
-    findings.extend(server_settings::findings(&facts));
-    findings.extend(replicas::findings(&facts, kind, address));
-    findings.extend(transport(address));
-    match clocks::examine(&session, address, &mut server, findings).await {
-        Err(error) if error.is_denied() => {
-            let what = "clock and round trips: the user may not run TIME";
-            examination.unknown.push(format!("{address}: {what}"));
-        }
-        examined => examined?,
-    }
-    let rights = Rights::of(kind, address);
-    findings.extend(rights.examine(&session, address).await);
-    for finding in findings {
-        finding.server = address.to_string();
-    }
-    examination.servers.push(server);
+    examination.check(CHECKS, &facts, address);
+    let rights = rights::examine(kind, &session, address).await;
+    examination.findings.extend(rights);
     Ok(examination)
 }
 
 /// What a server reports of itself. A part is absent if the user may not read it.
-pub(super) struct Facts {
+struct Facts {
+    kind: Kind,
+    address: Address,
     info: Option<String>,
     config: Option<Vec<(String, String)>>,
+    clock: Option<Clock>,
 }
 
 impl Facts {
-    async fn read(session: &Session) -> Self {
+    async fn read(session: &Session, kind: Kind, address: &Address) -> Result<Self> {
         let mut info = redis::cmd("INFO");
         info.arg("everything");
         let mut config = redis::cmd("CONFIG");
         config.arg("GET").arg("*");
 
-        let info = request(session, &info).await;
-        let config = request(session, &config).await;
-        Self {
-            info: info.and_then(|reply| redis::from_redis_value(reply).ok()),
-            config: config.and_then(|reply| redis::from_redis_value(reply).ok()),
+        Ok(Self {
+            kind,
+            address: address.clone(),
+            info: reply(session, &info).await,
+            config: reply(session, &config).await,
+            clock: match Clock::read(session).await {
+                Err(error) if error.is_denied() => None,
+                read => Some(read?),
+            },
+        })
+    }
+
+    /// Returns a field of INFO, or a setting of the server.
+    fn value(&self, name: &str) -> Option<String> {
+        let reported = self.info.as_deref().and_then(|info| field(info, name));
+        if let Some(value) = reported {
+            return Some(value.to_owned());
+        }
+        let mut settings = self.config.iter().flatten();
+        let (_, value) = settings.find(|(setting, _)| setting == name)?;
+        Some(value.clone())
+    }
+
+    /// Returns the value if it is another one.
+    fn other_than(&self, expected: &str, name: &str) -> Option<String> {
+        self.value(name).filter(|found| found != expected)
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        self.value(name)?.parse().ok()
+    }
+
+    /// Returns the number if it is in the range.
+    fn number_in(&self, range: impl RangeBounds<u64>, name: &str) -> Option<String> {
+        let number = self.number(name)?;
+        range.contains(&number).then(|| number.to_string())
+    }
+
+    fn server(&self) -> ExaminedServer {
+        let version = self.value("redis_version");
+        ExaminedServer {
+            version: version.map(|version| format!("Redis {version}")),
+            round_trip: self.clock.as_ref().map(|clock| clock.round_trip),
+            clock_ahead_ms: self.clock.as_ref().map(Clock::ahead_ms),
+            ..ExaminedServer::new(self.address.to_string())
         }
     }
 
-    /// A field of INFO.
-    pub(super) fn info(&self, name: &str) -> Option<&str> {
-        field(self.info.as_deref()?, name)
-    }
-
-    /// A setting of the server.
-    pub(super) fn setting(&self, name: &str) -> Option<&str> {
-        let settings = self.config.as_ref()?;
-        let found = settings.iter().find(|(setting, _)| setting == name);
-        found.map(|(_, value)| value.as_str())
-    }
-
-    pub(super) fn number(&self, name: &str) -> Option<u64> {
-        let text = self.info(name).or_else(|| self.setting(name));
-        text?.parse().ok()
-    }
-
-    fn unknown(&self, address: &Address) -> Vec<String> {
-        let mut unknown = Vec::new();
-        if self.info.is_none() {
-            let what = "version, memory, persistence and replicas";
-            unknown.push(format!("{address}: {what}: the user may not run INFO"));
-        }
-        if self.config.is_none() {
-            let what = "appendfsync, timeout and tcp-keepalive";
-            unknown.push(format!(
-                "{address}: {what}: the user may not run CONFIG GET"
-            ));
-        }
+    fn unknown(&self) -> Vec<String> {
+        let parts = [
+            (
+                self.info.is_none(),
+                "version, memory, persistence and replicas: the user may not run INFO",
+            ),
+            (
+                self.config.is_none(),
+                "appendfsync, timeout and tcp-keepalive: the user may not run CONFIG GET",
+            ),
+            (
+                self.clock.is_none(),
+                "clock and round trips: the user may not run TIME",
+            ),
+        ];
+        let unknown = parts.into_iter().filter(|(is_unknown, _)| *is_unknown);
         unknown
+            .map(|(_, what)| format!("{}: {what}", self.address))
+            .collect()
     }
 }
 
-async fn request(session: &Session, request: &redis::Cmd) -> Option<Value> {
-    let sent = session.send(request);
-    let reply = tokio::time::timeout(CONNECT_MAX, sent).await.ok()?;
-    reply.ok()
+async fn reply<T: FromRedisValue>(session: &Session, request: &redis::Cmd) -> Option<T> {
+    let reply = timeout(REPLY_MAX, session.send(request)).await.ok()?;
+    redis::from_redis_value(reply.ok()?).ok()
 }
-
-fn transport(address: &Address) -> Option<Finding> {
-    address.is_exposed().then(|| {
-        Finding::warning(
-            "no-tls",
-            "the connection leaves this machine without TLS, and others may read or change it",
-            "use rediss:// or redlocks://, or a network without other users",
-        )
-    })
-}
-
-fn refused(error: &Error) -> Finding {
-    let remedy = error.hint().unwrap_or("check the URL");
-    Finding::danger("refused", error.reason(), remedy)
-}
-
-fn missing(error: &Error) -> Finding {
-    let remedy = "start the server again: with it, one more server may fail";
-    Finding::danger("server-missing", error.reason(), remedy)
-}
-
-fn about(address: &Address, finding: Finding) -> Finding {
-    Finding {
-        server: address.to_string(),
-        ..finding
-    }
-}
-
-/// Turns an error of the server into one of this crate.
-pub(super) fn error_of(error: redis::RedisError) -> Error {
-    store_error(error)
-}
-
-const CONNECT_MAX: Duration = Duration::from_secs(5);

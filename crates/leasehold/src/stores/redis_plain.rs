@@ -81,7 +81,8 @@ impl RedisPlain {
     /// |---|---|
     /// | `dialect=plain` | required |
     /// | `tokens=on` | a second key counts leasehold's tokens |
-    /// | `password-file`, `ca`, `db`, `protocol` | as with `redis://` |
+    /// | `password-file`, `db`, `protocol` | as with `redis://` |
+    /// | `ca`, `cert`, `key`, `server-name` | as with `redis://` |
     ///
     /// # Errors
     /// [`is_invalid`](crate::Error::is_invalid) if the URL is malformed, or has another dialect.

@@ -87,7 +87,8 @@ impl VotingStore {
     /// | `tokens=on` | with a dialect: a second key counts leasehold's tokens |
     /// | `longest-lease=60s` | the longest lease of any client; all clients set the same |
     /// | `quarantine=off` | for masters that never forget a vote (`appendfsync always`) |
-    /// | `password-file`, `ca`, `db`, `protocol` | as with `redis://` |
+    /// | `password-file`, `db`, `protocol` | as with `redis://` |
+    /// | `ca`, `cert`, `key`, `server-name` | as with `redis://` |
     ///
     /// # Errors
     /// [`is_invalid`](crate::Error::is_invalid) if the URL cannot be parsed, names fewer than three

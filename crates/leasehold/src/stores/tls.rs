@@ -10,7 +10,7 @@ use tokio_rustls::rustls::{self, RootCertStore};
 
 use crate::{Error, Result};
 
-pub(super) use pem_files::{PemFiles, PemPaths};
+pub(super) use pem_files::PemFiles;
 
 /// Returns the authorities of the system.
 fn system_roots() -> Result<RootCertStore> {

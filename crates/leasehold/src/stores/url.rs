@@ -2,7 +2,9 @@
 //!
 //! Errors never repeat the part of a URL that may hold a password.
 
-mod settings;
+mod password;
+pub(super) mod settings;
+mod tls_files;
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -11,23 +13,32 @@ use percent_encoding::percent_decode_str;
 
 use crate::{Error, Result};
 
-pub(super) use settings::Settings;
-#[allow(
-    unused_imports,
-    reason = "only the stores on Redis have durations in their URLs"
-)]
-pub(super) use settings::duration;
+pub(super) use password::Password;
+#[cfg(test)]
+pub(super) use settings::assert_documented;
+pub(super) use settings::{Settings, number, within};
+pub(super) use tls_files::{Identity, TlsFiles, absolute_path};
 
 /// The URLs that one store accepts.
 #[derive(Debug)]
 pub(super) struct UrlForm {
     /// The store's name in error messages.
     pub(super) store: &'static str,
-    pub(super) schemes: &'static [&'static str],
+    pub(super) schemes: &'static [(&'static str, Transport)],
     /// A URL that error messages suggest.
     pub(super) example: &'static str,
     pub(super) default_port: u16,
-    pub(super) settings: &'static [&'static str],
+    /// An error lists them in this order.
+    pub(super) settings: &'static [settings::Group],
+}
+
+/// How a client connects to the servers of a URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Transport {
+    Tcp,
+    Tls,
+    /// A Unix socket.
+    Socket,
 }
 
 /// A URL in its parts, decoded.
@@ -35,6 +46,7 @@ pub(super) struct UrlForm {
 pub(super) struct StoreUrl {
     pub(super) form: &'static UrlForm,
     pub(super) scheme: &'static str,
+    pub(super) transport: Transport,
     pub(super) credentials: Option<Credentials>,
     /// Empty for a URL such as `redis+unix:///path`.
     pub(super) hosts: Vec<Host>,
@@ -63,18 +75,15 @@ pub(super) fn is_loopback(host: &str) -> bool {
     address.map_or(host == "localhost", |address| address.is_loopback())
 }
 
-/// Settings whose value is a path of the machine, which may contain `@`.
-const PATHS: [&str; 4] = ["ca", "cert", "key", "password-file"];
-
 impl UrlForm {
     pub(super) fn parse(&'static self, text: &str) -> Result<StoreUrl> {
         let (scheme, rest) = text
             .split_once("://")
             .ok_or_else(|| self.invalid("the URL has no ://"))?;
-        let scheme = self.scheme(scheme)?;
+        let (scheme, transport) = self.scheme(scheme)?;
         let (location, settings) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = location.split_at(location.find('/').unwrap_or(location.len()));
-        check_end_of_password(rest, path, settings)?;
+        self.check_end_of_password(rest, path, settings)?;
 
         let (user, hosts) = authority
             .rsplit_once('@')
@@ -82,6 +91,7 @@ impl UrlForm {
         Ok(StoreUrl {
             form: self,
             scheme,
+            transport,
             credentials: user.map(Credentials::parse).transpose()?,
             hosts: self.hosts(hosts)?,
             path: decoded(path)?,
@@ -89,8 +99,8 @@ impl UrlForm {
         })
     }
 
-    fn scheme(&self, scheme: &str) -> Result<&'static str> {
-        let known = self.schemes.iter().find(|known| **known == scheme);
+    fn scheme(&self, scheme: &str) -> Result<(&'static str, Transport)> {
+        let known = self.schemes.iter().find(|(known, _)| *known == scheme);
         let store = self.store;
         known
             .copied()
@@ -123,6 +133,25 @@ impl UrlForm {
         Ok(Host { name, port })
     }
 
+    /// Rejects a URL whose password contains an unencoded `/`, `?` or `#`, or follows `:///`.
+    ///
+    /// Such a character ends the authority too early. The rest of the password would then be parsed
+    /// as a path or a setting, and shown. The name of a setting has no encoded bytes.
+    fn check_end_of_password(&self, rest: &str, path: &str, settings: &str) -> Result<()> {
+        let is_late = |setting: &str| {
+            let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
+            name.contains(['@', '%'])
+                || value.contains('@') && !settings::is_path(self.settings, name)
+        };
+        if rest.contains('#') || path.contains('@') || settings.split('&').any(is_late) {
+            return Err(Error::invalid("the URL has a misplaced # or @").help(
+                "write %2F, %3F, %40 and %23 for /, ?, @ and # in the user name and password, \
+                     and %40 for @ in a path",
+            ));
+        }
+        Ok(())
+    }
+
     fn invalid(&self, what: impl Into<String>) -> Error {
         Error::invalid(what).help(format!("write {}", self.example))
     }
@@ -138,6 +167,12 @@ impl StoreUrl {
             return Err(self.form.invalid("the URL names no host"));
         }
         Ok(&self.hosts)
+    }
+
+    /// Returns the URL with this path, and without user, password and settings.
+    pub(super) fn shown_with(&self, path: &str) -> String {
+        let hosts: Vec<String> = self.hosts.iter().map(ToString::to_string).collect();
+        format!("{}://{}{path}", self.scheme, hosts.join(","))
     }
 }
 
@@ -163,24 +198,6 @@ impl fmt::Display for Host {
     }
 }
 
-/// Rejects a URL whose password contains an unencoded `/`, `?` or `#`, or follows `:///`.
-///
-/// Such a character ends the authority too early. The rest of the password would then be parsed as
-/// a path or a setting, and shown. The name of a setting has no encoded bytes.
-fn check_end_of_password(rest: &str, path: &str, settings: &str) -> Result<()> {
-    let is_late = |setting: &str| {
-        let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
-        name.contains(['@', '%']) || value.contains('@') && !PATHS.contains(&name)
-    };
-    if rest.contains('#') || path.contains('@') || settings.split('&').any(is_late) {
-        return Err(Error::invalid("the URL has a misplaced # or @").help(
-            "write %2F, %3F, %40 and %23 for /, ?, @ and # in the user name and password, \
-                 and %40 for @ in a path",
-        ));
-    }
-    Ok(())
-}
-
 /// Checks the name of a host and removes the brackets of an IPv6 address.
 fn host_name(text: &str) -> Option<String> {
     if let Some(text) = text.strip_prefix('[') {
@@ -189,18 +206,6 @@ fn host_name(text: &str) -> Option<String> {
     }
     let is_allowed = |c: u8| c.is_ascii_alphanumeric() || b".-_".contains(&c);
     (!text.is_empty() && text.bytes().all(is_allowed)).then(|| text.to_owned())
-}
-
-/// Reads the password in a file, without the line break at its end.
-pub(super) fn password_in(path: &str) -> Result<String> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        let reason = io_reason(&error);
-        Error::invalid(format!(
-            "the password file {path:?} cannot be read: {reason}"
-        ))
-        .caused_by(error)
-    })?;
-    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
 /// Formats the reason of an I/O error without its number.
@@ -221,23 +226,21 @@ fn decoded(text: &str) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     static FORM: UrlForm = UrlForm {
         store: "test",
-        schemes: &["test", "test+tls"],
+        schemes: &[("test", Transport::Tcp), ("test+tls", Transport::Tls)],
         example: "test://host",
         default_port: 7,
-        settings: &["ca", "session"],
+        settings: &[settings::TLS, settings::SESSION],
     };
 
     #[test]
     fn url_is_split_into_decoded_parts() {
         let text = "test+tls://me:p%40s%3As@h1:1,h2,[0::1]:3/a%20b?session=1&ca=/x@y&session=%32";
         let url = FORM.parse(text).expect("good");
-        assert_eq!(url.scheme, "test+tls");
+        assert_eq!(url.transport, Transport::Tls);
         let credentials = url.credentials.expect("before the @");
         assert_eq!(credentials.user, "me");
         assert_eq!(credentials.password.as_deref(), Some("p@s:s"));
@@ -291,13 +294,6 @@ mod tests {
         let error = FORM.parse("test://h?what=1").err().expect("unknown");
         let text = error.to_string();
         assert!(text.contains("\"what\" is not a setting of a test URL"));
-        assert!(text.contains("ca, session"), "{text}");
-    }
-
-    #[test]
-    fn duration_without_unit_is_zero() {
-        assert_eq!(duration("500ms"), Duration::from_millis(500));
-        assert_eq!(duration("2m"), Duration::from_secs(120));
-        assert_eq!(duration("5"), Duration::ZERO);
+        assert!(text.contains("ca, cert, key, session"), "{text}");
     }
 }

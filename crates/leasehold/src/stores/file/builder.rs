@@ -8,6 +8,7 @@ use super::folder::{self, Folder};
 use super::{File, counter};
 use crate::local_fs::Locality;
 use crate::stores::url::Settings;
+use crate::stores::url::settings::FOLDER;
 use crate::{Error, Result};
 
 /// A file store that is not open yet.
@@ -74,7 +75,7 @@ impl FileBuilder {
         if settings.is_empty() {
             return Err(Error::invalid("the URL ends with ?").help(SETTINGS_HELP));
         }
-        let settings = Settings::parse(settings, "file", &["local", "mode"])
+        let settings = Settings::parse(settings, "file", &[FOLDER])
             .map_err(|error| error.help(SETTINGS_HELP))?;
 
         match settings.get("local") {

@@ -3,7 +3,6 @@
 //! A task requests the slots from a node once a second, and whenever a reply shows that a slot has
 //! moved. Such a reply names the new master, and the next request goes there at once.
 
-mod address;
 pub(super) mod slots;
 mod table;
 
@@ -19,13 +18,13 @@ use tokio::time::{Instant, timeout};
 use super::endpoint::Endpoint;
 use super::link::{Epochs, Link, LinkConfig, State};
 use super::session::Session;
+use super::topology::Seeds;
 use crate::runtime::background;
 use crate::stores::url::Host;
 use crate::{Error, Result};
 use slots::Ranges;
 use table::Table;
 
-pub(in crate::stores) use address::ClusterAddress;
 pub(super) use slots::slot_of;
 
 /// How often the slots are requested from a node.
@@ -44,7 +43,7 @@ pub(in crate::stores) type Connect<S> = Box<dyn Fn(Endpoint) -> S + Send + Sync>
 
 /// The masters of a cluster, with the connections of a store to each.
 pub(in crate::stores) struct Cluster<S> {
-    address: ClusterAddress,
+    seeds: Seeds,
     connect: Connect<S>,
     table: RwLock<Table<S>>,
     /// Counts the changes of the table.
@@ -54,9 +53,9 @@ pub(in crate::stores) struct Cluster<S> {
 }
 
 impl<S: ClusterNode> Cluster<S> {
-    pub(super) fn new(address: ClusterAddress, connect: Connect<S>) -> Self {
+    pub(super) fn new(seeds: Seeds, connect: Connect<S>) -> Self {
         Self {
-            address,
+            seeds,
             connect,
             table: RwLock::new(Table::default()),
             changes: watch::Sender::new(0),
@@ -67,8 +66,8 @@ impl<S: ClusterNode> Cluster<S> {
 
     /// Finds the masters through the hosts of the URL, and begins to follow them.
     pub(super) async fn discover(self: &Arc<Self>) -> Result<()> {
-        let seeds = self.seeds();
-        let asked = join_all(seeds.iter().map(|(host, link)| async move {
+        let links = self.links();
+        let asked = join_all(links.iter().map(|(host, link)| async move {
             link.first().await?;
             let session = link.session(REPLY_MAX).await?;
             ranges_of(&session, host).await
@@ -143,7 +142,7 @@ impl<S: ClusterNode> Cluster<S> {
     }
 
     fn connect_to(&self, announced: &Host) -> S {
-        (self.connect)(Endpoint::Node(self.address.server_at(announced.clone())))
+        (self.connect)(Endpoint::Node(self.seeds.server_at(announced.clone())))
     }
 
     fn apply(&self, ranges: &Ranges) {
@@ -157,10 +156,10 @@ impl<S: ClusterNode> Cluster<S> {
     }
 
     /// Connects to the hosts of the URL.
-    fn seeds(&self) -> Vec<(Host, Link)> {
-        let seeds = self.address.seeds.iter().map(|(host, address)| {
+    fn links(&self) -> Vec<(Host, Link)> {
+        let links = self.seeds.iter().map(|(host, address)| {
             let link = Link::spawn(LinkConfig {
-                endpoint: address.clone().into(),
+                endpoint: address.into(),
                 channel: format!("leasehold:seed:{}", super::ids::fresh_client()),
                 on_push: Arc::new(|_, _| {}),
                 handshake: Arc::new(|_: Arc<Session>| Box::pin(async { Ok(None) })),
@@ -169,7 +168,7 @@ impl<S: ClusterNode> Cluster<S> {
             });
             (host.clone(), link)
         });
-        seeds.collect()
+        links.collect()
     }
 
     /// Requests the slots from one node after another, until one replies.
@@ -210,7 +209,7 @@ async fn refresh_repeatedly<S: ClusterNode>(cluster: Weak<Cluster<S>>) {
                 seeds.clear();
                 cluster.apply(&ranges);
             }
-            None if seeds.is_empty() => seeds = cluster.seeds(),
+            None if seeds.is_empty() => seeds = cluster.links(),
             None => {}
         }
 

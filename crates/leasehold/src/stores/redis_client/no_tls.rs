@@ -3,6 +3,7 @@
 use tokio::net::TcpStream;
 
 use super::address::Tls;
+use crate::stores::url::{Host, TlsFiles};
 use crate::{Error, Result};
 
 pub(in crate::stores) type Encrypted = TcpStream;
@@ -14,7 +15,7 @@ pub(in crate::stores) use std::convert::Infallible as LoadedFiles;
     clippy::unnecessary_wraps,
     reason = "it has the signature of the function with TLS"
 )]
-pub(in crate::stores) fn check_identity(_tls: &Tls) -> Result<()> {
+pub(in crate::stores) fn check_identity(_files: &TlsFiles) -> Result<()> {
     Ok(())
 }
 
@@ -22,6 +23,6 @@ pub(in crate::stores) fn check_identity(_tls: &Tls) -> Result<()> {
     clippy::unused_async,
     reason = "it has the signature of the function with TLS"
 )]
-pub(in crate::stores) async fn connect(_host: &str, _port: u16, _tls: &Tls) -> Result<Encrypted> {
+pub(in crate::stores) async fn connect(_host: &Host, _tls: &Tls) -> Result<Encrypted> {
     Err(Error::unsupported("this build has no TLS").help("build leasehold with its feature `tls`"))
 }

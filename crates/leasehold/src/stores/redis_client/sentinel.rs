@@ -5,7 +5,6 @@
 //! with the highest configuration epoch: a failover raises it, and a majority of the sentinels has
 //! agreed to each. A sentinel that has been silent for a minute does not count if the others agree.
 
-mod address;
 pub(super) mod view;
 
 use std::fmt;
@@ -22,11 +21,13 @@ use super::link::{Epochs, Link, LinkConfig};
 use super::reply::with_reply_timeout;
 use super::reply_error;
 use super::session::Session;
+use super::topology::Sentinels;
 use crate::runtime::background;
 use crate::{Error, Result};
 use view::{Sighting, View};
 
-pub(in crate::stores) use address::{PORT, SentinelAddress};
+/// The default port of a sentinel.
+pub(in crate::stores) const PORT: u16 = 26379;
 
 /// The channel on which a sentinel publishes the end of a failover.
 const SWITCHES: &str = "+switch-master";
@@ -38,29 +39,25 @@ const REPLY_MAX: Duration = Duration::from_secs(1);
 /// Follows the master from one server to the next.
 #[derive(Debug)]
 pub(in crate::stores) struct WatchedMaster {
-    address: SentinelAddress,
+    sentinels: Sentinels,
     view: watch::Receiver<View>,
     tasks: Vec<AbortHandle>,
 }
 
 impl WatchedMaster {
     /// Starts to ask the sentinels.
-    pub(super) fn follow(address: SentinelAddress) -> Self {
-        let (sender, view) = watch::channel(View::of(address.sentinels.len()));
+    pub(super) fn follow(sentinels: Sentinels) -> Self {
+        let seeds = sentinels.seeds.iter();
+        let (sender, view) = watch::channel(View::of(seeds.len()));
         let sender = Arc::new(sender);
-        let tasks = address
-            .sentinels
-            .iter()
-            .enumerate()
-            .map(|(number, sentinel)| {
-                let sentinel = Sentinel::connect(sentinel, address.master.clone());
-                let asking = ask_repeatedly(sentinel, number, Arc::clone(&sender));
-                background::spawn(asking)
-            });
+        let tasks = seeds.enumerate().map(|(number, (_, address))| {
+            let sentinel = Sentinel::connect(address, sentinels.master.clone());
+            background::spawn(ask_repeatedly(sentinel, number, Arc::clone(&sender)))
+        });
 
         Self {
             tasks: tasks.collect(),
-            address,
+            sentinels,
             view,
         }
     }
@@ -76,7 +73,7 @@ impl WatchedMaster {
             .await
             .map_err(|_| Error::unavailable("the store was closed"))?;
         match known.master() {
-            Some(master) => Ok(self.address.server_at(master.host.clone())),
+            Some(master) => Ok(self.sentinels.seeds.server_at(master.host.clone())),
             None => Err(known.error()),
         }
     }
@@ -86,7 +83,7 @@ impl WatchedMaster {
         let is_other = |view: &View| {
             let master = view.master();
             master.is_some_and(|master| {
-                self.address.server_at(master.host.clone()).target != address.target
+                self.sentinels.seeds.server_at(master.host.clone()).target != address.target
             })
         };
         if self.view.clone().wait_for(is_other).await.is_err() {
@@ -97,13 +94,13 @@ impl WatchedMaster {
 
     /// The user and the settings for the master, without its host.
     pub(super) fn server(&self) -> &Address {
-        &self.address.server
+        &self.sentinels.seeds.server
     }
 }
 
 impl fmt::Display for WatchedMaster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.address.fmt(f)
+        self.sentinels.seeds.fmt(f)
     }
 }
 
@@ -123,11 +120,11 @@ struct Sentinel {
 }
 
 impl Sentinel {
-    fn connect(address: &Address, master: String) -> Self {
+    fn connect(address: Address, master: String) -> Self {
         let switched = Arc::<Notify>::default();
         let notified = Arc::clone(&switched);
         let link = Link::spawn(LinkConfig {
-            endpoint: address.clone().into(),
+            endpoint: address.into(),
             channel: SWITCHES.to_owned(),
             on_push: Arc::new(move |_, _| notified.notify_one()),
             handshake: Arc::new(|_: Arc<Session>| Box::pin(async { Ok(None) })),

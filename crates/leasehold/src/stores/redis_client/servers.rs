@@ -48,8 +48,8 @@ impl<S: ClusterNode> StoreServers<S> {
     pub(in crate::stores) fn new(topology: Topology, connect: Connect<S>) -> Self {
         match topology {
             Topology::Single(address) => Self::One(Arc::new(connect(Endpoint::Server(address)))),
-            Topology::Sentinel(address) => Self::One(Arc::new(connect(address.endpoint()))),
-            Topology::Cluster(address) => Self::Cluster(Arc::new(Cluster::new(address, connect))),
+            Topology::Sentinel(sentinels) => Self::One(Arc::new(connect(sentinels.endpoint()))),
+            Topology::Cluster(seeds) => Self::Cluster(Arc::new(Cluster::new(seeds, connect))),
         }
     }
 

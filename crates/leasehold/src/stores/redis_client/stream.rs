@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use super::address::Target;
 use super::tls::{self, Encrypted};
 use crate::runtime::simulation;
+use crate::stores::url::Host;
 use crate::{Error, Result};
 
 /// After this silence the kernel probes a connection, three times at this interval.
@@ -32,19 +33,14 @@ pub(in crate::stores) enum Stream {
 impl Stream {
     pub(in crate::stores) async fn connect(target: &Target) -> Result<Self> {
         match target {
-            Target::Tcp {
-                host,
-                port,
-                tls: None,
-            } => match simulation::connect(host, *port) {
+            Target::Tcp { host, tls: None } => match simulation::connect(&host.name, host.port) {
                 Some(connected) => connected.map(Self::Simulated).map_err(unreachable),
-                None => Ok(Self::Tcp(tcp(host, *port).await?)),
+                None => Ok(Self::Tcp(tcp(host).await?)),
             },
             Target::Tcp {
                 host,
-                port,
                 tls: Some(tls),
-            } => Ok(Self::Tls(Box::new(tls::connect(host, *port, tls).await?))),
+            } => Ok(Self::Tls(Box::new(tls::connect(host, tls).await?))),
             Target::Socket(path) => {
                 let stream = UnixStream::connect(path).await;
                 stream.map(Self::Unix).map_err(|error| closed(error, path))
@@ -53,8 +49,8 @@ impl Stream {
     }
 }
 
-pub(in crate::stores) async fn tcp(host: &str, port: u16) -> Result<TcpStream> {
-    let stream = open_tcp(host, port).await.map_err(unreachable)?;
+pub(in crate::stores) async fn tcp(host: &Host) -> Result<TcpStream> {
+    let stream = open_tcp(host).await.map_err(unreachable)?;
     tune(&stream).map_err(unreachable)?;
     Ok(stream)
 }
@@ -63,11 +59,11 @@ pub(in crate::stores) async fn tcp(host: &str, port: u16) -> Result<TcpStream> {
 ///
 /// The kernel repeats a lost SYN after one second, then after three and seven. A new attempt sends
 /// its own SYN at once.
-async fn open_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+async fn open_tcp(host: &Host) -> io::Result<TcpStream> {
     const ATTEMPT_MAX: Duration = Duration::from_secs(1);
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
 
-    for address in tokio::net::lookup_host((host, port)).await? {
+    for address in tokio::net::lookup_host((&*host.name, host.port)).await? {
         match timeout(ATTEMPT_MAX, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) => last = error,

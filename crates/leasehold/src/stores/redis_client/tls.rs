@@ -12,7 +12,8 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use super::address::Tls;
 use super::stream::tcp;
 use crate::runtime::background;
-use crate::stores::tls::{PemFiles, PemPaths, untrusted};
+use crate::stores::tls::{PemFiles, untrusted};
+use crate::stores::url::{Host, TlsFiles};
 use crate::{Error, Result};
 
 pub(in crate::stores) type Encrypted = TlsStream<TcpStream>;
@@ -20,19 +21,19 @@ pub(in crate::stores) type Encrypted = TlsStream<TcpStream>;
 /// The files of TLS as they were read last, and the configuration that they give.
 ///
 /// Parsing the authorities takes a few milliseconds, too long for each connect.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(in crate::stores) struct LoadedFiles {
     files: Arc<PemFiles>,
     config: Arc<ClientConfig>,
 }
 
-pub(in crate::stores) async fn connect(host: &str, port: u16, tls: &Tls) -> Result<Encrypted> {
-    let name = tls.server_name.as_deref().unwrap_or(host);
+pub(in crate::stores) async fn connect(host: &Host, tls: &Tls) -> Result<Encrypted> {
+    let name = tls.server_name.as_deref().unwrap_or(&host.name);
     let config = current(tls).await?;
-    let connected = encrypted(host, port, name, config).await;
+    let connected = encrypted(host, name, config).await;
 
     let is_denied = connected.as_ref().is_err_and(Error::is_denied);
-    if is_denied && tls.authority.is_none() {
+    if is_denied && tls.files.authority.is_none() {
         // The authorities of the system may have changed since they were read.
         *tls.loaded.lock() = None;
     }
@@ -40,26 +41,20 @@ pub(in crate::stores) async fn connect(host: &str, port: u16, tls: &Tls) -> Resu
 }
 
 /// Checks the files of the client's certificate, before a connect needs them.
-pub(in crate::stores) fn check_identity(tls: &Tls) -> Result<()> {
-    if tls.certificate.is_none() {
+pub(in crate::stores) fn check_identity(files: &TlsFiles) -> Result<()> {
+    if files.identity.is_none() {
         return Ok(());
     }
-    let files = PemFiles::read(paths(tls))?;
-    files.client_config().map(drop)
+    PemFiles::read(files)?.client_config().map(drop)
 }
 
-async fn encrypted(
-    host: &str,
-    port: u16,
-    name: &str,
-    config: Arc<ClientConfig>,
-) -> Result<Encrypted> {
-    let stream = tcp(host, port).await?;
-    let name = ServerName::try_from(name.to_owned()).map_err(|error| {
+async fn encrypted(host: &Host, name: &str, config: Arc<ClientConfig>) -> Result<Encrypted> {
+    let stream = tcp(host).await?;
+    let certificate_name = ServerName::try_from(name.to_owned()).map_err(|error| {
         Error::invalid(format!("{name:?} is not a name for a certificate")).caused_by(error)
     })?;
     TlsConnector::from(config)
-        .connect(name, stream)
+        .connect(certificate_name, stream)
         .await
         .map_err(|error| untrusted(error, "redis://", " (or write it as server-name=)"))
 }
@@ -90,15 +85,15 @@ async fn current(tls: &Tls) -> Result<Arc<ClientConfig>> {
 
 /// Reads the files on a thread that may block, as a connect may run on the only background thread.
 async fn load(tls: &Tls, earlier: Option<LoadedFiles>) -> Result<LoadedFiles> {
-    let tls = tls.clone();
-    let reading = background::handle().spawn_blocking(move || read(&tls, earlier));
+    let paths = tls.files.clone();
+    let reading = background::handle().spawn_blocking(move || read(&paths, earlier));
     reading.await.map_err(|error| {
         Error::unavailable("the TLS files (ca=, cert=, key=) cannot be read").caused_by(error)
     })?
 }
 
-fn read(tls: &Tls, earlier: Option<LoadedFiles>) -> Result<LoadedFiles> {
-    let files = PemFiles::read(paths(tls))?;
+fn read(paths: &TlsFiles, earlier: Option<LoadedFiles>) -> Result<LoadedFiles> {
+    let files = PemFiles::read(paths)?;
     if let Some(earlier) = earlier.filter(|earlier| *earlier.files == files) {
         return Ok(earlier);
     }
@@ -110,11 +105,4 @@ fn read(tls: &Tls, earlier: Option<LoadedFiles>) -> Result<LoadedFiles> {
         files: Arc::new(files),
         config: Arc::new(config),
     })
-}
-
-fn paths(tls: &Tls) -> PemPaths<'_> {
-    PemPaths {
-        authority: tls.authority.as_deref(),
-        identity: tls.certificate.as_deref().zip(tls.key.as_deref()),
-    }
 }

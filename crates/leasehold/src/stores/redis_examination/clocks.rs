@@ -2,40 +2,16 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::error_of;
 use crate::Result;
-use crate::examination::{ExaminedServer, Finding, RoundTrip};
+use crate::examination::RoundTrip;
 use crate::runtime::clock::BootInstant;
-use crate::stores::redis_client::{self, Address, Session};
+use crate::stores::redis_client::{self, Session};
 
-/// Measures round trips and the clock, and adds risks to locks.
-pub(super) async fn examine(
-    session: &Session,
-    address: &Address,
-    server: &mut ExaminedServer,
-    findings: &mut Vec<Finding>,
-) -> Result<()> {
-    let mut samples = Vec::with_capacity(SAMPLES);
-    for _ in 0..SAMPLES {
-        samples.push(Sample::take(session).await?);
-    }
-    let first = Sample::fastest(&samples);
-    // The rate follows from two readings that are some time apart.
-    tokio::time::sleep(RATE_OVER).await;
-    let mut later = Vec::with_capacity(SAMPLES);
-    for _ in 0..SAMPLES {
-        later.push(Sample::take(session).await?);
-    }
-    let last = Sample::fastest(&later);
-
-    let all = samples.iter().chain(&later);
-    server.round_trip = RoundTrip::of(all.map(|sample| sample.round_trip).collect());
-    let ahead_ms = last.ahead / 1_000;
-    server.clock_ahead_ms = Some(ahead_ms);
-    findings.extend(difference(ahead_ms));
-    findings.extend(rate(first, last));
-    findings.extend(server.round_trip.and_then(|trip| slowness(trip, address)));
-    Ok(())
+/// Readings of a server's clock, some time apart.
+pub(super) struct Clock {
+    pub(super) round_trip: RoundTrip,
+    first: Sample,
+    last: Sample,
 }
 
 /// One reading of the server's clock.
@@ -49,16 +25,69 @@ struct Sample {
     against_boot: i64,
 }
 
+const SAMPLES: usize = 50;
+const RATE_OVER: Duration = Duration::from_millis(800);
+const DIFFERENCE_MAX_MS: i64 = 1_000;
+/// The margin that leases have for clocks of different rates. The finding states it.
+const RATE_MAX_PPM: i64 = 500;
+
+impl Clock {
+    pub(super) async fn read(session: &Session) -> Result<Self> {
+        let earlier = Sample::take_several(session).await?;
+        // The rate follows from two readings that are some time apart.
+        tokio::time::sleep(RATE_OVER).await;
+        let later = Sample::take_several(session).await?;
+
+        let samples = earlier.iter().chain(&later);
+        let round_trips = samples.map(|sample| sample.round_trip).collect();
+        Ok(Self {
+            round_trip: RoundTrip::of(round_trips).expect("there are samples"),
+            first: Sample::fastest(&earlier),
+            last: Sample::fastest(&later),
+        })
+    }
+
+    pub(super) fn ahead_ms(&self) -> i64 {
+        self.last.ahead / 1_000
+    }
+
+    pub(super) fn difference_ms(&self) -> Option<String> {
+        let ahead_ms = self.ahead_ms();
+        (ahead_ms.abs() > DIFFERENCE_MAX_MS).then(|| ahead_ms.to_string())
+    }
+
+    /// Returns the difference of the clocks' rates in ppm, if it is too large for leases.
+    ///
+    /// Half of each round trip is the uncertainty.
+    pub(super) fn excess_rate(&self) -> Option<String> {
+        let Self { first, last, .. } = self;
+        let elapsed = micros_of(last.read_at.duration_since(first.read_at)).max(1);
+        let uncertainty = micros_of((first.round_trip + last.round_trip) / 2);
+        let drift = (last.against_boot - first.against_boot).abs() - uncertainty;
+        let parts_per_million = drift * 1_000_000 / elapsed;
+
+        (parts_per_million > RATE_MAX_PPM).then(|| parts_per_million.to_string())
+    }
+}
+
 impl Sample {
+    async fn take_several(session: &Session) -> Result<Vec<Self>> {
+        let mut samples = Vec::with_capacity(SAMPLES);
+        for _ in 0..SAMPLES {
+            samples.push(Self::take(session).await?);
+        }
+        Ok(samples)
+    }
+
     async fn take(session: &Session) -> Result<Self> {
         let sent_at = BootInstant::now();
-        let reply = session.send(&redis::cmd("TIME")).await.map_err(error_of)?;
+        let reply = session.send(&redis::cmd("TIME")).await;
         let read_at = BootInstant::now();
-        let (seconds, micros) =
-            redis::from_redis_value(reply).map_err(|_| redis_client::protocol_error())?;
-        let time = redis_client::micros_of(seconds, micros);
-        let time = time.and_then(|time| i64::try_from(time).ok());
-        let time = time.ok_or_else(redis_client::protocol_error)?;
+        let (seconds, micros) = redis::from_redis_value(reply.map_err(redis_client::store_error)?)
+            .map_err(|_| redis_client::protocol_error())?;
+        let time = redis_client::micros_of(seconds, micros)
+            .and_then(|time| i64::try_from(time).ok())
+            .ok_or_else(redis_client::protocol_error)?;
 
         let round_trip = read_at.duration_since(sent_at);
         // The server read its clock in the middle of the round trip, within half of it.
@@ -79,89 +108,45 @@ impl Sample {
     }
 }
 
-fn difference(ahead_ms: i64) -> Option<Finding> {
-    (ahead_ms.abs() > DIFFERENCE_MAX_MS).then(|| {
-        let message = format!("the server's clock differs by {ahead_ms} ms from this machine's");
-        let remedy = "synchronise the clocks (NTP): the ages of holds in show and ls are wrong, \
-                      and tokens after a loss of data may not rise";
-        Finding::warning("clock-difference", message, remedy)
-    })
-}
-
-/// Compares the rates of two clocks. Half of each round trip is the uncertainty.
-fn rate(first: Sample, last: Sample) -> Option<Finding> {
-    let elapsed = micros_of(last.read_at.duration_since(first.read_at)).max(1);
-    let uncertainty = micros_of((first.round_trip + last.round_trip) / 2);
-    let drift = (last.against_boot - first.against_boot).abs() - uncertainty;
-    let parts_per_million = drift * 1_000_000 / elapsed;
-    (parts_per_million > RATE_MAX_PPM).then(|| {
-        let message = format!(
-            "the server's clock runs {parts_per_million} ppm or more off this machine's, or was \
-             set during the examination; leases allow {RATE_MAX_PPM} ppm"
-        );
-        let remedy =
-            "find out which clock is wrong; a virtual machine may need another clock source";
-        Finding::danger("clock-rate", message, remedy)
-    })
-}
-
-/// A holder renews ten times in a crash grace, and gives up after 0.6 of it without a reply.
-fn slowness(trip: RoundTrip, address: &Address) -> Option<Finding> {
-    let grace = address.settings.crash_grace.unwrap_or(LEASE);
-    let message = format!("the 99th percentile of round trips is {:?}", trip.p99);
-    if trip.p99 > grace / 4 {
-        let remedy = "use a longer crash-grace= and lease, or a server that is nearer";
-        Some(Finding::danger("slow", message, remedy))
-    } else if trip.p99 > grace / 20 {
-        let remedy = "use a longer crash-grace= and lease, or find out what delays replies";
-        Some(Finding::warning("slow", message, remedy))
-    } else {
-        None
-    }
-}
-
 fn micros_of(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
-
-const SAMPLES: usize = 50;
-const RATE_OVER: Duration = Duration::from_millis(800);
-const DIFFERENCE_MAX_MS: i64 = 1_000;
-/// The margin that leases have for clocks of different rates.
-const RATE_MAX_PPM: i64 = 500;
-/// The default lease, which matters without a crash grace.
-const LEASE: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn sample(at_ms: u64, against_boot: i64) -> Sample {
-        Sample {
+    impl Clock {
+        /// Returns the readings of a right clock.
+        pub(in crate::stores::redis_examination) fn with_round_trip(round_trip: Duration) -> Self {
+            Self {
+                round_trip: RoundTrip::of(vec![round_trip]).expect("a sample"),
+                ..between((0, 0), (1_000, 0))
+            }
+        }
+    }
+
+    /// Two readings: each has its time in milliseconds, and the difference of the clocks.
+    fn between(first: (u64, i64), last: (u64, i64)) -> Clock {
+        let round_trip = Duration::from_micros(100);
+        let sample = |(at_ms, against_boot): (u64, i64)| Sample {
             read_at: BootInstant::from_nanos(at_ms * 1_000_000),
-            round_trip: Duration::from_micros(100),
+            round_trip,
             ahead: 0,
             against_boot,
+        };
+        Clock {
+            round_trip: RoundTrip::of(vec![round_trip]).expect("a sample"),
+            first: sample(first),
+            last: sample(last),
         }
     }
 
     #[test]
     fn rate_is_a_danger_beyond_the_margin_of_leases() {
         // One second: 500 ppm are 500 µs, and the uncertainty of two round trips is 100 µs.
-        assert!(rate(sample(0, 0), sample(1_000, 550)).is_none());
-        assert!(rate(sample(0, 0), sample(1_000, 700)).is_some());
-        assert!(rate(sample(0, 700), sample(1_000, 0)).is_some());
-    }
-
-    #[test]
-    fn slowness_is_judged_by_the_crash_grace() {
-        let address = Address::parse("redis://a?crash-grace=2s").expect("a valid URL");
-        let code = |millis| {
-            let trip = RoundTrip::of(vec![Duration::from_millis(millis)]).expect("a sample");
-            slowness(trip, &address).map(|finding| finding.severity.to_string())
-        };
-        assert_eq!(code(99), None);
-        assert_eq!(code(101).as_deref(), Some("warning"));
-        assert_eq!(code(501).as_deref(), Some("danger"));
+        assert!(between((0, 0), (1_000, 550)).excess_rate().is_none());
+        assert!(between((0, 0), (1_000, 700)).excess_rate().is_some());
+        assert!(between((0, 700), (1_000, 0)).excess_rate().is_some());
     }
 }

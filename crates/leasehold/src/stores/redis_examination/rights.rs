@@ -6,11 +6,6 @@ use super::Kind;
 use crate::examination::{Finding, Severity};
 use crate::stores::redis_client::{Address, Session, fresh_client};
 
-/// The rights that a store needs.
-pub(super) struct Rights {
-    needed: Vec<&'static Right>,
-}
-
 /// A right, and a request that needs it and changes nothing but the key of the examination.
 struct Right {
     name: &'static str,
@@ -20,64 +15,63 @@ struct Right {
     stores: &'static [Kind],
     severity: Severity,
     without: &'static str,
+    tried: Tried,
 }
 
-impl Rights {
-    pub(super) fn of(kind: Kind, address: &Address) -> Self {
-        let has_replicas = address.settings.replicas > 0;
-        let needed = RIGHTS
-            .iter()
-            .filter(|right| right.stores.contains(&kind))
-            .filter(|right| right.name != "+wait" || has_replicas);
-        Self {
-            needed: needed.collect(),
+/// When a right is tried.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tried {
+    Always,
+    /// Its request creates the key of the examination, which expires by itself.
+    ToCreateKey,
+    /// Its request would create the key without an expiry.
+    WithKey,
+    WithReplicas,
+}
+
+/// Tries each right that a store needs.
+pub(super) async fn examine(kind: Kind, session: &Session, address: &Address) -> Vec<Finding> {
+    let id = fresh_client();
+    let key = format!("leasehold:redlock:{{doctor:{id}}}");
+    let channel = format!("leasehold:inbox:doctor:{id}");
+    let has_replicas = address.settings.replicas > 0;
+    let needed = RIGHTS
+        .iter()
+        .filter(|right| right.stores.contains(&kind))
+        .filter(|right| has_replicas || right.tried != Tried::WithReplicas);
+
+    let mut findings = Vec::new();
+    let mut has_no_key = false;
+    for right in needed {
+        if has_no_key && right.tried == Tried::WithKey {
+            continue;
+        }
+        let request = right.request(&key, &channel);
+        let Err(error) = session.send(&request).await else {
+            continue;
+        };
+        if let Some(finding) = right.refusal(&error.to_string()) {
+            has_no_key |= right.tried == Tried::ToCreateKey;
+            findings.push(finding.about(address));
         }
     }
 
-    /// Tries each right. The key expires by itself.
-    pub(super) async fn examine(&self, session: &Session, address: &Address) -> Vec<Finding> {
-        let id = fresh_client();
-        let key = format!("leasehold:redlock:{{doctor:{id}}}");
-        let channel = format!("leasehold:inbox:doctor:{id}");
-
-        let mut findings = Vec::new();
-        let mut has_no_key = false;
-        for right in &self.needed {
-            // The key is missing then, and this request would create it without an expiry.
-            if right.creates_key() && has_no_key {
-                continue;
-            }
-            let request = right.request(&key, &channel);
-            let Err(error) = session.send(&request).await else {
-                continue;
-            };
-            if let Some(finding) = right.refusal(&error.to_string()) {
-                has_no_key |= right.name == "+set";
-                findings.push(finding);
-            }
-        }
-        if let Some(subscription) = self.try_subscription(address, &channel).await {
-            findings.push(subscription);
-        }
-        dedup(findings)
+    if SUBSCRIBE.stores.contains(&kind)
+        && let Some(finding) = try_subscription(address, &channel).await
+    {
+        findings.push(finding.about(address));
     }
+    dedup(findings)
+}
 
-    async fn try_subscription(&self, address: &Address, channel: &str) -> Option<Finding> {
-        if self.needed.is_empty() {
-            return None;
-        }
-        let opening = Session::open(address, channel, 1, std::sync::Arc::new(|_, _| {}));
-        let error = opening.await.err()?;
-        let cause = std::error::Error::source(&error).map(ToString::to_string);
-        SUBSCRIBE.refusal(&cause.unwrap_or_default())
-    }
+async fn try_subscription(address: &Address, channel: &str) -> Option<Finding> {
+    let opening = Session::open(address, channel, 1, std::sync::Arc::new(|_, _| {}));
+    let error = opening.await.err()?;
+    let cause = std::error::Error::source(&error).map(ToString::to_string);
+    SUBSCRIBE.refusal(&cause.unwrap_or_default())
 }
 
 impl Right {
-    fn creates_key(&self) -> bool {
-        matches!(self.name, "+hset" | "+hsetnx")
-    }
-
     fn request(&self, key: &str, channel: &str) -> Cmd {
         let mut words = self.request.iter().map(|word| match *word {
             "KEY" => key,
@@ -93,37 +87,33 @@ impl Right {
 
     /// Returns the finding of an error. Other errors prove that the user has the right.
     fn refusal(&self, error: &str) -> Option<Finding> {
+        const DENIED: [&str; 3] = ["noperm", "no permissions", "can't run this command"];
         let error = error.to_lowercase();
-        let is_denied = ["noperm", "no permissions", "can't run this command"]
-            .iter()
-            .any(|text| error.contains(text));
-        if !is_denied {
+        if !DENIED.iter().any(|text| error.contains(text)) {
             return None;
         }
-        Some(if error.contains("access") && error.contains("channel") {
+
+        let is_access = error.contains("access");
+        Some(if is_access && error.contains("channel") {
             Finding::danger(
                 "right-to-channels",
                 "the user may not use the channels of leasehold",
                 "ACL SETUSER … &leasehold:*",
             )
-        } else if error.contains("access") && error.contains("key") {
+        } else if is_access && error.contains("key") {
             Finding::danger(
                 "right-to-keys",
                 "the user may not use the keys of leasehold",
                 "ACL SETUSER … ~leasehold:*",
             )
         } else {
-            self.missing()
+            let message = format!("the user lacks the right {}: {}", self.name, self.without);
+            let remedy = format!("ACL SETUSER … {}", self.name);
+            Finding {
+                severity: self.severity,
+                ..Finding::danger("right", message, &remedy)
+            }
         })
-    }
-
-    fn missing(&self) -> Finding {
-        let message = format!("the user lacks the right {}: {}", self.name, self.without);
-        let remedy = format!("ACL SETUSER … {}", self.name);
-        match self.severity {
-            Severity::Warning => Finding::warning("right", message, &remedy),
-            Severity::Danger => Finding::danger("right", message, &remedy),
-        }
     }
 }
 
@@ -156,21 +146,22 @@ const fn needed(
         stores,
         severity: Severity::Danger,
         without: NO_LOCK,
+        tried: Tried::Always,
     }
 }
 
-const fn useful(
-    name: &'static str,
-    request: &'static [&'static str],
-    stores: &'static [Kind],
-    without: &'static str,
-) -> Right {
-    Right {
-        name,
-        request,
-        stores,
-        severity: Severity::Warning,
-        without,
+impl Right {
+    /// Locks work without the right, but worse.
+    const fn useful(self, without: &'static str) -> Self {
+        Self {
+            severity: Severity::Warning,
+            without,
+            ..self
+        }
+    }
+
+    const fn tried(self, tried: Tried) -> Self {
+        Self { tried, ..self }
     }
 }
 
@@ -180,36 +171,19 @@ const NO_CRASH: &str = "crashed holders are noticed only when their lease ends";
 /// The rights of the ACL lines in docs/stores; a test compares them. SET makes the key a string, so
 /// that later requests for other types change nothing.
 const RIGHTS: &[Right] = &[
-    needed("+set", &["SET", "KEY", "x", "PX", "2000"], BOTH),
+    needed("+set", &["SET", "KEY", "x", "PX", "2000"], BOTH).tried(Tried::ToCreateKey),
     needed("+eval", &["EVAL", "return 1", "0"], BOTH),
     needed("+evalsha", &["EVALSHA", NO_SHA, "0"], BOTH),
-    useful(
-        "+publish",
-        &["PUBLISH", "CHANNEL", "x"],
-        BOTH,
-        "waiters notice a grant only by polling",
-    ),
-    useful(
-        "+pubsub|numsub",
-        &["PUBSUB", "NUMSUB", "CHANNEL"],
-        BOTH,
-        NO_CRASH,
-    ),
-    useful(
-        "+client|tracking",
-        &["CLIENT", "TRACKING", "OFF"],
-        SINGLE,
-        "observers poll four times a second",
-    ),
-    useful("+info", &["INFO", "server"], BOTH, NO_CRASH),
+    needed("+publish", &["PUBLISH", "CHANNEL", "x"], BOTH)
+        .useful("waiters notice a grant only by polling"),
+    needed("+pubsub|numsub", &["PUBSUB", "NUMSUB", "CHANNEL"], BOTH).useful(NO_CRASH),
+    needed("+client|tracking", &["CLIENT", "TRACKING", "OFF"], SINGLE)
+        .useful("observers poll four times a second"),
+    needed("+info", &["INFO", "server"], BOTH).useful(NO_CRASH),
     needed("+time", &["TIME"], BOTH),
-    useful(
-        "+scan",
-        &["SCAN", "0", "MATCH", "KEY", "COUNT", "1"],
-        BOTH,
-        "leasehold ls fails",
-    ),
-    needed("+wait", &["WAIT", "0", "1"], REDIS),
+    needed("+scan", &["SCAN", "0", "MATCH", "KEY", "COUNT", "1"], BOTH)
+        .useful("leasehold ls fails"),
+    needed("+wait", &["WAIT", "0", "1"], REDIS).tried(Tried::WithReplicas),
     needed("+type", &["TYPE", "KEY"], BOTH),
     needed("+get", &["GET", "KEY"], BOTH),
     needed("+getrange", &["GETRANGE", "KEY", "0", "0"], BOTH),
@@ -218,8 +192,8 @@ const RIGHTS: &[Right] = &[
     needed("+pexpire", &["PEXPIRE", "KEY", "2000"], BOTH),
     needed("+hget", &["HGET", "KEY", "f"], REDIS),
     needed("+hmget", &["HMGET", "KEY", "f"], REDIS),
-    needed("+hset", &["HSET", "KEY", "f", "x"], REDIS),
-    needed("+hsetnx", &["HSETNX", "KEY", "f", "x"], REDIS),
+    needed("+hset", &["HSET", "KEY", "f", "x"], REDIS).tried(Tried::WithKey),
+    needed("+hsetnx", &["HSETNX", "KEY", "f", "x"], REDIS).tried(Tried::WithKey),
     needed("+hdel", &["HDEL", "KEY", "f"], REDIS),
     needed("+hlen", &["HLEN", "KEY"], REDIS),
     needed("+zadd", &["ZADD", "KEY", "XX", "1", "m"], BOTH),

@@ -4,25 +4,16 @@ use std::time::Duration;
 
 use crate::stores::redis_client::{self, Address};
 use crate::stores::url::UrlForm;
+use crate::stores::url::settings::{DATABASE, DIALECT, PASSWORD, TLS, TLS_NAME, TOKENS};
 use crate::stores::votes::{MasterSettings, Masters, SingleKey};
 use crate::{Error, Result};
 
 static FORM: UrlForm = UrlForm {
     store: "plain Redis",
-    schemes: &["redis", "rediss", "redis+unix"],
+    schemes: redis_client::SERVER_SCHEMES,
     example: EXAMPLE,
     default_port: redis_client::PORT,
-    settings: &[
-        "dialect",
-        "tokens",
-        "db",
-        "protocol",
-        "password-file",
-        "ca",
-        "cert",
-        "key",
-        "server-name",
-    ],
+    settings: &[DIALECT, TOKENS, DATABASE, PASSWORD, TLS, TLS_NAME],
 };
 const EXAMPLE: &str = "redis://host:6379?dialect=plain";
 
@@ -40,7 +31,7 @@ pub(super) fn parse(text: &str) -> Result<Masters> {
         }
     }
 
-    let counts_tokens = redis_client::switch(&url, "tokens")?.unwrap_or(false);
+    let counts_tokens = url.settings.switch("tokens")?.unwrap_or(false);
     Ok(Masters {
         addresses: vec![Address::of_server(&url)?],
         format: SingleKey::new(counts_tokens),
@@ -62,6 +53,12 @@ pub(super) fn shown_url(server: &Masters) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stores::url::assert_documented;
+
+    #[test]
+    fn documentation_names_all_settings() {
+        assert_documented(&[&FORM], include_str!("../redis_plain.rs"));
+    }
 
     #[test]
     fn url_with_the_dialect_is_parsed() {

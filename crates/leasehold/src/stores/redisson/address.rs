@@ -7,7 +7,10 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use super::class::Class;
 use super::keys::KeyMapper;
 use crate::stores::redis_client::{self, Topology};
-use crate::stores::url::{UrlForm, duration};
+use crate::stores::url::settings::{
+    ANNOUNCED, DATABASE, DIALECT, PASSWORD, REDISSON, SENTINEL, TLS, TLS_NAME,
+};
+use crate::stores::url::{UrlForm, within};
 use crate::{Error, Result};
 
 /// A server, and the settings of the store on it.
@@ -21,43 +24,18 @@ pub(super) struct RedissonAddress {
 
 static FORM: UrlForm = UrlForm {
     store: "Redisson",
-    schemes: &["redis", "rediss", "redis+unix"],
+    schemes: redis_client::SERVER_SCHEMES,
     example: EXAMPLE,
     default_port: redis_client::PORT,
-    settings: &[
-        "dialect",
-        "lock",
-        "watchdog",
-        "prefix",
-        "db",
-        "protocol",
-        "password-file",
-        "ca",
-        "cert",
-        "key",
-        "server-name",
-    ],
+    settings: &[DIALECT, REDISSON, DATABASE, PASSWORD, TLS, TLS_NAME],
 };
 static SENTINEL_FORM: UrlForm = UrlForm {
     store: "Redisson on Sentinel",
-    schemes: &["redis+sentinel", "rediss+sentinel"],
+    schemes: redis_client::SENTINEL_SCHEMES,
     example: SENTINEL_EXAMPLE,
     default_port: redis_client::SENTINEL_PORT,
     settings: &[
-        "dialect",
-        "lock",
-        "watchdog",
-        "prefix",
-        "db",
-        "protocol",
-        "password-file",
-        "sentinel-user",
-        "sentinel-password-file",
-        "address-map",
-        "ca",
-        "cert",
-        "key",
-        "server-name",
+        DIALECT, REDISSON, DATABASE, PASSWORD, SENTINEL, ANNOUNCED, TLS, TLS_NAME,
     ],
 };
 const SENTINEL_EXAMPLE: &str = "redis+sentinel://host1,host2,host3/mymaster?dialect=redisson";
@@ -80,7 +58,7 @@ impl RedissonAddress {
 
         let prefix = url.settings.get("prefix").unwrap_or_default();
         Ok(Self {
-            topology: Topology::of_dialect(&url)?,
+            topology: Topology::of_url(&url)?,
             mapper: KeyMapper {
                 prefix: prefix.to_owned(),
                 class: url
@@ -88,7 +66,11 @@ impl RedissonAddress {
                     .get("lock")
                     .map_or(Ok(Class::Lock), Class::parse)?,
             },
-            watchdog: url.settings.get("watchdog").map(watchdog).transpose()?,
+            watchdog: url
+                .settings
+                .duration("watchdog")
+                .map(check_watchdog)
+                .transpose()?,
         })
     }
 
@@ -119,18 +101,24 @@ fn check_topology(scheme: &str) -> Result<()> {
     Ok(())
 }
 
-fn watchdog(text: &str) -> Result<Duration> {
-    let timeout = duration(text);
-    if (WATCHDOG_MIN..=WATCHDOG_MAX).contains(&timeout) {
-        return Ok(timeout);
-    }
-    let error = Error::invalid("watchdog= must be from 1s to a day");
-    Err(error.help("write watchdog=30s: lockWatchdogTimeout of Redisson, with its unit"))
+fn check_watchdog(timeout: Duration) -> Result<Duration> {
+    within(
+        WATCHDOG_MIN..=WATCHDOG_MAX,
+        timeout,
+        "watchdog= must be from 1s to a day",
+        "write watchdog=30s: lockWatchdogTimeout of Redisson, with its unit",
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stores::url::assert_documented;
+
+    #[test]
+    fn documentation_names_all_settings() {
+        assert_documented(&[&FORM, &SENTINEL_FORM], include_str!("../redisson.rs"));
+    }
 
     #[test]
     fn settings_of_redisson_are_parsed() {

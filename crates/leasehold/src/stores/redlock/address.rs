@@ -2,7 +2,10 @@
 
 use super::Fenced;
 use crate::stores::redis_client::{self, Address};
-use crate::stores::url::{StoreUrl, UrlForm};
+use crate::stores::url::settings::{
+    DATABASE, DIALECT, PASSWORD, QUARANTINE, TLS, TLS_NAME, TOKENS,
+};
+use crate::stores::url::{StoreUrl, Transport, UrlForm};
 use crate::stores::votes::voting::quorum;
 use crate::stores::votes::{MasterSettings, Masters, SingleKey, VoteFormat};
 use crate::{Error, Result};
@@ -14,28 +17,18 @@ const MASTERS_MAX: usize = 15;
 
 static FORM: UrlForm = UrlForm {
     store: "Redlock",
-    schemes: &["redlock", "redlocks"],
+    schemes: &[("redlock", Transport::Tcp), ("redlocks", Transport::Tls)],
     example: "redlock://host1,host2,host3",
     default_port: redis_client::PORT,
     settings: &[
-        "dialect",
-        "tokens",
-        "longest-lease",
-        "quarantine",
-        "db",
-        "protocol",
-        "password-file",
-        "ca",
-        "cert",
-        "key",
-        "server-name",
+        DIALECT, TOKENS, QUARANTINE, DATABASE, PASSWORD, TLS, TLS_NAME,
     ],
 };
 
 pub(super) fn parse(text: &str) -> Result<Masters> {
     let url = FORM.parse(text)?;
     check_count(url.servers()?.len())?;
-    let addresses = Address::of_hosts(&url, url.scheme == "redlocks")?;
+    let addresses = Address::of_hosts(&url)?;
     check_distinct(&addresses)?;
 
     Ok(Masters {
@@ -47,20 +40,16 @@ pub(super) fn parse(text: &str) -> Result<Masters> {
 
 /// Returns the URL without user, password and settings other than the dialect.
 pub(super) fn shown_url(masters: &Masters) -> String {
-    let urls: Vec<String> = masters.addresses.iter().map(ToString::to_string).collect();
-    let hosts = urls.iter().filter_map(|url| url.split_once("://"));
-    let hosts: Vec<&str> = hosts.map(|(_, host)| host).collect();
-    let hosts = hosts.join(",");
-
-    let is_tls = urls.iter().any(|url| url.starts_with("rediss:"));
+    let locations: Vec<String> = masters.addresses.iter().map(Address::location).collect();
+    let is_tls = masters.addresses.iter().any(Address::is_encrypted);
     let scheme = if is_tls { "redlocks" } else { "redlock" };
     let is_classic = !masters.format.remembers_last_token();
     let dialect = if is_classic { "?dialect=classic" } else { "" };
-    format!("{scheme}://{hosts}{dialect}")
+    format!("{scheme}://{}{dialect}", locations.join(","))
 }
 
 fn format(url: &StoreUrl) -> Result<&'static dyn VoteFormat> {
-    let tokens = redis_client::switch(url, "tokens")?;
+    let tokens = url.settings.switch("tokens")?;
     match url.settings.get("dialect") {
         None if tokens.is_some() => Err(Error::invalid(
             "tokens= requires a dialect; redlock:// without one always has tokens",
@@ -77,7 +66,7 @@ fn master_settings(url: &StoreUrl) -> Result<MasterSettings> {
 
     // In the format of other libraries a master has no key for its incarnation.
     let is_own_format = url.settings.get("dialect").is_none();
-    let quarantine = redis_client::switch(url, "quarantine")?.unwrap_or(is_own_format);
+    let quarantine = url.settings.switch("quarantine")?.unwrap_or(is_own_format);
     Ok(MasterSettings {
         longest_lease,
         quarantine,
@@ -125,6 +114,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::stores::url::{Password, assert_documented};
+
+    #[test]
+    fn documentation_names_all_settings() {
+        assert_documented(&[&FORM], include_str!("../redlock.rs"));
+    }
 
     #[test]
     fn urls_are_parsed() {
@@ -132,7 +127,7 @@ mod tests {
         let masters = parse(url).expect("good");
         assert_eq!(shown_url(&masters), "redlock://a:1/2,b:6379/2,[::1]:3/2");
         for address in &masters.addresses {
-            assert_eq!(address.password.as_deref(), Some("a,b"));
+            assert_eq!(address.password.as_ref().map(Password::as_str), Some("a,b"));
             assert_eq!(address.database, 2);
         }
         assert_eq!(masters.settings.longest_lease, Duration::from_secs(10));

@@ -10,16 +10,8 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::{built_in, system_roots};
+use crate::stores::url::{Identity, TlsFiles};
 use crate::{Error, Result};
-
-/// The paths of the files.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::stores) struct PemPaths<'a> {
-    /// The authority to trust; the authorities of the system if it is `None`.
-    pub(in crate::stores) authority: Option<&'a Path>,
-    /// The client's certificate and its key.
-    pub(in crate::stores) identity: Option<(&'a Path, &'a Path)>,
-}
 
 /// The files with their content.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,16 +34,11 @@ struct PemFile {
 }
 
 impl PemFiles {
-    pub(in crate::stores) fn read(paths: PemPaths<'_>) -> Result<Self> {
-        let authority = paths.authority.map(read_authority).transpose()?;
-        let identity = paths.identity.map(|(certificate, key)| {
-            Ok(ClientIdentity {
-                certificate: read_certificate(certificate)?,
-                key: read_key(key)?,
-            })
-        });
+    pub(in crate::stores) fn read(paths: &TlsFiles) -> Result<Self> {
+        let authority = paths.authority.as_deref().map(read_authority);
+        let identity = paths.identity.as_ref().map(ClientIdentity::read);
         Ok(Self {
-            authority,
+            authority: authority.transpose()?,
             identity: identity.transpose()?,
         })
     }
@@ -101,6 +88,15 @@ impl PemFiles {
             );
         }
         Ok(roots)
+    }
+}
+
+impl ClientIdentity {
+    fn read(paths: &Identity) -> Result<Self> {
+        Ok(Self {
+            certificate: read_certificate(&paths.certificate)?,
+            key: read_key(&paths.key)?,
+        })
     }
 }
 

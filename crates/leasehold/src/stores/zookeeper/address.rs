@@ -1,12 +1,13 @@
 //! The address of a ZooKeeper ensemble, parsed from a URL.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use super::super::url::{self, Credentials, Host, StoreUrl, UrlForm};
 use super::layout::Dialect;
-use crate::runtime::background;
+use crate::stores::url::settings::{ACL, DIALECT, PASSWORD, SESSION, TLS};
+use crate::stores::url::{
+    Credentials, Host, Password, StoreUrl, TlsFiles, Transport, UrlForm, within,
+};
 use crate::{Error, Result};
 
 /// The servers of an ensemble, and how a client connects to them.
@@ -18,31 +19,15 @@ pub(super) struct Address {
     pub(super) credentials: Option<Login>,
     pub(super) tls: Option<TlsFiles>,
     pub(super) settings: ZooKeeperSettings,
+    /// The URL without user, password and settings.
+    shown_url: String,
 }
 
 /// The user and the password of a client.
 #[derive(Clone)]
 pub(super) struct Login {
     user: String,
-    password: String,
-    /// The file with the password, if the password is not in the URL.
-    password_file: Option<String>,
-}
-
-/// The files that TLS needs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct TlsFiles {
-    /// The authority to trust; the authorities of the system if it is `None`.
-    pub(super) authority: Option<PathBuf>,
-    /// The client's own certificate, for servers that require one.
-    pub(super) identity: Option<Identity>,
-}
-
-/// A certificate and its key, each a PEM file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Identity {
-    pub(super) certificate: PathBuf,
-    pub(super) key: PathBuf,
+    password: Password,
 }
 
 /// The settings of the store.
@@ -56,29 +41,26 @@ pub(super) struct ZooKeeperSettings {
 
 static FORM: UrlForm = UrlForm {
     store: "ZooKeeper",
-    schemes: &["zookeeper", "zookeeper+tls"],
+    schemes: &[
+        ("zookeeper", Transport::Tcp),
+        ("zookeeper+tls", Transport::Tls),
+    ],
     example: "zookeeper://host1:2181,host2:2181/folder",
     default_port: 2181,
-    settings: &[
-        "session",
-        "dialect",
-        "acl",
-        "password-file",
-        "ca",
-        "cert",
-        "key",
-    ],
+    settings: &[SESSION, DIALECT, ACL, PASSWORD, TLS],
 };
 
 impl Address {
     pub(super) fn parse(text: &str) -> Result<Self> {
         let url = FORM.parse(text)?;
+        let base = base(&url.path)?;
         let address = Self {
             servers: url.servers()?.to_vec(),
-            base: base(&url.path)?,
             credentials: login(&url)?,
-            tls: tls(&url)?,
-            settings: ZooKeeperSettings::parse(&url.settings)?,
+            tls: TlsFiles::parse(&url, "zookeeper+tls://")?,
+            settings: ZooKeeperSettings::parse(&url)?,
+            shown_url: url.shown_with(folder(&base)),
+            base,
         };
 
         if address.settings.private && address.credentials.is_none() {
@@ -90,11 +72,7 @@ impl Address {
 
     /// Returns the node below which the locks are kept; `/` for the root.
     pub(super) fn folder(&self) -> &str {
-        if self.base.is_empty() {
-            "/"
-        } else {
-            &self.base
-        }
+        folder(&self.base)
     }
 
     /// Returns the list of servers for the client library, with each server several times.
@@ -120,28 +98,19 @@ impl Address {
 }
 
 impl ZooKeeperSettings {
-    fn parse(url: &url::Settings) -> Result<Self> {
-        let mut settings = Self::default();
-        for (name, value) in url.iter() {
-            match name {
-                "session" => settings.session = check_session(url::duration(value))?,
-                "dialect" => settings.dialect = Dialect::parse(value)?,
-                "acl" => settings.private = is_private(value)?,
-                _ => {}
-            }
-        }
-        Ok(settings)
+    fn parse(url: &StoreUrl) -> Result<Self> {
+        let session = url.settings.duration("session").unwrap_or(SESSION_DEFAULT);
+        let dialect = url.settings.get("dialect").map(Dialect::parse);
+        Ok(Self {
+            session: check_session(session)?,
+            dialect: dialect.transpose()?.unwrap_or(Dialect::Curator),
+            private: is_private(url.settings.get("acl"))?,
+        })
     }
 }
 
-impl Default for ZooKeeperSettings {
-    fn default() -> Self {
-        Self {
-            session: Duration::from_secs(10),
-            dialect: Dialect::Curator,
-            private: false,
-        }
-    }
+fn folder(base: &str) -> &str {
+    if base.is_empty() { "/" } else { base }
 }
 
 /// Returns the node below which the locks are kept: `/leasehold` if the URL has no path.
@@ -175,8 +144,8 @@ fn login(url: &StoreUrl) -> Result<Option<Login>> {
     };
 
     let password = match (password, file) {
-        (Some(password), None) => password.clone(),
-        (None, Some(path)) => url::password_in(path)?,
+        (Some(password), None) => Password::new(password.clone()),
+        (None, Some(path)) => Password::in_file(path)?,
         _ => {
             return Err(
                 Error::invalid("a ZooKeeper URL with a user needs exactly one password")
@@ -187,93 +156,39 @@ fn login(url: &StoreUrl) -> Result<Option<Login>> {
     Ok(Some(Login {
         user: user.clone(),
         password,
-        password_file: file.map(str::to_owned),
     }))
 }
 
 impl Login {
     /// Returns `user:password`, with the password that its file has now.
-    ///
-    /// If the file cannot be read, the password is the one of the opening: a new file may be about
-    /// to replace the old one.
-    pub(super) async fn digest(&self) -> String {
-        const STALE: &str =
-            "the password file cannot be read; connecting with the password of the opening";
-        let user = &self.user;
-        let Some(path) = self.password_file.clone() else {
-            return format!("{user}:{}", self.password);
-        };
-
-        let reading = background::handle().spawn_blocking(move || url::password_in(&path));
-        let password = reading.await.map_err(|error| error.to_string());
-        match password.and_then(|password| password.map_err(|error| error.to_string())) {
-            Ok(password) => format!("{user}:{password}"),
-            Err(error) => {
-                tracing::warn!(%error, "{STALE}");
-                format!("{user}:{}", self.password)
-            }
-        }
+    pub(super) async fn digest(&self, address: &Address) -> String {
+        let password = self.password.current(address).await;
+        format!("{}:{}", self.user, password.as_str())
     }
 }
 
-fn tls(url: &StoreUrl) -> Result<Option<TlsFiles>> {
-    if url.scheme == "zookeeper" {
-        let setting = ["ca", "cert", "key"]
-            .into_iter()
-            .find(|setting| url.settings.get(setting).is_some());
-        return match setting {
-            Some(setting) => Err(Error::invalid(format!(
-                "{setting}= requires zookeeper+tls://"
-            ))),
-            None => Ok(None),
-        };
-    }
-
-    let path = |setting| url.settings.get(setting).map(PathBuf::from);
-    let identity = match (path("cert"), path("key")) {
-        (None, None) => None,
-        (Some(certificate), Some(key)) => Some(Identity { certificate, key }),
-        _ => {
-            return Err(Error::invalid("the URL has only one of cert= and key=")
-                .help("give both, or neither"));
-        }
-    };
-    let authority = path("ca");
-    Ok(Some(TlsFiles {
-        authority,
-        identity,
-    }))
-}
-
-fn is_private(value: &str) -> Result<bool> {
-    match value {
-        "creator" => Ok(true),
-        "open" => Ok(false),
-        _ => Err(Error::invalid("acl= must be creator or open")),
+fn is_private(acl: Option<&str>) -> Result<bool> {
+    match acl {
+        Some("creator") => Ok(true),
+        Some("open") | None => Ok(false),
+        Some(_) => Err(Error::invalid("acl= must be creator or open")),
     }
 }
 
 /// Checks the timeout of a session: with a shorter one, a short network delay looks like a crash.
 pub(super) fn check_session(timeout: Duration) -> Result<Duration> {
-    if timeout >= Duration::from_secs(1) && timeout <= Duration::from_secs(3600) {
-        return Ok(timeout);
-    }
-    Err(
-        Error::invalid("the session timeout must be from 1 second to 1 hour")
-            .help("write session=10s"),
+    within(
+        SESSION_MIN..=SESSION_MAX,
+        timeout,
+        "the session timeout must be from 1 second to 1 hour",
+        "write session=10s",
     )
 }
 
 /// Formats the address as a URL without user, password and settings.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.tls.is_some() {
-            "zookeeper+tls"
-        } else {
-            "zookeeper"
-        };
-        let servers: Vec<String> = self.servers.iter().map(ToString::to_string).collect();
-        write!(f, "{scheme}://{}{}", servers.join(","), self.folder())
+        f.write_str(&self.shown_url)
     }
 }
 
@@ -284,6 +199,9 @@ impl fmt::Debug for Address {
 }
 
 const BASE: &str = "/leasehold";
+const SESSION_DEFAULT: Duration = Duration::from_secs(10);
+const SESSION_MIN: Duration = Duration::from_secs(1);
+const SESSION_MAX: Duration = Duration::from_secs(3600);
 
 /// A longer session needs a longer list of servers.
 const LONG_SESSION: Duration = Duration::from_secs(20);
@@ -291,6 +209,12 @@ const LONG_SESSION: Duration = Duration::from_secs(20);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stores::url::assert_documented;
+
+    #[test]
+    fn documentation_names_all_settings() {
+        assert_documented(&[&FORM], include_str!("../zookeeper.rs"));
+    }
 
     #[test]
     fn urls_are_parsed() {

@@ -11,65 +11,115 @@ use tokio::time::timeout;
 use super::address::Address;
 use super::supervisor::connect;
 use crate::Result;
-use crate::examination::{Examination, ExaminedServer, Finding, RoundTrip};
+use crate::examination::{
+    Check, EXPOSED, Examination, ExaminedServer, RoundTrip, danger, version_numbers, warning,
+};
 use crate::runtime::clock::BootInstant;
 use crate::stores::url::{Host, is_loopback};
+
+const SAMPLES: usize = 50;
+const REPLY_MAX: u64 = 1 << 20;
+const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The findings about an ensemble have this order.
+const ENSEMBLE: &[Check<Ensemble>] = &[
+    warning("session-limit", other_session)
+        .message("the servers set a session of {}")
+        .remedy("change minSessionTimeout, maxSessionTimeout or tickTime, or session= in the URL"),
+    warning("slow", slow_replies)
+        .message("the 99th percentile of round trips is {}")
+        .remedy("use a longer session=, or find out what delays replies"),
+    warning("one-server", |it: &Ensemble| {
+        (it.servers == 1).then(String::new)
+    })
+    .message("the URL names one server: without it, locks cannot be acquired or renewed")
+    .remedy(MORE_SERVERS),
+    warning("even-ensemble", even_number)
+        .message("{}")
+        .remedy(MORE_SERVERS),
+];
+const MORE_SERVERS: &str = "use three or five servers, and name all of them in the URL";
+
+/// The findings about a server have this order.
+const SERVER: &[Check<ServerReplies>] = &[
+    warning("no-tls", |server: &ServerReplies| {
+        server.is_exposed().then(String::new)
+    })
+    .message(EXPOSED)
+    .remedy("use zookeeper+tls://, or a network without other users"),
+    danger("server-missing", no_reply)
+        .message("the server cannot be reached: {}")
+        .remedy("start it again: with it, one more server may fail"),
+    danger("version", old_version)
+        .message("the server is ZooKeeper {}, and leasehold needs 3.5.3")
+        .remedy("install ZooKeeper 3.5.3 or newer"),
+    warning("lost-writes", lost_writes)
+        .message("servers of ZooKeeper {}: a lock may be granted twice")
+        .remedy("install ZooKeeper 3.9.4 or newer"),
+    danger("digest-mismatch", digest_mismatches)
+        .message("the server has found {} differences from its leader's data")
+        .remedy("stop the server, delete its data and let it copy them from the leader"),
+];
 
 /// Examines the ensemble of a URL.
 pub(crate) async fn examine(url: &str) -> Result<Examination> {
     let address = Address::parse(url)?;
     let requested = address.settings.session;
     let client = connect(&address, requested).await?;
+    let ensemble = Ensemble {
+        requested,
+        agreed: client.session_timeout(),
+        round_trip: round_trip(&client).await,
+        servers: address.servers.len(),
+    };
 
     let mut examination = Examination::default();
-    let findings = &mut examination.findings;
-    findings.extend(session(requested, client.session_timeout()));
-    let trip = round_trip(&client).await;
-    findings.extend(trip.and_then(|trip| slowness(trip, client.session_timeout())));
-    findings.extend(size(address.servers.len()));
-    for finding in findings {
-        finding.server = address.to_string();
-    }
-
+    examination.check(ENSEMBLE, &ensemble, &address);
     let is_encrypted = address.tls.is_some();
-    let examined = address
-        .servers
-        .iter()
-        .map(|host| server(host, is_encrypted));
-    for examined in join_all(examined).await {
-        examination.add(examined);
+    let servers = address.servers.iter();
+    for server in join_all(servers.map(|host| ServerReplies::read(host, is_encrypted))).await {
+        examination.check(SERVER, &server, &server.host);
+        examination.unknown.extend(server.unknown());
+        examination.servers.push(server.examined());
     }
     Ok(examination)
 }
 
+/// What a client observes of an ensemble.
+struct Ensemble {
+    requested: Duration,
+    agreed: Duration,
+    round_trip: Option<RoundTrip>,
+    servers: usize,
+}
+
 /// The servers limit the timeout of a session, by default to 2 to 20 of their ticks.
-fn session(requested: Duration, agreed: Duration) -> Option<Finding> {
-    let message = |effect: &str| {
-        format!("the servers set a session of {agreed:?}, not {requested:?}: {effect}")
-    };
-    let remedy = "change minSessionTimeout, maxSessionTimeout or tickTime, or session= in the URL";
-    let effect = match agreed.cmp(&requested) {
+fn other_session(ensemble: &Ensemble) -> Option<String> {
+    let Ensemble {
+        requested, agreed, ..
+    } = ensemble;
+    let effect = match agreed.cmp(requested) {
         Ordering::Less => "a shorter outage ends the session and its holds",
         Ordering::Greater => "the lock of a crashed holder is free later",
         Ordering::Equal => return None,
     };
-    Some(Finding::warning("session-limit", message(effect), remedy))
+    Some(format!("{agreed:?}, not {requested:?}: {effect}"))
 }
 
-fn size(servers: usize) -> Option<Finding> {
-    let remedy = "use three or five servers, and name all of them in the URL";
-    match servers {
-        1 => Some(Finding::warning(
-            "one-server",
-            "the URL names one server: without it, locks cannot be acquired or renewed",
-            remedy,
-        )),
-        even if even.is_multiple_of(2) => {
-            let message = format!("{even} servers survive no more failures than {}", even - 1);
-            Some(Finding::warning("even-ensemble", message, remedy))
-        }
-        _ => None,
-    }
+fn slow_replies(ensemble: &Ensemble) -> Option<String> {
+    let p99 = ensemble.round_trip?.p99;
+    (p99 > ensemble.agreed / 20).then(|| format!("{p99:?}"))
+}
+
+fn even_number(ensemble: &Ensemble) -> Option<String> {
+    let servers = ensemble.servers;
+    let is_even = servers.is_multiple_of(2);
+    is_even.then(|| {
+        format!(
+            "{servers} servers survive no more failures than {}",
+            servers - 1
+        )
+    })
 }
 
 async fn round_trip(client: &zookeeper_client::Client) -> Option<RoundTrip> {
@@ -82,115 +132,92 @@ async fn round_trip(client: &zookeeper_client::Client) -> Option<RoundTrip> {
     RoundTrip::of(samples)
 }
 
-fn slowness(trip: RoundTrip, session: Duration) -> Option<Finding> {
-    (trip.p99 > session / 20).then(|| {
-        let message = format!("the 99th percentile of round trips is {:?}", trip.p99);
-        let remedy = "use a longer session=, or find out what delays replies";
-        Finding::warning("slow", message, remedy)
-    })
+/// What one server replies to its administrator's requests, which it may not permit.
+struct ServerReplies {
+    host: Host,
+    is_encrypted: bool,
+    /// The reply to `srvr`, or why there is none. A port with TLS sends no text.
+    status: std::io::Result<String>,
+    /// The reply to `mntr`.
+    counts: Option<String>,
 }
 
-/// Examines one server by its administrator's requests, which a server may not permit.
-async fn server(host: &Host, is_encrypted: bool) -> Examination {
-    let mut examination = Examination::default();
-    let mut server = ExaminedServer::new(host.to_string());
-    let mut findings = Vec::new();
-    if !is_encrypted && !is_loopback(&host.name) {
-        findings.push(Finding::warning(
-            "no-tls",
-            "the connection leaves this machine without TLS, and others may read or change it",
-            "use zookeeper+tls://, or a network without other users",
-        ));
+impl ServerReplies {
+    async fn read(host: &Host, is_encrypted: bool) -> Self {
+        let mut server = Self {
+            host: host.clone(),
+            is_encrypted,
+            status: request(host, "srvr").await,
+            counts: None,
+        };
+        if !is_encrypted && server.status.is_ok() {
+            let reply = request(host, "mntr").await.ok();
+            server.counts = reply.filter(|counts| counts.starts_with("zk_"));
+        }
+        server
     }
 
-    match request(host, "srvr").await {
-        Err(error) => findings.push(Finding::danger(
-            "server-missing",
-            format!("the server cannot be reached: {error}"),
-            "start it again: with it, one more server may fail",
-        )),
-        // A port with TLS does not reply to these requests.
-        Ok(_) if is_encrypted => {}
-        Ok(status) => {
-            server.version = version(&status).map(|version| format!("ZooKeeper {version}"));
-            findings.extend(server.version.as_deref().and_then(old_version));
-            findings.extend(lost_writes(&status));
-            match request(host, "mntr").await {
-                Ok(counts) if counts.starts_with("zk_") => findings.extend(digests(&counts)),
-                _ => examination.unknown.push(format!(
-                    "{host}: digest mismatches: the server does not permit mntr \
-                     (4lw.commands.whitelist)"
-                )),
-            }
+    fn is_exposed(&self) -> bool {
+        !self.is_encrypted && !is_loopback(&self.host.name)
+    }
+
+    /// Reads a line such as `Zookeeper version: 3.8.4-9316c2a7, built on …`.
+    fn version(&self) -> Option<String> {
+        let status = self.status.as_ref().ok().filter(|_| !self.is_encrypted)?;
+        let mut lines = status.lines();
+        let line = lines.find(|line| line.starts_with("Zookeeper version:"))?;
+        line.split([' ', '-', ',']).nth(2).map(str::to_owned)
+    }
+
+    fn examined(&self) -> ExaminedServer {
+        let version = self.version();
+        ExaminedServer {
+            version: version.map(|version| format!("ZooKeeper {version}")),
+            ..ExaminedServer::new(self.host.to_string())
         }
     }
 
-    for finding in &mut findings {
-        finding.server = host.to_string();
+    fn unknown(&self) -> Option<String> {
+        let is_unknown = self.status.is_ok() && !self.is_encrypted && self.counts.is_none();
+        is_unknown.then(|| {
+            format!(
+                "{}: digest mismatches: the server does not permit mntr (4lw.commands.whitelist)",
+                self.host
+            )
+        })
     }
-    examination.findings = findings;
-    examination.servers.push(server);
-    examination
 }
 
-/// Reads a line such as `Zookeeper version: 3.8.4-9316c2a7, built on …`.
-fn version(status: &str) -> Option<&str> {
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("Zookeeper version:"))?;
-    line.split([' ', '-', ',']).nth(2)
+fn no_reply(server: &ServerReplies) -> Option<String> {
+    server.status.as_ref().err().map(ToString::to_string)
 }
 
-fn numbers(version: &str) -> (u32, u32, u32) {
-    let mut numbers = version
-        .split('.')
-        .map(|part| part.parse::<u32>().unwrap_or(0));
-    let mut next = || numbers.next().unwrap_or(0);
-
-    (next(), next(), next())
-}
-
-fn old_version(product: &str) -> Option<Finding> {
-    let version = product.split(' ').nth(1)?;
-    (numbers(version) < (3, 5, 3)).then(|| {
-        let message = format!("the server is {product}, and leasehold needs 3.5.3");
-        Finding::danger("version", message, "install ZooKeeper 3.5.3 or newer")
-    })
+fn old_version(server: &ServerReplies) -> Option<String> {
+    let version = server.version()?;
+    (version_numbers(&version) < [3, 5, 3]).then_some(version)
 }
 
 /// Releases whose servers may forget a write after a change of the leader. A single server has no
 /// other leader.
-fn lost_writes(status: &str) -> Option<Finding> {
-    if status.contains("Mode: standalone") {
-        return None;
-    }
-    let version = version(status)?;
-    let issue = match numbers(version) {
-        (3, 9, 3) => "ZOOKEEPER-4925",
-        (3, 9, 0..=1) => "ZOOKEEPER-4785",
-        number if number < (3, 8, 4) => "ZOOKEEPER-4785",
+fn lost_writes(server: &ServerReplies) -> Option<String> {
+    let version = server.version()?;
+    let issue = match version_numbers(&version) {
+        [3, 9, 3] => "ZOOKEEPER-4925",
+        [3, 9, 0..=1] => "ZOOKEEPER-4785",
+        numbers if numbers < [3, 8, 4] => "ZOOKEEPER-4785",
         _ => return None,
     };
 
-    let message = format!(
-        "servers of ZooKeeper {version} may forget a write after a change of their leader \
-         ({issue}): a lock may be granted twice"
-    );
-    let remedy = "install ZooKeeper 3.9.4 or newer";
-    Some(Finding::warning("lost-writes", message, remedy))
+    let status = server.status.as_ref().ok()?;
+    (!status.contains("Mode: standalone"))
+        .then(|| format!("{version} may forget a write after a change of their leader ({issue})"))
 }
 
-fn digests(counts: &str) -> Option<Finding> {
-    let line = counts
-        .lines()
-        .find_map(|line| line.strip_prefix("zk_digest_mismatches_count"))?;
-    let mismatches: u64 = line.trim().parse().ok()?;
-    (mismatches > 0).then(|| {
-        let message =
-            format!("the server has found {mismatches} differences from its leader's data");
-        let remedy = "stop the server, delete its data and let it copy them from the leader";
-        Finding::danger("digest-mismatch", message, remedy)
-    })
+fn digest_mismatches(server: &ServerReplies) -> Option<String> {
+    let mut lines = server.counts.as_ref()?.lines();
+    let count = lines.find_map(|line| line.strip_prefix("zk_digest_mismatches_count"))?;
+    let mismatches: u64 = count.trim().parse().ok()?;
+    (mismatches > 0).then(|| mismatches.to_string())
 }
 
 async fn request(host: &Host, word: &str) -> std::io::Result<String> {
@@ -204,20 +231,44 @@ async fn request(host: &Host, word: &str) -> std::io::Result<String> {
     timeout(REPLY_TIMEOUT, exchange).await?
 }
 
-const SAMPLES: usize = 50;
-const REPLY_MAX: u64 = 1 << 20;
-const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn server(status: String, counts: Option<String>) -> ServerReplies {
+        ServerReplies {
+            host: Host {
+                name: "localhost".to_owned(),
+                port: 2181,
+            },
+            is_encrypted: false,
+            status: Ok(status),
+            counts,
+        }
+    }
+
+    fn ensemble(servers: usize, p99: Duration) -> Ensemble {
+        Ensemble {
+            requested: Duration::from_secs(10),
+            agreed: Duration::from_secs(10),
+            round_trip: RoundTrip::of(vec![p99]),
+            servers,
+        }
+    }
+
+    fn codes<F>(checks: &[Check<F>], facts: &F) -> Vec<&'static str> {
+        let findings = checks.iter().filter_map(|check| check.finding(facts));
+        findings.map(|finding| finding.code).collect()
+    }
+
     #[test]
     fn digest_mismatch_is_a_danger() {
-        let counts = |number| format!("zk_version\t3.8\nzk_digest_mismatches_count\t{number}\n");
-        assert_eq!(digests(&counts(0)), None);
-        let found = digests(&counts(2)).expect("a finding");
-        assert_eq!(found.code, "digest-mismatch");
+        let found = |number| {
+            let counts = format!("zk_version\t3.8\nzk_digest_mismatches_count\t{number}\n");
+            codes(SERVER, &server(String::new(), Some(counts)))
+        };
+        assert!(found(0).is_empty());
+        assert_eq!(found(2), ["digest-mismatch"]);
     }
 
     #[test]
@@ -225,7 +276,7 @@ mod tests {
         let found = |version: &str, mode: &str| {
             let status =
                 format!("Zookeeper version: {version}-5a02a05e, built on x\nMode: {mode}\n");
-            lost_writes(&status).map(|finding| finding.message)
+            lost_writes(&server(status, None))
         };
         for (version, issue) in [
             ("3.6.3", 4785),
@@ -244,26 +295,29 @@ mod tests {
 
     #[test]
     fn one_server_and_even_numbers_are_warnings() {
-        let code = |servers| size(servers).map(|finding| finding.code);
-        assert_eq!(code(1), Some("one-server"));
-        assert_eq!([code(2), code(4)], [Some("even-ensemble"); 2]);
-        assert_eq!([code(3), code(5)], [None; 2]);
+        let found = |servers| codes(ENSEMBLE, &ensemble(servers, Duration::ZERO));
+        assert_eq!(found(1), ["one-server"]);
+        assert_eq!([found(2), found(4)], [["even-ensemble"]; 2]);
+        assert!(found(3).is_empty() && found(5).is_empty());
     }
 
     #[test]
     fn slow_replies_are_judged_by_the_session() {
-        let slow = |millis| {
-            let trip = RoundTrip::of(vec![Duration::from_millis(millis)]).expect("a sample");
-            slowness(trip, Duration::from_secs(10)).is_some()
-        };
-        assert!(!slow(499) && slow(501));
+        let found = |millis| codes(ENSEMBLE, &ensemble(3, Duration::from_millis(millis)));
+        assert!(found(499).is_empty());
+        assert_eq!(found(501), ["slow"]);
     }
 
     #[test]
     fn version_is_read_from_the_status() {
-        let status = "Zookeeper version: 3.8.0-5a02a05e, built on 2022-02-25 08:49 UTC\nMode: x\n";
-        assert_eq!(version(status), Some("3.8.0"));
-        assert!(old_version("ZooKeeper 3.5.2").is_some());
-        assert_eq!(old_version("ZooKeeper 3.8.0"), None);
+        let of_version = |version| {
+            let status =
+                format!("Zookeeper version: {version}-5a02a05e, built on 2022-02-25\nMode: x\n");
+            server(status, None)
+        };
+        assert_eq!(of_version("3.8.0").version(), Some("3.8.0".to_owned()));
+        assert!(codes(SERVER, &of_version("3.9.2")).is_empty());
+        let found = codes(SERVER, &of_version("3.5.2"));
+        assert_eq!(found, ["version", "lost-writes"]);
     }
 }

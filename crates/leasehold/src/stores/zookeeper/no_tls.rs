@@ -2,8 +2,7 @@
 
 use zookeeper_client::Connector;
 
-use super::address::TlsFiles;
-use crate::stores::url::Host;
+use crate::stores::url::{Host, TlsFiles};
 use crate::{Error, Result};
 
 pub(super) fn encrypted(

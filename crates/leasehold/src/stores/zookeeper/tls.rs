@@ -18,12 +18,9 @@ use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::pki_types::ServerName;
 use zookeeper_client::{Connector, TlsOptions};
 
-use super::address::{Identity, TlsFiles};
 use super::reply_error::store_error;
-use crate::stores::tls::{
-    PemFiles, PemPaths, built_in, client_rejected, rejects_client, untrusted,
-};
-use crate::stores::url::Host;
+use crate::stores::tls::{PemFiles, built_in, client_rejected, rejects_client, untrusted};
+use crate::stores::url::{Host, Identity, TlsFiles};
 use crate::{Error, Result};
 
 /// Configures the client library for TLS.
@@ -103,15 +100,7 @@ fn certificate_name(server: &Host) -> Result<ServerName<'static>> {
 }
 
 fn config(tls: &TlsFiles) -> Result<ClientConfig> {
-    let identity = tls
-        .identity
-        .as_ref()
-        .map(|files| (files.certificate.as_path(), files.key.as_path()));
-    let paths = PemPaths {
-        authority: tls.authority.as_deref(),
-        identity,
-    };
-    PemFiles::read(paths)?.client_config()
+    PemFiles::read(tls)?.client_config()
 }
 
 fn read(path: &Path) -> Result<String> {

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::number;
-use crate::stores::url::{StoreUrl, duration};
+use crate::stores::url::{StoreUrl, within};
 use crate::{Error, Result};
 
 /// The settings of the store `redis`. The other stores on Redis servers have their defaults.
@@ -19,33 +18,28 @@ pub(in crate::stores) struct Settings {
 
 /// The default of the crash grace.
 const CRASH_GRACE: Duration = Duration::from_secs(10);
+const CRASH_GRACE_MIN: Duration = Duration::from_millis(500);
+const CRASH_GRACE_MAX: Duration = Duration::from_secs(3600);
 const LONGEST_LEASE: Duration = Duration::from_secs(60);
 const LONGEST_LEASE_MIN: Duration = Duration::from_millis(500);
 const LONGEST_LEASE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Settings {
     pub(in crate::stores) fn parse(url: &StoreUrl) -> Result<Self> {
-        let mut settings = Self {
-            crash_grace: Some(CRASH_GRACE),
-            replicas: 0,
+        Ok(Self {
+            crash_grace: crash_grace(url)?,
+            replicas: url.settings.number("replicas")?.unwrap_or(0),
             failover_wait: failover_wait(url)?,
-        };
-        for (name, value) in url.settings.iter() {
-            match name {
-                "crash-grace" => settings.crash_grace = grace(value)?,
-                "replicas" => settings.replicas = number(name, value)?,
-                _ => {}
-            }
-        }
-        Ok(settings)
+        })
     }
 }
 
-fn grace(text: &str) -> Result<Option<Duration>> {
-    if text == "off" {
+fn crash_grace(url: &StoreUrl) -> Result<Option<Duration>> {
+    if url.settings.get("crash-grace") == Some("off") {
         return Ok(None);
     }
-    check_grace(duration(text)).map(Some)
+    let grace = url.settings.duration("crash-grace").unwrap_or(CRASH_GRACE);
+    check_grace(grace).map(Some)
 }
 
 /// Returns the wait after a failover, from `after-failover=` and `longest-lease=`.
@@ -63,30 +57,21 @@ fn failover_wait(url: &StoreUrl) -> Result<Option<Duration>> {
 
 /// Returns the longest lease of the URL, from `longest-lease=`.
 pub(in crate::stores) fn longest_lease(url: &StoreUrl) -> Result<Duration> {
-    match url.settings.get("longest-lease") {
-        Some(text) => check_longest_lease(duration(text)),
-        None => Ok(LONGEST_LEASE),
-    }
-}
-
-fn check_longest_lease(lease: Duration) -> Result<Duration> {
-    if (LONGEST_LEASE_MIN..=LONGEST_LEASE_MAX).contains(&lease) {
-        return Ok(lease);
-    }
-    Err(
-        Error::invalid("the longest lease must be from 500ms to 24 hours")
-            .help("write longest-lease=60s"),
+    let stated = url.settings.duration("longest-lease");
+    within(
+        LONGEST_LEASE_MIN..=LONGEST_LEASE_MAX,
+        stated.unwrap_or(LONGEST_LEASE),
+        "the longest lease must be from 500ms to 24 hours",
+        "write longest-lease=60s",
     )
 }
 
 /// Checks the range of a crash grace. A shorter one would treat a short network delay as a crash.
 pub(in crate::stores) fn check_grace(grace: Duration) -> Result<Duration> {
-    const MIN: Duration = Duration::from_millis(500);
-    if grace >= MIN && grace <= Duration::from_secs(3600) {
-        return Ok(grace);
-    }
-    Err(
-        Error::invalid("the crash grace must be from 500ms to 1 hour")
-            .help("write crash-grace=10s, or crash-grace=off"),
+    within(
+        CRASH_GRACE_MIN..=CRASH_GRACE_MAX,
+        grace,
+        "the crash grace must be from 500ms to 1 hour",
+        "write crash-grace=10s, or crash-grace=off",
     )
 }

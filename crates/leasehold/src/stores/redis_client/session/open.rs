@@ -212,7 +212,7 @@ fn login(address: &Address, protocol: ProtocolVersion) -> RedisConnectionInfo {
         login = login.set_username(user);
     }
     match &address.password {
-        Some(password) => login.set_password(password),
+        Some(password) => login.set_password(password.as_str()),
         None => login,
     }
 }

@@ -1,0 +1,88 @@
+//! The methods that the blocking types have from the async ones.
+
+/// Writes methods of a blocking type that call the async type with the same arguments.
+///
+/// `forward!(Guard of Guard { get token() -> Token; })` writes `blocking::Guard::token`, which
+/// refers to the documentation of `leasehold::Guard::token`. The first word says how it calls:
+///
+/// | word | |
+/// |---|---|
+/// | `get` | returns what the method returns, and so does `call`, without `#[must_use]` |
+/// | `set` | consumes the value and returns the changed one |
+/// | `convert` | converts what the method returns to a blocking type |
+/// | `wait` | waits for the future of the method, and so does `end`, which consumes the value |
+/// | `grant`, `try_grant` | wait, and convert the value in a `Result` or a `Result<Option<_>>` |
+macro_rules! forward {
+    ($type:ident of $async:ident { $($how:ident $name:ident $arguments:tt -> $returned:ty;)* }) => {
+        impl $type {
+            $(forward! {
+                @$how concat!(
+                    "See [`leasehold::", stringify!($async), "::", stringify!($name), "`](crate::",
+                    stringify!($async), "::", stringify!($name), ")."
+                ), $name $arguments -> $returned
+            })*
+        }
+    };
+    (@get $doc:expr, $name:ident($($argument:ident: $type:ty),*) -> $returned:ty) => {
+        #[doc = $doc]
+        #[must_use]
+        pub fn $name(&self, $($argument: $type),*) -> $returned {
+            self.0.$name($($argument),*)
+        }
+    };
+    (@call $doc:expr, $name:ident($($argument:ident: $type:ty),*) -> $returned:ty) => {
+        #[doc = $doc]
+        pub fn $name(&self, $($argument: $type),*) -> $returned {
+            self.0.$name($($argument),*)
+        }
+    };
+    (@set $doc:expr, $name:ident($($argument:ident: $type:ty),*) -> $returned:ty) => {
+        #[doc = $doc]
+        #[must_use]
+        pub fn $name(self, $($argument: $type),*) -> $returned {
+            Self(self.0.$name($($argument),*), self.1)
+        }
+    };
+    (@convert $doc:expr, $name:ident($($argument:ident: $type:ty),*) -> $returned:ty) => {
+        #[doc = $doc]
+        #[must_use]
+        pub fn $name(&self, $($argument: $type),*) -> $returned {
+            self.0.$name($($argument),*).into()
+        }
+    };
+    (@wait $doc:expr, $name:ident($($argument:ident: $type:ty),*) -> $returned:ty) => {
+        #[doc = $doc]
+        pub fn $name(&self, $($argument: $type),*) -> $returned {
+            block_on(self.0.$name($($argument),*))
+        }
+    };
+    (@end $doc:expr, $name:ident($($argument:ident: $type:ty),*) -> $returned:ty) => {
+        #[doc = $doc]
+        pub fn $name(self, $($argument: $type),*) -> $returned {
+            block_on(self.0.$name($($argument),*))
+        }
+    };
+    (@grant $doc:expr, $name:ident($($argument:ident: $type:ty),*) -> $returned:ty) => {
+        #[doc = $doc]
+        pub fn $name(&self, $($argument: $type),*) -> $returned {
+            block_on(self.0.$name($($argument),*)).map(Into::into)
+        }
+    };
+    (@try_grant $doc:expr, $name:ident($($argument:ident: $type:ty),*) -> $returned:ty) => {
+        #[doc = $doc]
+        pub fn $name(&self, $($argument: $type),*) -> $returned {
+            Ok(block_on(self.0.$name($($argument),*))?.map(Into::into))
+        }
+    };
+}
+
+/// Converts an async value to a blocking one, which has a handle of its own.
+macro_rules! from_async {
+    ($async:ident => $type:ident) => {
+        impl From<crate::$async> for $type {
+            fn from(value: crate::$async) -> Self {
+                Self(value, Handle::new())
+            }
+        }
+    };
+}
