@@ -12,10 +12,10 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
 use parking_lot::Mutex;
-use rustix::fs::Stat;
+use rustix::fs::{FlockOperation, Stat, flock};
+use rustix::io::{Errno, retry_on_intr};
 
-use super::folder::location::Location;
-use super::folder::status_of;
+use super::folder::Location;
 use crate::{Name, Result};
 
 /// An open regular file, with its identity on the file system.
@@ -29,7 +29,9 @@ pub(super) struct OpenFile {
 impl OpenFile {
     /// Inspects a file that was just opened.
     pub(super) fn inspect(file: File, at: &Location) -> Result<Self> {
-        let status = status_of(&file, at)?;
+        let status = file
+            .metadata()
+            .map_err(|error| at.io_error(error, "inspect"))?;
         Ok(Self {
             device: status.dev(),
             inode: status.ino(),
@@ -41,14 +43,30 @@ impl OpenFile {
         &self.file
     }
 
+    pub(super) fn inode(&self) -> u64 {
+        self.inode
+    }
+
+    /// Locks the file by flock(2), and returns whether it is locked. An operation that may block
+    /// sleeps until it is.
+    pub(super) fn lock(&self, operation: FlockOperation, at: &Location) -> Result<bool> {
+        match retry_on_intr(|| flock(&self.file, operation)) {
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(error) => Err(at.io_error(error, "lock")),
+        }
+    }
+
+    /// Unlocks the file. Closing alone would not do that if another process inherited the file.
+    pub(super) fn unlock(&self) {
+        // Unlocking fails only on an invalid descriptor, and this one is open.
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+
     /// The present status of the file; `None` if it is no longer at its path.
     pub(super) fn status_at(&self, at: &Location) -> Result<Option<Stat>> {
         let status = at.stat()?;
-        Ok(status.filter(|present| self.is(present)))
-    }
-
-    fn is(&self, status: &Stat) -> bool {
-        self.device == status.st_dev && self.inode == status.st_ino
+        Ok(status.filter(|present| self.device == present.st_dev && self.inode == present.st_ino))
     }
 }
 
@@ -68,13 +86,12 @@ impl KeptFiles {
     pub(super) fn keep(&self, name: &Name, file: OpenFile) {
         let mut files = self.0.lock();
         // Several claims of one name may have used files at the same time.
-        let is_kept = files.iter().any(|(kept, _)| kept == name);
-        let surplus = if is_kept {
+        let surplus = if files.iter().any(|(kept, _)| kept == name) {
             Some(file)
         } else {
             files.push_back((name.clone(), file));
-            let is_full = files.len() > FILES_MAX;
-            is_full
+            let is_over = files.len() > FILES_MAX;
+            is_over
                 .then(|| files.pop_front())
                 .flatten()
                 .map(|(_, file)| file)

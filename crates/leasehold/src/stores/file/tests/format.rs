@@ -279,7 +279,7 @@ proptest! {
             if counter.is_spent() {
                 counter.reserve(&file).expect("written");
             }
-            counter.mint(1, &file).expect("written");
+            counter.take(1, &file).expect("written");
         }
         let last = counter.last_token();
 

@@ -115,7 +115,7 @@ async fn full_inbox_wakes_every_waiter() {
     let folder = Folder::open(test_folder.folder.path(), Locality::Known, None).expect("opens");
     let _entered = background::start().expect("it runs").enter();
     let (process, inbox) = Process::join(&folder).expect("joined");
-    let peer = Peer::open(&folder.members(), process.id())
+    let peer = Peer::open(&folder, process.id())
         .expect("the store replies")
         .expect("alive");
 
