@@ -120,6 +120,7 @@ fn parts() -> Result<Vec<Part>> {
         "docs without features",
         "doc -p leasehold --no-default-features --no-deps --lib",
     );
+    let old_and_new = Step::program("sh").arg("lab/old_and_new.sh");
     let others = [
         Part::new("licences, bans and sources", deny),
         Part::new(
@@ -128,6 +129,7 @@ fn parts() -> Result<Vec<Part>> {
         ),
         Part::new("random inputs", vec![inputs]),
         Part::new("a million cycles", vec![million]),
+        Part::new("old and new command in one folder", vec![old_and_new]),
     ];
 
     Ok(others
