@@ -74,6 +74,7 @@ use crate::{
 use counter::Boot;
 use flock::{FlockGuard, FlockMode};
 use folder::Folder;
+use folder::location::Location;
 use process::{Peer, Process};
 use protocol::{Missing, Situation, Transaction};
 use shared::Shared;
@@ -139,9 +140,10 @@ impl File {
         Ok(store)
     }
 
-    fn open(folder: Arc<Folder>, boot: Boot) -> Result<Self> {
+    fn open(folder: Folder, boot: Boot) -> Result<Self> {
         let runtime = background::start()?;
         let _entered = runtime.enter();
+        let folder = Arc::new(folder);
         let (process, inbox) = Process::join(&folder)?;
 
         let shared = Arc::new(Shared::new(folder, boot, process));
@@ -150,7 +152,7 @@ impl File {
     }
 
     async fn wait_for_flock(&self, claim: &Claim) -> Result<FlockGuard> {
-        let at = self.shared.folder().lock_path(&claim.name);
+        let at = Location::lock(&self.shared.folder(), &claim.name);
         let mode = FlockMode::of(claim.share);
         self.shared.flock_waiters.wait(&at, mode).await
     }
@@ -253,7 +255,7 @@ impl Store for File {
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
         let mut lock_state = view(&self.shared, name, |queue| queue.inspect(name)).await?;
-        let lock_path = self.shared.folder().lock_path(name);
+        let lock_path = Location::lock(&self.shared.folder(), name);
         let mut holders = lock_file::flock_holders(&lock_path);
         if !holders.is_empty() {
             // A claim may have been granted or released since the queue was read.
@@ -309,7 +311,7 @@ impl InheritableFds for File {
     fn inheritable_fds(&self, claim: &Claim) -> Result<Vec<OwnedFd>> {
         let mut descriptors = vec![self.shared.process.read().inheritable_fd()?];
         if let Some(flock) = self.shared.flocks.lock().get_mut(&claim.id) {
-            let at = self.shared.folder().lock_path(&claim.name);
+            let at = Location::lock(&self.shared.folder(), &claim.name);
             descriptors.push(flock.inheritable_fd(&at)?);
         }
         Ok(descriptors)

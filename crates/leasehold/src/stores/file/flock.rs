@@ -4,9 +4,9 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::folder::Location;
+use super::folder::location::{Location, OpenFile};
 use super::folder::object::touch;
-use super::kept_files::{KeptFiles, OpenFile};
+use super::kept_files::KeptFiles;
 use super::lock_file;
 use crate::{Name, Result, Share};
 

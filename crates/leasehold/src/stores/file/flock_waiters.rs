@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use super::flock::{FlockGuard, FlockMode};
-use super::folder::Location;
+use super::folder::location::Location;
 use super::lock_file;
 use crate::Result;
 

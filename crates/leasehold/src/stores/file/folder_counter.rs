@@ -13,8 +13,8 @@ use std::sync::Arc;
 use rustix::fs::{FlockOperation, OFlags};
 
 use super::counter::{self, Boot, CounterFile, CounterState, TokenRange};
-use super::folder::{Folder, Location};
-use super::kept_files::OpenFile;
+use super::folder::Folder;
+use super::folder::location::{Location, OpenFile};
 use crate::Result;
 
 /// Whether taking a range may wait for the disk or for another process that takes a range.
@@ -33,14 +33,13 @@ pub(super) fn take_range(
     len: u64,
     may_wait: MayWait,
 ) -> Result<Option<TokenRange>> {
-    let at = folder.counter_path();
+    let at = Location::counter(folder);
     let operation = match may_wait {
         MayWait::Yes => FlockOperation::LockExclusive,
         MayWait::No => FlockOperation::NonBlockingLockExclusive,
     };
     loop {
-        let opened = at.open_or_make(OFlags::RDWR, b"", OPEN)?;
-        let file = OpenFile::inspect(opened, &at)?;
+        let file = at.open_or_make(OFlags::RDWR, b"", OPEN)?;
         if !file.lock(operation, &at)? {
             return Ok(None);
         }
@@ -60,9 +59,9 @@ pub(super) fn raise(folder: &Arc<Folder>, boot: Boot, token: u64) -> Result<()> 
     if token == 0 {
         return Ok(());
     }
-    let at = folder.counter_path();
+    let at = Location::counter(folder);
     let present = match at.open_file(OFlags::RDONLY, OPEN)? {
-        Some(file) => counter::read(&file),
+        Some(file) => counter::read(file.file()),
         None => CounterState::Fresh,
     };
 

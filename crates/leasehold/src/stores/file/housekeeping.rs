@@ -15,6 +15,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::folder::location::Location;
 use super::folder_counter;
 use super::lock_file;
 use super::process::remove_stale;
@@ -126,8 +127,8 @@ fn remove_if_free(shared: &Arc<Shared>, name: &Name) -> Result<Removal> {
 /// `NAME.lock` may be left.
 fn remove_with_dead(shared: &Arc<Shared>, name: &Name) -> Result<Removal> {
     let folder = shared.folder();
-    let is_queue_missing = folder.queue_path(name).stat()?.is_none();
-    if is_queue_missing && !lock_file::is_made_by_leasehold(&folder.lock_path(name))? {
+    let is_queue_missing = Location::queue(&folder, name).stat()?.is_none();
+    if is_queue_missing && !lock_file::is_made_by_leasehold(&Location::lock(&folder, name))? {
         return Ok(Removal::Missing);
     }
 
@@ -161,8 +162,8 @@ fn remove_both(shared: &Shared, queue: &QueueFile, name: &Name) -> Result<Remova
     folder_counter::raise(&folder, shared.boot, queue.highest_token())?;
 
     // The folder may have been replaced since the queue was locked. The new files stay.
-    let at = folder.queue_path(name);
-    if !queue.is_at(&at)? || !lock_file::remove(&folder.lock_path(name))? {
+    let at = Location::queue(&folder, name);
+    if !queue.is_at(&at)? || !lock_file::remove(&Location::lock(&folder, name))? {
         return Ok(Removal::InUse);
     }
     at.remove()?;

@@ -8,67 +8,11 @@
 //! flock(2) does not exclude two users of one open file. So a file is taken out while it is in use.
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::os::unix::fs::MetadataExt;
 
 use parking_lot::Mutex;
-use rustix::fs::{FlockOperation, Stat, flock};
-use rustix::io::{Errno, retry_on_intr};
 
-use super::folder::Location;
-use crate::{Name, Result};
-
-/// An open regular file, with its identity on the file system.
-#[derive(Debug)]
-pub(super) struct OpenFile {
-    file: File,
-    device: u64,
-    inode: u64,
-}
-
-impl OpenFile {
-    /// Inspects a file that was just opened.
-    pub(super) fn inspect(file: File, at: &Location) -> Result<Self> {
-        let status = file
-            .metadata()
-            .map_err(|error| at.io_error(error, "inspect"))?;
-        Ok(Self {
-            device: status.dev(),
-            inode: status.ino(),
-            file,
-        })
-    }
-
-    pub(super) fn file(&self) -> &File {
-        &self.file
-    }
-
-    pub(super) fn inode(&self) -> u64 {
-        self.inode
-    }
-
-    /// Locks the file by flock(2), and returns whether it is locked. An operation that may block
-    /// sleeps until it is.
-    pub(super) fn lock(&self, operation: FlockOperation, at: &Location) -> Result<bool> {
-        match retry_on_intr(|| flock(&self.file, operation)) {
-            Ok(()) => Ok(true),
-            Err(Errno::WOULDBLOCK) => Ok(false),
-            Err(error) => Err(at.io_error(error, "lock")),
-        }
-    }
-
-    /// Unlocks the file. Closing alone would not do that if another process inherited the file.
-    pub(super) fn unlock(&self) {
-        // Unlocking fails only on an invalid descriptor, and this one is open.
-        let _ = flock(&self.file, FlockOperation::Unlock);
-    }
-
-    /// The present status of the file; `None` if it is no longer at its path.
-    pub(super) fn status_at(&self, at: &Location) -> Result<Option<Stat>> {
-        let status = at.stat()?;
-        Ok(status.filter(|present| self.device == present.st_dev && self.inode == present.st_ino))
-    }
-}
+use super::folder::location::OpenFile;
+use crate::Name;
 
 /// The open files of the names that were used last. None of them is in use.
 #[derive(Debug, Default)]
@@ -86,15 +30,14 @@ impl KeptFiles {
     pub(super) fn keep(&self, name: &Name, file: OpenFile) {
         let mut files = self.0.lock();
         // Several claims of one name may have used files at the same time.
-        let surplus = if files.iter().any(|(kept, _)| kept == name) {
-            Some(file)
+        let is_kept = files.iter().any(|(kept, _)| kept == name);
+        files.push_back((name.clone(), file));
+        let surplus = if is_kept {
+            files.pop_back()
+        } else if files.len() > FILES_MAX {
+            files.pop_front()
         } else {
-            files.push_back((name.clone(), file));
-            let is_over = files.len() > FILES_MAX;
-            is_over
-                .then(|| files.pop_front())
-                .flatten()
-                .map(|(_, file)| file)
+            None
         };
 
         // Closing a file takes a system call, and other threads wait for the lock.

@@ -15,9 +15,8 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::{FileType, FlockOperation, OFlags, ftruncate, major, minor};
 use rustix::io::Errno;
 
-use super::folder::Location;
+use super::folder::location::{Location, OpenFile};
 use super::folder::object::OpenError;
-use super::kept_files::OpenFile;
 use super::process::Members;
 use crate::{ExternalHolder, Result};
 
@@ -30,8 +29,7 @@ pub(super) const CONTENT: &[u8] =
 ///
 /// A regular file that another user or program made is accepted.
 pub(super) fn open_or_make(at: &Location) -> Result<OpenFile> {
-    let file = at.open_or_make(OFlags::RDONLY, CONTENT, "open")?;
-    OpenFile::inspect(file, at)
+    at.open_or_make(OFlags::RDONLY, CONTENT, "open")
 }
 
 /// Removes the lock file of a free name, if leasehold made it. Returns false if it stays because
@@ -236,6 +234,7 @@ const READS_MAX: usize = 20;
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::MetadataExt;
+    use std::sync::Arc;
 
     use super::*;
     use crate::Name;
@@ -244,7 +243,7 @@ mod tests {
 
     fn lock_path(folder: &tempfile::TempDir, name: &str) -> Location {
         let folder = Folder::open(folder.path(), Locality::Known, None).expect("opened");
-        folder.lock_path(&Name::parse(name).expect("a good name"))
+        Location::lock(&Arc::new(folder), &Name::parse(name).expect("a good name"))
     }
 
     #[test]

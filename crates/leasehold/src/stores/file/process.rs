@@ -21,9 +21,10 @@ use rustix::pipe::fcntl_getpipe_size;
 use tokio::io::Interest;
 use tokio::net::unix::pipe;
 
+use super::folder::Folder;
+use super::folder::location::{FILE_MODE, Location};
 use super::folder::names::PENDING;
 use super::folder::object::{ObjectKind, OpenError, touch};
-use super::folder::{FILE_MODE, Folder, Location};
 use crate::local_fs::io_error;
 use crate::{ClaimId, Result};
 
@@ -74,9 +75,9 @@ impl Process {
     pub(super) fn join(folder: &Arc<Folder>) -> Result<(Self, Inbox)> {
         remove_stale(folder);
         let id = ProcessId(ClaimId::draw().to_bytes());
-        let at = folder.member(&id.to_string());
+        let at = Location::member(folder, &id.to_string());
         let pending_name = format!("{PENDING}{id}");
-        let pending = folder.member(&pending_name);
+        let pending = Location::member(folder, &pending_name);
         make_fifo(&pending, &pending_name)?;
 
         // The FIFO is open for writing too. Otherwise a read would return end-of-file when the last
@@ -184,7 +185,7 @@ pub(super) struct Peer(OwnedFd);
 impl Peer {
     /// Opens the FIFO of a process; `None` if the process is dead.
     pub(super) fn open(folder: &Arc<Folder>, id: ProcessId) -> Result<Option<Self>> {
-        let at = folder.member(&id.to_string());
+        let at = Location::member(folder, &id.to_string());
         match at.open(FileType::Fifo, OFlags::WRONLY) {
             Ok(fifo) => Ok(Some(Self(fifo))),
             // If another file has the name, no process of the store made it.

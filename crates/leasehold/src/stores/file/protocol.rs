@@ -5,9 +5,12 @@
 
 use std::sync::Arc;
 
+use rustix::fs::OFlags;
+
 use super::flock::{FlockGuard, FlockMode};
+use super::folder::location::Location;
 use super::process::{Peer, ProcessId};
-use super::queue_file::{self, Locking, QueueFile};
+use super::queue_file::{Locking, QueueFile};
 use super::shared::Shared;
 use crate::{Claim, Entry, LockState, Name, OnContention, Result, Standing};
 
@@ -37,12 +40,13 @@ impl Transaction {
         missing: Missing,
         locking: Locking,
     ) -> Result<Option<Self>> {
-        let at = shared.folder().queue_path(name);
+        let at = Location::queue(&shared.folder(), name);
         let kept = shared.kept_queue_files.take(name);
+        let (flags, action) = (OFlags::RDWR, "open the queue file");
         let opened = match missing {
             _ if kept.is_some() => kept,
-            Missing::Make => Some(queue_file::open_or_make(&at)?),
-            Missing::Keep => queue_file::open(&at)?,
+            Missing::Make => Some(at.open_or_make(flags, b"", action)?),
+            Missing::Keep => at.open_file(flags, action)?,
         };
 
         let queue = match opened {
@@ -204,7 +208,7 @@ impl Transaction {
 
         claim.share.check_shrinks_from(present)?;
         if let Some(flock) = self.shared.flocks.lock().get_mut(&claim.id) {
-            flock.downgrade(&self.shared.folder().lock_path(&claim.name))?;
+            flock.downgrade(&Location::lock(&self.shared.folder(), &claim.name))?;
         }
         self.queue.set_share(at, claim.share)
     }
@@ -298,7 +302,7 @@ enum LiveProcess {
 
 /// The lock file, locked; `None` if a process outside the queue has it locked.
 fn flock_for(shared: &Shared, claim: &Claim) -> Result<Option<FlockGuard>> {
-    let at = shared.folder().lock_path(&claim.name);
+    let at = Location::lock(&shared.folder(), &claim.name);
     let mode = FlockMode::of(claim.share);
 
     let kept = shared.flocks.lock().remove(&claim.id);

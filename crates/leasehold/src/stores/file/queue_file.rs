@@ -8,30 +8,18 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use rustix::fs::{FlockOperation, OFlags};
+use rustix::fs::FlockOperation;
 
 use super::counter::{
     Boot, COUNTER_LEN, CounterFile, CounterState, FIRST_RANGE, RANGE, TokenCounter,
 };
 use super::entry::{ENTRY_LEN, StoredClaim};
-use super::folder::Location;
+use super::folder::location::{Location, OpenFile};
 use super::folder::object::touch;
 use super::folder_counter::{MayWait, take_range};
-use super::kept_files::OpenFile;
 use super::process::ProcessId;
 use super::wakeups::{Position, to_wake, watches};
 use crate::{Claim, ClaimId, Error, Result, Share, Standing, Token, admitted};
-
-/// Opens a queue file; `None` if it is missing.
-pub(super) fn open(at: &Location) -> Result<Option<OpenFile>> {
-    let file = at.open_file(OFlags::RDWR, OPEN)?;
-    file.map(|file| OpenFile::inspect(file, at)).transpose()
-}
-
-/// Opens a queue file, and makes it if it is missing.
-pub(super) fn open_or_make(at: &Location) -> Result<OpenFile> {
-    OpenFile::inspect(at.open_or_make(OFlags::RDWR, b"", OPEN)?, at)
-}
 
 /// How a queue file is locked before it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -464,9 +452,6 @@ fn positions(entries: &[StoredClaim]) -> Vec<Position> {
 fn offset_of(slot: usize) -> u64 {
     (COUNTER_LEN + slot * ENTRY_LEN) as u64
 }
-
-/// What errors say if the file cannot be opened.
-const OPEN: &str = "open the queue file";
 
 /// The longest file that is read: a queue of 262,000 claims. A sparse file of another user could be
 /// larger than the memory.

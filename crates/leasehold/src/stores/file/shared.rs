@@ -123,7 +123,7 @@ pub(super) fn keep_listed(shared: &Arc<Shared>, listener: &Mutex<AbortHandle>) -
         return Ok(());
     }
 
-    let folder = shared.folder().open_again()?;
+    let folder = Arc::new(shared.folder().open_again()?);
     *shared.folder.write() = Arc::clone(&folder);
     let _entered = background::handle().enter();
     let (process, inbox) = Process::join(&folder)?;

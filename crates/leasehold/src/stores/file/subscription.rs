@@ -14,6 +14,7 @@ use futures_util::stream::FuturesUnordered;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use tokio::net::unix::pipe;
 
+use super::folder::location::Location;
 use super::process::Peer;
 use super::protocol::Transaction;
 use super::shared::Shared;
@@ -73,7 +74,7 @@ struct WatchedFiles {
 impl WatchedFiles {
     fn watch(shared: &Shared, name: &Name) -> Result<Self> {
         let folder = shared.folder();
-        let queue = folder.queue_path(name);
+        let queue = Location::queue(&folder, name);
         if queue.has_parents() {
             return Err(Error::unsupported(
                 "the folder of a long name may be removed",
@@ -86,7 +87,7 @@ impl WatchedFiles {
         Ok(Self {
             events,
             queue: file_name(&queue.path()),
-            lock: file_name(&folder.lock_path(name).path()),
+            lock: file_name(&Location::lock(&folder, name).path()),
         })
     }
 

@@ -159,8 +159,16 @@ impl Change {
         }
 
         // The group comes first: before, the mode would give access to another.
-        set_group(object, group, path)?;
-        set_mode(object, mode).map_err(|error| io_error(error, "set the mode of", path))?;
+        if let Some(group) = group {
+            chownat(object, "", None, Some(group), AtFlags::EMPTY_PATH)
+                .map_err(|error| group_error(error, group, path))?;
+        }
+        if let Some(mode) = mode {
+            // `fchmod` needs a descriptor that is open for reading or writing. The umask may forbid
+            // both.
+            chmodat(CWD, proc_path(object), mode, AtFlags::empty())
+                .map_err(|error| io_error(error, "set the mode of", path))?;
+        }
         Ok(Changed::Done)
     }
 
@@ -177,19 +185,6 @@ impl Change {
             && status.st_uid == self.owner
             && !has_second_name(object, status)
     }
-}
-
-fn set_group(object: &OwnedFd, group: Option<Gid>, path: &Path) -> Result<()> {
-    let Some(group) = group else { return Ok(()) };
-    chownat(object, "", None, Some(group), AtFlags::EMPTY_PATH)
-        .map_err(|error| group_error(error, group, path))
-}
-
-/// Works on the path of the descriptor, because `fchmod` needs one that is open for reading or
-/// writing. The umask may forbid both.
-fn set_mode(object: &OwnedFd, mode: Option<Mode>) -> rustix::io::Result<()> {
-    let Some(mode) = mode else { return Ok(()) };
-    chmodat(CWD, proc_path(object), mode, AtFlags::empty())
 }
 
 /// Whether a file has a second name, and so may be in another folder too. The link count of a

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Dir, FileType, OFlags, unlinkat};
 use rustix::io::Errno;
 
+use crate::stores::file::folder::location::Location;
 use crate::stores::file::folder::names::{PENDING, is_member};
 use crate::stores::file::folder::object::OpenError;
-use crate::stores::file::folder::{Folder, Location, is_abandoned};
+use crate::stores::file::folder::{Folder, is_abandoned};
 
 /// The FIFOs of a store, to find out which processes use it.
 pub(in crate::stores::file) struct Members(HashSet<FileId>);
@@ -81,7 +82,7 @@ fn files(folder: &Arc<Folder>) -> impl Iterator<Item = (String, Location)> {
         // leasehold makes none, and `.` and `..` are not files.
         .filter(|name| !name.starts_with('.'))
         .map(|name| {
-            let at = folder.member(&name);
+            let at = Location::member(folder, &name);
             (name, at)
         })
 }
