@@ -15,22 +15,22 @@
 //! |---|---|
 //! | this one | the [`Store`] implementation |
 //! | [`builder`] | the settings, and the URL |
-//! | [`transact`] | runs a step of the protocol under the lock of the queue |
-//! | [`protocol`] | the steps: enter, poll, leave, renew, inspect |
-//! | [`shared`] | what the claims of one open store share |
-//! | [`queue_file`] | the queue file: locked, read, changed |
-//! | [`counter`], [`entry`] | the format of the queue file |
-//! | [`folder_counter`] | the tokens of all names |
-//! | [`flock`], [`flock_waiters`], [`lock_file`] | `NAME.lock`, and waiting for external holders |
-//! | [`wakeups`] | the claims to wake after a change |
 //! | [`subscription`] | the changes that observers are notified of |
+//! | [`transact`] | runs a step of the protocol under the lock of its queue |
+//! | [`housekeeping`] | the removal of the files of free names |
+//! | [`protocol`] | the steps: enter, poll, leave, renew, inspect |
+//! | [`shared`], [`idle_names`] | what the claims of one open store share |
+//! | [`queue_file`] | the queue file: locked, read, changed |
+//! | [`flock_waiters`], [`flock`], [`lock_file`] | `NAME.lock`, and waiting for external holders |
+//! | [`wakeups`] | the claims to wake after a change |
+//! | [`entry`] | one claim in a queue file |
 //! | [`process`] | crash detection and the inbox of each process |
-//! | [`housekeeping`], [`idle_names`] | the removal of the files of free names |
+//! | [`folder_counter`] | the tokens of all names |
 //! | [`kept_files`] | files that stay open between two uses of a name |
 //! | [`folder`] | the folder, its files, and the encoding of names |
+//! | [`counter`] | the token counter of a lock |
 //!
-//! A module uses only modules below it in the table, and [`folder`] uses the format of
-//! [`counter`].
+//! A module uses only modules further down.
 
 mod builder;
 mod counter;

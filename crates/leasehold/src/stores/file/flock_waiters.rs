@@ -37,8 +37,8 @@ impl FlockWaiters {
     /// If this is dropped, the lock is not taken.
     pub(super) async fn wait(&self, at: &Location, mode: FlockMode) -> Result<FlockGuard> {
         let key = (at.path(), mode);
-        let idle = self.idle.lock().get_mut(&key).and_then(Vec::pop);
-        let outcome = match idle {
+        let adopted = self.idle.lock().get_mut(&key).and_then(Vec::pop);
+        let outcome = match adopted {
             Some(outcome) => outcome,
             None => self.spawn(at, &key)?,
         };
@@ -46,10 +46,11 @@ impl FlockWaiters {
         let mut wait = FlockWait {
             waiters: self,
             key,
-            outcome: Some(outcome),
+            outcome,
         };
-        let outcome = wait.outcome.as_mut().expect("only a drop takes it");
-        outcome.await.expect("the thread sends before it ends")
+        (&mut wait.outcome)
+            .await
+            .expect("the thread sends before it ends")
     }
 
     fn spawn(&self, at: &Location, key: &FlockKey) -> Result<Outcome> {
@@ -59,49 +60,46 @@ impl FlockWaiters {
         let key = key.clone();
         let place = at.clone();
 
-        let sleep = move || {
-            let mode = key.1;
-            let locked = file.lock(mode.blocking(), &place);
-            let mut idle = idle.lock();
-            // If the wait ended at this moment, the guard is dropped here.
-            let _ = sender.send(locked.map(|_| FlockGuard::of_locked(file, mode)));
-            drop_received(&mut idle, &key);
-        };
         std::thread::Builder::new()
             .name("leasehold-flock".to_owned())
             .stack_size(STACK_SIZE)
-            .spawn(sleep)
+            .spawn(move || {
+                let (_, mode) = key;
+                let locked = file.lock(mode.blocking(), &place);
+
+                let mut threads = idle.lock();
+                // A wait that has ended has not taken the guard, so it is dropped here.
+                let _ = sender.send(locked.map(|_| FlockGuard::of_locked(file, mode)));
+                // If this thread is idle, its guard is received and dropped here.
+                threads.retain(|_, outcomes| {
+                    outcomes.retain_mut(is_pending);
+                    !outcomes.is_empty()
+                });
+            })
             .map_err(|error| at.io_error(error, "start a thread to wait for"))?;
         Ok(outcome)
     }
 }
 
-/// Drops what was sent to idle threads' receivers, and so unlocks the file.
-fn drop_received(idle: &mut IdleThreads, key: &FlockKey) {
-    if let Some(outcomes) = idle.get_mut(key) {
-        outcomes.retain_mut(|outcome| outcome.try_recv().is_err_and(|e| e == TryRecvError::Empty));
-    }
-    idle.retain(|_, outcomes| !outcomes.is_empty());
+/// Whether a thread still sleeps. If it has sent its guard, the guard is received and dropped.
+fn is_pending(outcome: &mut Outcome) -> bool {
+    matches!(outcome.try_recv(), Err(TryRecvError::Empty))
 }
 
 /// A wait for a thread. If it is dropped, the thread goes idle, or its guard is dropped.
 struct FlockWait<'a> {
     waiters: &'a FlockWaiters,
     key: FlockKey,
-    outcome: Option<Outcome>,
+    outcome: Outcome,
 }
 
 impl Drop for FlockWait<'_> {
     fn drop(&mut self) {
-        let mut idle = self.waiters.idle.lock();
-        let Some(mut outcome) = self.outcome.take() else {
-            return;
-        };
-        if outcome
-            .try_recv()
-            .is_err_and(|error| error == TryRecvError::Empty)
-        {
-            idle.entry(self.key.clone()).or_default().push(outcome);
+        let mut threads = self.waiters.idle.lock();
+        if is_pending(&mut self.outcome) {
+            let (_, ended) = oneshot::channel();
+            let outcome = std::mem::replace(&mut self.outcome, ended);
+            threads.entry(self.key.clone()).or_default().push(outcome);
         }
     }
 }

@@ -48,7 +48,7 @@ pub(super) fn remove_unused(shared: &Arc<Shared>) -> Result<Cleanup> {
     let folder = shared.folder();
     let mut cleanup = Cleanup::default();
     for name in folder.names_of_files()? {
-        match remove_with_dead(shared, &name) {
+        match remove_left(shared, &name) {
             Ok(Removal::Removed) => cleanup.removed += 1,
             Ok(Removal::InUse | Removal::Busy) => cleanup.in_use += 1,
             Ok(Removal::Missing) => {}
@@ -95,7 +95,7 @@ fn spawn_rounds(shared: &Arc<Shared>) {
 fn remove_due(shared: &Arc<Shared>) -> Vec<Name> {
     let _removal = shared.idle_names.lock_removal();
     let mut due = shared.idle_names.take_due();
-    due.retain(|name| match remove_if_free(shared, name) {
+    due.retain(|name| match remove_if_free(shared, name, Missing::Keep) {
         Ok(removal) => matches!(removal, Removal::Busy),
         // The files stay. `leasehold gc` reports why.
         Err(error) => {
@@ -114,40 +114,33 @@ enum Removal {
     Missing,
 }
 
-/// Removes the files of a name if its queue is empty.
-fn remove_if_free(shared: &Arc<Shared>, name: &Name) -> Result<Removal> {
-    match Transaction::begin(shared, name, Missing::Keep, Locking::Try)? {
-        Some(transaction) if transaction.queue.is_missing() => Ok(Removal::Missing),
-        Some(transaction) => remove_files(shared, transaction.queue, name),
-        None => Ok(Removal::Busy),
-    }
-}
-
 /// Removes the files like [`remove_if_free`], for a name whose processes may have crashed. Only its
 /// `NAME.lock` may be left.
-fn remove_with_dead(shared: &Arc<Shared>, name: &Name) -> Result<Removal> {
+fn remove_left(shared: &Arc<Shared>, name: &Name) -> Result<Removal> {
     let folder = shared.folder();
     let is_queue_missing = Location::queue(&folder, name).stat()?.is_none();
     if is_queue_missing && !lock_file::is_made_by_leasehold(&Location::lock(&folder, name))? {
         return Ok(Removal::Missing);
     }
-
     // The queue file is made again, because its lock protects the removal.
-    match Transaction::begin(shared, name, Missing::Make, Locking::Try)? {
-        Some(mut transaction) => {
-            transaction.remove_dead()?;
-            remove_files(shared, transaction.queue, name)
-        }
-        None => Ok(Removal::Busy),
-    }
+    remove_if_free(shared, name, Missing::Make)
 }
 
-/// Removes the files of a locked queue if it is empty, and wakes waiters if it is not.
-fn remove_files(shared: &Shared, queue: QueueFile, name: &Name) -> Result<Removal> {
+/// Removes the files of a name if no living process is in its queue.
+fn remove_if_free(shared: &Arc<Shared>, name: &Name, missing: Missing) -> Result<Removal> {
     shared.kept_queue_files.close(name);
     shared.kept_lock_files.close(name);
-    let removal = if queue.is_free() {
-        remove_both(shared, &queue, name)
+    let begun = Transaction::begin(shared, name, missing, Locking::Try)?;
+    let Some(mut transaction) = begun else {
+        return Ok(Removal::Busy);
+    };
+
+    transaction.remove_dead()?;
+    let queue = transaction.queue;
+    let removal = if queue.is_missing() {
+        Ok(Removal::Missing)
+    } else if queue.is_free() {
+        remove_files(shared, &queue, name)
     } else {
         Ok(Removal::InUse)
     };
@@ -157,7 +150,8 @@ fn remove_files(shared: &Shared, queue: QueueFile, name: &Name) -> Result<Remova
     removal
 }
 
-fn remove_both(shared: &Shared, queue: &QueueFile, name: &Name) -> Result<Removal> {
+/// Removes the files of a name whose empty queue is locked.
+fn remove_files(shared: &Shared, queue: &QueueFile, name: &Name) -> Result<Removal> {
     let folder = shared.folder();
     folder_counter::raise(&folder, shared.boot, queue.highest_token())?;
 

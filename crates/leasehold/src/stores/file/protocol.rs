@@ -42,11 +42,10 @@ impl Transaction {
     ) -> Result<Option<Self>> {
         let at = Location::queue(&shared.folder(), name);
         let kept = shared.kept_queue_files.take(name);
-        let (flags, action) = (OFlags::RDWR, "open the queue file");
         let opened = match missing {
             _ if kept.is_some() => kept,
-            Missing::Make => Some(at.open_or_make(flags, b"", action)?),
-            Missing::Keep => at.open_file(flags, action)?,
+            Missing::Make => Some(at.open_or_make(OFlags::RDWR, b"", OPEN)?),
+            Missing::Keep => at.open_file(OFlags::RDWR, OPEN)?,
         };
 
         let queue = match opened {
@@ -319,3 +318,6 @@ pub(super) fn release_flock(shared: &Shared, claim: &Claim) {
         flock.release(&shared.kept_lock_files, &claim.name);
     }
 }
+
+/// What errors say if the queue file cannot be opened.
+const OPEN: &str = "open the queue file";
