@@ -24,11 +24,11 @@ pub(super) async fn transact<T: Send + 'static>(
     step: impl FnOnce(&mut Transaction, &Claim) -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let mut begun = Transaction::begin(shared, &claim.name, missing, Locking::Try)?;
-    if let Some(mut transaction) = begun.take() {
-        if transaction.queue.prepare_to_mint() {
-            return commit(shared, transaction, claim, step);
-        }
-        begun = Some(transaction);
+    let is_ready = begun
+        .as_mut()
+        .is_some_and(|transaction| transaction.queue.prepare_to_mint());
+    if is_ready && let Some(transaction) = begun {
+        return commit(shared, transaction, claim, step);
     }
 
     // One thread per name and process waits, however many callers there are. A process that is
