@@ -46,7 +46,7 @@ work() {
         0) program=$old/target/release/leasehold ;;
         1) program=target/release/leasehold ;;
         esac
-        timeout 60 "$program" run "$name" -- sh -c "$critical" "$folder/$name"
+        timeout 60 "$program" run -q "$name" -- sh -c "$critical" "$folder/$name"
         run=$((run + 1))
     done
 }
