@@ -232,8 +232,10 @@ impl Store for File {
 
         let mut replies = Vec::with_capacity(claims.len());
         for claim in claims {
-            let is_present =
-                transact(&self.shared, claim, Missing::Keep, Transaction::renew).await?;
+            let is_present = transact(&self.shared, claim, Missing::Keep, |queue, claim| {
+                Ok(queue.renew(claim))
+            })
+            .await?;
             replies.push(is_present.then_some(Duration::MAX));
         }
         Ok(replies)

@@ -75,11 +75,11 @@ impl CounterFile<'_> {
     /// The counter with which this boot continues, or the reason why the file cannot be used.
     ///
     /// After power loss a block may be torn or old. Then counting continues above the reservation.
-    pub(super) fn counter(&self, state: CounterState, boot: Boot) -> Result<TokenCounter> {
+    pub(super) fn counter(&self, state: &CounterState, boot: Boot) -> Result<TokenCounter> {
         let shown = self.path.display();
         match state {
             CounterState::Fresh => Ok(TokenCounter::fresh(boot)),
-            CounterState::Intact(counter) if counter.boot == boot => Ok(counter),
+            CounterState::Intact(counter) if counter.boot == boot => Ok(*counter),
             CounterState::Intact(counter) | CounterState::OneBlockLost(counter) => {
                 Ok(counter.restarted())
             }

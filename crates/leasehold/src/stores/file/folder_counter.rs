@@ -88,7 +88,7 @@ fn take_locked(
         kind: "a counter",
         used_for: "the folder",
     };
-    let mut counter = kind.counter(counter::read(file.file()), boot)?;
+    let mut counter = kind.counter(&counter::read(file.file()), boot)?;
 
     counter.raise(at_least);
     if counter.boot() != boot || counter.is_spent() || !counter.has_room_for(len) {

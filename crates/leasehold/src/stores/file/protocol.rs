@@ -139,23 +139,23 @@ impl Transaction {
     ///
     /// Wakes the claim if it may be granted: the process that should have done so may have run out
     /// of descriptors.
-    pub(super) fn renew(&mut self, claim: &Claim) -> Result<bool> {
+    pub(super) fn renew(&self, claim: &Claim) -> bool {
         let Some(at) = self.queue.position(claim.id) else {
-            return Ok(false);
+            return false;
         };
         let stored = &self.queue.entries()[at];
         if stored.token().is_none() && at < self.queue.admitted() {
             self.shared.wakers.wake(claim.id);
         }
         if stored.process() != self.shared.own_process() {
-            return Ok(false);
+            return false;
         }
 
         self.queue.touch();
         if let Some(flock) = self.shared.flocks.lock().get(&claim.id) {
             flock.touch();
         }
-        Ok(true)
+        true
     }
 
     /// The state of the lock. Claims of dead processes are left out.

@@ -92,8 +92,8 @@ impl QueueFile {
         let path = at.path();
         let described = counter_file(&path);
         let state = TokenCounter::read(bytes);
-        let is_current = matches!(&state, CounterState::Intact(stored) if stored.boot() == boot);
-        let counter = described.counter(state, boot)?;
+        let is_current = matches!(state, CounterState::Intact(stored) if stored.boot() == boot);
+        let counter = described.counter(&state, boot)?;
 
         let (entries, torn) = read_entries(bytes.get(COUNTER_LEN..).unwrap_or_default());
         if let Some(slot) = torn.first()
@@ -211,7 +211,7 @@ impl QueueFile {
 
         let range = self
             .counter
-            .take(len, open_file(&self.file))
+            .take(len, open_file(self.file.as_ref()))
             .map_err(|error| self.write_error(error))?;
         Ok(Token::new(range.up_to).expect("counters begin above zero"))
     }
@@ -261,7 +261,7 @@ impl QueueFile {
 
     /// Keeps the times of the file recent, so that cleaners do not delete it.
     pub(super) fn touch(&self) {
-        touch(open_file(&self.file));
+        touch(open_file(self.file.as_ref()));
     }
 
     /// Whether the locked file is still at this place.
@@ -276,7 +276,7 @@ impl QueueFile {
     pub(super) fn shorten_if_free(&self) {
         if self.is_free() && self.len > IDLE_LEN_MAX {
             // If this fails, the long file only uses disk space.
-            let _ = open_file(&self.file).set_len(COUNTER_LEN as u64);
+            let _ = open_file(self.file.as_ref()).set_len(COUNTER_LEN as u64);
         }
     }
 
@@ -316,7 +316,7 @@ impl QueueFile {
             self.free(slot)?;
         }
         self.counter
-            .extend(&range, self.boot, open_file(&self.file))
+            .extend(&range, self.boot, open_file(self.file.as_ref()))
             .map_err(|error| self.write_error(error))?;
         self.needs_rewrite = false;
         Ok(true)
@@ -349,7 +349,7 @@ impl QueueFile {
     }
 
     fn write_slot(&self, slot: usize, bytes: &[u8; ENTRY_LEN]) -> Result<()> {
-        open_file(&self.file)
+        open_file(self.file.as_ref())
             .write_all_at(bytes, offset_of(slot))
             .map_err(|error| self.write_error(error))
     }
@@ -360,8 +360,7 @@ impl QueueFile {
     }
 }
 
-fn open_file(file: &Option<OpenFile>) -> &File {
-    let file = file.as_ref();
+fn open_file(file: Option<&OpenFile>) -> &File {
     file.expect("a missing queue is not changed").file()
 }
 

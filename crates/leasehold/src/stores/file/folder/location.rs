@@ -246,7 +246,7 @@ impl Location {
         &self,
         operation: impl FnOnce(BorrowedFd<'_>, &OsStr) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
-        let (opened, _) = self.from_opened();
+        let (opened, _) = self.nearest_opened();
         let mut parent = None::<OwnedFd>;
         for part in self.parents() {
             let outer = parent.as_ref().unwrap_or(opened);
@@ -261,12 +261,12 @@ impl Location {
     }
 
     fn parents(&self) -> impl Iterator<Item = &OsStr> {
-        let (_, path) = self.from_opened();
+        let (_, path) = self.nearest_opened();
         path.parent().into_iter().flat_map(Path::iter)
     }
 
     /// The open directory on the way to the file, and the path from there.
-    fn from_opened(&self) -> (&OwnedFd, &Path) {
+    fn nearest_opened(&self) -> (&OwnedFd, &Path) {
         match self.relative.strip_prefix(MEMBERS) {
             Ok(member) => (&self.folder.members, member),
             Err(_) => (&self.folder.root, &self.relative),
