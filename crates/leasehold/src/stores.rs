@@ -2,6 +2,8 @@
 
 #[cfg(feature = "file")]
 mod file;
+#[cfg(feature = "redis")]
+mod local_claims;
 mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;

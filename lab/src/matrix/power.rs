@@ -3,7 +3,6 @@
 use anyhow::{Result, ensure};
 
 use super::Cell;
-use super::check::Figures;
 use crate::Hold;
 use crate::check::{losses_in, meets_hold};
 use crate::fault_run::{Effect, Injection, Outcome};
@@ -34,7 +33,7 @@ pub(super) fn check(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Result<Powe
         "no new client could open the store during a fault"
     );
     ensure!(
-        cell.backend.cohort().is_none() || passes(all) > 0,
+        cell.backend.cohort.is_none() || passes(all) > 0,
         "no hold was passed on"
     );
     Ok(power)
@@ -61,7 +60,7 @@ pub(super) struct Power {
 }
 
 fn measure(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Power {
-    let lease = u64::try_from(cell.backend.lease().as_nanos()).unwrap_or(u64::MAX);
+    let lease = u64::try_from(cell.backend.lease.as_nanos()).unwrap_or(u64::MAX);
     let is_long = |effect: &&Effect| effect.until - effect.since >= lease;
     let is_costly = |effect: &&Effect| {
         losses_in(
@@ -70,13 +69,6 @@ fn measure(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Power {
             CHECKED_WITHIN,
         ) > 0
     };
-    let effects = || {
-        outcome
-            .injections
-            .iter()
-            .filter_map(|injection| injection.effect.as_ref())
-    };
-
     // A hold that an operator breaks ends before the request returns.
     let meets = |injection: &&Injection| {
         let effect = injection.effect.as_ref();
@@ -85,18 +77,8 @@ fn measure(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Power {
 
     Power {
         met: outcome.injections.iter().filter(meets).count(),
-        long: effects().filter(is_long).count(),
-        costly: effects().filter(is_long).filter(is_costly).count(),
-    }
-}
-
-impl Figures {
-    pub(super) fn with_power(self, power: Power, outcome: &Outcome) -> Self {
-        Self {
-            faults: power.met,
-            opened: outcome.opened_during_faults,
-            ..self
-        }
+        long: outcome.effects().filter(is_long).count(),
+        costly: outcome.effects().filter(is_long).filter(is_costly).count(),
     }
 }
 

@@ -141,7 +141,7 @@ fn detached_hold_outlives_its_script() {
 fn lock_is_free_when_release_returns() {
     let sandbox = Sandbox::new();
     let text = "for i in 1 2 3 4 5 6 7 8 9 10; do
-                    token=$(leasehold acquire a --wait 0 --while-pid $$) || exit
+                    token=$(leasehold acquire a --quiet --wait 0 --while-pid $$) || exit
                     leasehold release a --token $token || exit
                 done";
     sandbox.run_script("sh", text).assert(0, "", "");

@@ -126,7 +126,7 @@ impl Sandbox {
     /// Starts a run of `name` that holds until its standard input ends, and waits for its grant.
     pub(crate) fn holder(&self, name: &str, options: &[&str]) -> Started {
         let before = self.holders(name).len();
-        let holder = self.started(&[&["run", name], options, &["--", "cat"]].concat());
+        let holder = self.started(&[&["run", name, "--quiet"], options, &["--", "cat"]].concat());
         until("the run holds the lock", || {
             self.holders(name).len() > before
         });

@@ -18,10 +18,8 @@ mod enter_reply;
 mod failover;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
-mod inspect;
 mod keys;
 pub mod layout;
-mod leave;
 mod liveness;
 mod observations;
 mod orphans;
@@ -34,6 +32,8 @@ mod server;
 mod subscription;
 mod wait;
 
+use std::collections::BTreeSet;
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -42,21 +42,26 @@ use futures_util::future::join_all;
 use redis::Value;
 use tokio::runtime::Handle;
 
+use crate::runtime::clock::BootInstant;
 use crate::store::Extensions;
 use crate::stores::redis_client::{
-    self, Epochs, Script, ServerCall, Settings, StoreServers, Topology, reply_timeout,
+    self, Epochs, READ_TIMEOUT, Scan, ScanLimits, Script, ServerCall, Settings, StoreServers,
+    Topology, id_text, reply_timeout, text,
 };
 use crate::{
     Claim, CrashDetection, Entered, Error, Guarantees, LockState, Name, OnContention, Result,
-    Slots, Standing, Store,
+    Slots, Standing, Store, Token,
 };
 use claims::Claims;
+use enter::EnterMode;
 use keys::LockKeys;
 use liveness::CrashDetectionMode;
 use observations::Observations;
-use orphans::Orphans;
+use orphans::{Orphan, Orphans, leave_arguments};
 use record::Nonces;
+use renewal::UNUSABLE_PAUSE;
 use server::{Server, StoreContext};
+use wait::{Wakeup, is_other};
 
 pub use builder::RedisBuilder;
 
@@ -196,7 +201,9 @@ impl Redis {
             arguments,
         };
         let limit = reply_timeout(lease);
-        self.servers.run(call, limit, Server::request_link).await
+        self.servers
+            .run(call, limit, |server| server.links.for_request())
+            .await
     }
 
     /// Closes all connections after a malformed reply, as no further reply can be trusted.
@@ -227,19 +234,109 @@ impl Store for Redis {
     }
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
-        self.enter_queue(claim, on_contention).await
+        self.check_lease(claim)?;
+        let mode = match on_contention {
+            OnContention::Queue => EnterMode::Queue,
+            OnContention::Fail => EnterMode::TryNow,
+        };
+        let tracked = self.claims.begin(claim);
+        let standing = self.send_enter(claim, mode, &tracked).await?.standing;
+
+        // Only the lease keeps a waiter in the queue. Its liveness is checked when it is about to
+        // be granted.
+        let mut lease = claim.lease;
+        match standing {
+            Standing::Gone => drop(self.claims.end(claim.id)),
+            Standing::Held { token } => {
+                self.replicated(claim, token).await?;
+                tracked.pass_on();
+                lease = self.safe_for(claim);
+            }
+            Standing::Queued { .. } => {}
+        }
+        Ok(Entered { standing, lease })
     }
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
-        self.wait_for_change(claim, seen).await
+        let tracked = self.claims.listen(claim);
+        let key = record::key_of(&claim.name);
+        let waits = seen.token().is_none();
+        loop {
+            let server = self.servers.server_of(&key)?;
+            let mut caller_link = server.links.caller.states();
+            let caller_epoch = tracked.state().caller_epoch;
+            let mut changed = pin!(tracked.changed.notified());
+            changed.as_mut().enable();
+
+            let standing = tracked.state().standing;
+            if let Some(standing) = standing.filter(|standing| *standing != seen) {
+                if waits && let Some(token) = standing.token() {
+                    self.replicated(claim, token).await?;
+                    tracked.pass_on();
+                }
+                return Ok(standing);
+            }
+
+            let next_poll = self.next_poll(claim, &tracked);
+            let wakeup = tokio::select! {
+                () = changed => continue,
+                _ = caller_link.wait_for(is_other(caller_epoch)) => Wakeup::Reconnected,
+                // The claim's last request named a connection to the other server.
+                () = self.servers.moved_from(&key, &server) => continue,
+                () = tokio::time::sleep(next_poll), if waits => Wakeup::PollDue,
+                error = server.links.caller.unreachable(reply_timeout(claim.lease)), if waits => {
+                    return Err(error);
+                }
+            };
+            self.refresh_or_poll(claim, &tracked, wakeup).await?;
+        }
     }
 
+    /// Renews claims: by a script every third of a lease, and by a ping of the connection in
+    /// between.
+    ///
+    /// One ping covers all holds with crash detection. A waiter needs none, as its liveness is
+    /// checked when it is about to be granted.
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
-        self.renew_all(claims).await
+        let sent_at = BootInstant::now();
+        let missed = self.renew_on_servers(claims, sent_at).await?;
+        if missed.has_unusable() {
+            // The engine renews them again soon, and more often as their end comes near.
+            tokio::time::sleep(UNUSABLE_PAUSE).await;
+        }
+        let safe = claims
+            .iter()
+            .map(|claim| self.safe_from(sent_at, claim, &missed));
+        Ok(safe.collect())
     }
 
     async fn leave(&self, claim: &Claim) -> Result<bool> {
-        self.leave_queue(claim).await
+        let tracked = self.claims.end(claim.id);
+        // If the claim belongs to another client, the slow path notifies that client.
+        let whose = if tracked.is_some() { 'H' } else { 'B' };
+        let key = record::key_of(&claim.name);
+        let id = id_text(claim.id);
+
+        let late_until = tracked.and_then(|tracked| tracked.late_until());
+        if let Some(until) = late_until.filter(|until| *until > BootInstant::now()) {
+            let orphan = Orphan {
+                key: key.clone(),
+                id: id.clone(),
+            };
+            self.orphans.release(orphan, until);
+        }
+
+        let request = format!("{whose}{id}");
+        let client = Arc::clone(&self.servers.server_of(&key)?.client);
+        let arguments = leave_arguments(&request, &client, self.longest_lease());
+        let reply = self
+            .run(&scripts::LEAVE, claim.lease, &key, &arguments)
+            .await?;
+        let left = text(reply)?;
+        if layout::leave_reply::CLAIM.read(&left) != Some(&id) {
+            return Err(self.protocol_error());
+        }
+        Ok(layout::leave_reply::WAS_THERE.read(&left) == Some("1"))
     }
 
     fn extensions(&self) -> Extensions<'_> {
@@ -247,11 +344,49 @@ impl Store for Redis {
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
-        self.read_lock_state(name).await
+        let key = record::key_of(name);
+        let reply = self.run(&scripts::INSPECT, READ_TIMEOUT, &key, &[]).await?;
+        let texts: Vec<String> =
+            redis::from_redis_value(reply).map_err(|_| redis_client::protocol_error())?;
+        let (last_token, records) = texts
+            .split_first()
+            .ok_or_else(redis_client::protocol_error)?;
+
+        let entries = (0..)
+            .zip(records)
+            .map(|(ahead, record)| record::entry(record, ahead))
+            .collect::<Result<_>>()?;
+        Ok(LockState {
+            name: name.clone(),
+            entries,
+            last_token: last_token.parse().ok().and_then(Token::new),
+            external_holders: Vec::new(),
+            servers: Vec::new(),
+        })
     }
 
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
-        self.list_names(prefix, count_max).await
+        let pattern = record::pattern_of(prefix);
+        let mut limits = ScanLimits::new(reply_timeout(READ_TIMEOUT), count_max);
+        if self.servers.is_cluster() {
+            limits.batch = 1;
+        }
+
+        let mut names = BTreeSet::new();
+        for server in self.servers.all() {
+            let listed = redis_client::list(
+                &server.links.background,
+                Scan {
+                    pattern: &pattern,
+                    key_type: "string",
+                },
+                &scripts::LIST,
+                limits,
+                |key| record::name_of(key).filter(|name| name.as_str().starts_with(prefix)),
+            );
+            names.extend(listed.await?);
+        }
+        Ok(names.into_iter().take(count_max).collect())
     }
 }
 

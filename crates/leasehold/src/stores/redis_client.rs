@@ -17,6 +17,7 @@
 //! The key of a name is made of [`PLAIN`] characters. [`list`] finds them.
 
 mod address;
+mod channels;
 mod cluster;
 mod endpoint;
 #[cfg(feature = "fuzzing")]
@@ -38,11 +39,12 @@ mod tls;
 mod topology;
 
 pub(super) use address::{Address, PORT, Settings, check_grace, longest_lease, switch};
+pub(super) use channels::{ChannelSubscription, Channels};
 pub(super) use cluster::ClusterNode;
 pub(super) use endpoint::Endpoint;
 pub(super) use handshake::{Report, ServerClock, ServerId, field, handshake, micros_of};
 pub(super) use ids::{PLAIN, fresh_client, id_from, id_text};
-pub(super) use link::{DoHandshake, Epochs, Handshake, Link, LinkConfig, State};
+pub(super) use link::{DoHandshake, Epochs, Handshake, Link, LinkConfig, Links, State};
 pub(super) use reply::{READ_TIMEOUT, reply_timeout, text, with_reply_timeout};
 pub(super) use scan::{Scan, ScanLimits, list, pattern_of};
 pub(super) use script::{Script, script};

@@ -35,10 +35,7 @@ use crate::{Claim, Entered, Guarantees, LockState, Name, OnContention, Result, S
 /// crashed client's lock is free when its lease ends. The server does not know the waiters, so
 /// [`inspect`](crate::Locks::inspect) shows only the waiters of this client.
 #[derive(Debug)]
-pub struct RedisPlain {
-    /// The server is the only master, and its vote is the lock.
-    vote: VotingStore,
-}
+pub struct RedisPlain(VotingStore);
 
 /// The address of a Redis server and the settings of the store on it.
 #[derive(Clone, Debug)]
@@ -71,8 +68,8 @@ impl RedisPlainBuilder {
     }
 
     pub(crate) async fn connect_on(self, runtime: Option<Handle>) -> Result<RedisPlain> {
-        let vote = VotingStore::connect(self.server, runtime).await?;
-        Ok(RedisPlain { vote })
+        let store = VotingStore::connect(self.server, runtime).await?;
+        Ok(RedisPlain(store))
     }
 }
 
@@ -94,34 +91,35 @@ impl RedisPlain {
     }
 }
 
+/// The server is the only master, and its vote is the lock.
 #[async_trait]
 impl Store for RedisPlain {
     fn guarantees(&self) -> Guarantees {
-        self.vote.guarantees()
+        self.0.guarantees()
     }
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
-        self.vote.enter(claim, on_contention).await
+        self.0.enter(claim, on_contention).await
     }
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
-        self.vote.changed(claim, seen).await
+        self.0.changed(claim, seen).await
     }
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
-        self.vote.renew(claims).await
+        self.0.renew(claims).await
     }
 
     async fn leave(&self, claim: &Claim) -> Result<bool> {
-        self.vote.leave(claim).await
+        self.0.leave(claim).await
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
-        self.vote.inspect(name).await
+        self.0.inspect(name).await
     }
 
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
-        self.vote.list(prefix, count_max).await
+        self.0.list(prefix, count_max).await
     }
 
     fn extensions(&self) -> Extensions<'_> {

@@ -9,7 +9,6 @@
 //! leasehold is one field that does not count, so each request can be repeated.
 
 mod address;
-mod channels;
 mod class;
 mod enter;
 mod field;
@@ -18,7 +17,6 @@ pub(crate) mod fuzzing;
 mod inspect;
 mod keys;
 mod local_claim;
-mod local_claims;
 mod requests;
 mod wait;
 
@@ -34,19 +32,19 @@ use crate::examination::Examination;
 use crate::runtime::background;
 use crate::runtime::clock::BootInstant;
 use crate::store::{Extensions, OwnLeases};
+use crate::stores::local_claims::LocalClaims;
 use crate::stores::redis_client::{
-    self, DoHandshake, Epochs, Link, LinkConfig, PushHandler, ServerClock, Session,
+    self, Channels, DoHandshake, Epochs, Link, LinkConfig, Links, PushHandler, READ_TIMEOUT, Scan,
+    ScanLimits, ServerClock, Session, reply_timeout,
 };
 use crate::{
     Claim, ClaimId, CrashDetection, Entered, Guarantees, LockState, Name, OnContention, Result,
     Slots, Standing, Store,
 };
 use address::RedissonAddress;
-use channels::Channels;
 use class::Class;
 use keys::KeyMapper;
-use local_claim::LocalClaim;
-use local_claims::LocalClaims;
+use local_claim::{ClaimField, RedissonClaim};
 
 /// The locks of Redisson 3.24 and newer on a Redis server: `RLock`, `RFencedLock`,
 /// `RReadWriteLock` or `RPermitExpirableSemaphore`.
@@ -67,10 +65,9 @@ use local_claims::LocalClaims;
 /// [`inspect`](crate::Locks::inspect) shows only the waiters of this client.
 #[derive(Debug)]
 pub struct Redisson {
-    caller_link: Link,
-    /// Receives the messages of all channels.
-    background_link: Link,
-    claims: LocalClaims,
+    /// The background link receives the messages of all channels.
+    links: Links,
+    claims: LocalClaims<ClaimField>,
     channels: Arc<Channels>,
     clock: Arc<ServerClock>,
     mapper: KeyMapper,
@@ -157,25 +154,26 @@ impl Redisson {
             })
         };
         let store = Self {
-            caller_link: link("inbox", Arc::new(|_, _| {}), runtime),
-            background_link: link("far", notify(Arc::clone(&channels)), None),
+            links: Links {
+                caller: link("inbox", Arc::new(|_, _| {}), runtime),
+                background: link("far", notify(Arc::clone(&channels)), None),
+            },
             claims: LocalClaims::default(),
             channels,
             clock,
             mapper: address.mapper,
             watchdog: address.watchdog,
         };
-        store.background_link.first().await?;
-        store.caller_link.first().await?;
+        store.links.first().await?;
         Ok(store)
     }
 
     /// Returns the state of a claim that this store supports.
-    fn begin(&self, claim: &Claim) -> Result<Arc<LocalClaim>> {
+    fn begin(&self, claim: &Claim) -> Result<Arc<RedissonClaim>> {
         self.mapper.class.check(claim.share)?;
         self.check_lease(claim)?;
         let keys = self.mapper.keys(&claim.name)?;
-        let local = self.claims.begin(claim, keys);
+        let local = self.claims.begin(claim, ClaimField::new(keys));
         claim.share.check_shrinks_from(local.share())?;
         Ok(local)
     }
@@ -196,7 +194,13 @@ impl Store for Redisson {
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
         let local = self.begin(claim)?;
-        let standing = self.enter_claim(&local, claim.share, on_contention).await?;
+        let standing = match self
+            .find_entered(&local, claim.share, on_contention)
+            .await?
+        {
+            Some(standing) => standing,
+            None => self.enter_first(&local, claim.share, on_contention).await?,
+        };
         Ok(Entered::new(standing, self.store_lease(claim)))
     }
 
@@ -215,20 +219,20 @@ impl Store for Redisson {
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
         let sent_at = BootInstant::now();
-        let known = claims.iter().map(|claim| self.claims.get(claim.id));
-        let known: Vec<_> = known.collect();
-        let is_held = |local: &Arc<LocalClaim>| local.standing().token().is_some();
+        let known: Vec<_> = claims
+            .iter()
+            .map(|claim| self.claims.get(claim.id))
+            .collect();
         let held: Vec<_> = known
             .iter()
             .flatten()
-            .filter(|local| is_held(local))
+            .filter(|local| local.standing().token().is_some())
             .cloned()
             .collect();
-        let renewed = self.renew_held(&held).await?;
         let renewed: HashMap<ClaimId, bool> = held
             .iter()
             .map(|local| local.claim.id)
-            .zip(renewed)
+            .zip(self.renew_held(&held).await?)
             .collect();
 
         let mut leases = Vec::with_capacity(claims.len());
@@ -257,11 +261,36 @@ impl Store for Redisson {
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
-        self.read_lock_state(name).await
+        let keys = self.mapper.keys(name)?;
+        let script = &self.mapper.class.scripts().inspect;
+        let reply = self
+            .run(script, READ_TIMEOUT, &keys.to_inspect(), &[])
+            .await?;
+        let mut lock_state = self.parse_inspected(reply)?.lock_state(name);
+
+        lock_state.entries.extend(self.claims.waiters(name));
+        Ok(lock_state)
     }
 
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
-        self.list_names(prefix, count_max).await
+        let pattern = redis_client::pattern_of(&self.mapper.listed_prefix(prefix));
+        let scripts = self.mapper.class.scripts();
+        let limits = ScanLimits::new(reply_timeout(READ_TIMEOUT), count_max);
+        let names = redis_client::list(
+            &self.links.background,
+            Scan {
+                pattern: &pattern,
+                key_type: scripts.key_type,
+            },
+            &scripts.list,
+            limits,
+            |key: &str| {
+                let name = self.mapper.name_of(key);
+                name.filter(|name| name.as_str().starts_with(prefix))
+            },
+        )
+        .await?;
+        Ok(names.into_iter().collect())
     }
 
     fn extensions(&self) -> Extensions<'_> {

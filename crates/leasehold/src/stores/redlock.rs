@@ -10,16 +10,12 @@ mod fenced;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 
-use std::time::Duration;
-
-use async_trait::async_trait;
 use tokio::runtime::Handle;
 
 use super::redis_examination::{self, Kind};
 use super::votes::{Masters, VotingStore};
+use crate::Result;
 use crate::examination::Examination;
-use crate::store::Extensions;
-use crate::{Claim, Entered, Guarantees, LockState, Name, OnContention, Result, Standing, Store};
 use fenced::Fenced;
 
 /// Locks on several Redis servers, of which a minority may fail.
@@ -37,10 +33,7 @@ use fenced::Fenced;
 /// The store supports mutexes only, and rejects other shares as
 /// [unsupported](crate::Error::is_unsupported). The masters do not know the waiters, so
 /// [`inspect`](crate::Locks::inspect) shows only the waiters of this client.
-#[derive(Debug)]
-pub struct Redlock {
-    votes: VotingStore,
-}
+pub type Redlock = VotingStore;
 
 /// The servers of a store, and its settings.
 #[derive(Clone, Debug)]
@@ -78,12 +71,11 @@ impl RedlockBuilder {
     }
 
     pub(crate) async fn connect_on(self, runtime: Option<Handle>) -> Result<Redlock> {
-        let votes = VotingStore::connect(self.masters, runtime).await?;
-        Ok(Redlock { votes })
+        VotingStore::connect(self.masters, runtime).await
     }
 }
 
-impl Redlock {
+impl VotingStore {
     /// Parses a URL.
     ///
     /// `redlock://[user[:password]@]host[:port],host[:port],…[/database]` names three to fifteen
@@ -103,40 +95,5 @@ impl Redlock {
     pub fn builder(url: &str) -> Result<RedlockBuilder> {
         let masters = address::parse(url)?;
         Ok(RedlockBuilder { masters })
-    }
-}
-
-#[async_trait]
-impl Store for Redlock {
-    fn guarantees(&self) -> Guarantees {
-        self.votes.guarantees()
-    }
-
-    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
-        self.votes.enter(claim, on_contention).await
-    }
-
-    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
-        self.votes.changed(claim, seen).await
-    }
-
-    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
-        self.votes.renew(claims).await
-    }
-
-    async fn leave(&self, claim: &Claim) -> Result<bool> {
-        self.votes.leave(claim).await
-    }
-
-    async fn inspect(&self, name: &Name) -> Result<LockState> {
-        self.votes.inspect(name).await
-    }
-
-    async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
-        self.votes.list(prefix, count_max).await
-    }
-
-    fn extensions(&self) -> Extensions<'_> {
-        Extensions::default().with_votes(&self.votes)
     }
 }

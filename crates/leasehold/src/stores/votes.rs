@@ -9,14 +9,12 @@
 //! libraries; both stores can use it.
 
 mod acquire;
-mod claims;
 mod events;
 mod format;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod inspect;
 mod master;
-mod master_set;
 mod open;
 mod quarantine;
 mod quorum_count;
@@ -28,44 +26,42 @@ mod vote;
 pub mod voting;
 mod wait;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 use crate::runtime::clock::BootInstant;
-use crate::store::Votes;
+use crate::store::{Extensions, Votes};
+use crate::stores::local_claims::LocalClaims;
 use crate::{
-    Claim, CrashDetection, Entered, Error, Guarantees, OnContention, Result, ServerVote, Standing,
+    Claim, CrashDetection, Entered, Error, Guarantees, LockState, Name, OnContention, Result,
+    ServerVote, Standing, Store,
 };
-use acquire::AcquireOutcome;
-use claims::Claims;
+use acquire::{AcquireOutcome, KnownTokens};
 use events::Events;
 use master::Master;
-use tracked_claim::TrackedClaim;
+use quorum_count::QuorumCount;
+use tracked_claim::{ClaimVotes, TrackedClaim};
 use vote::VoteMode;
 use voting::quorum;
 
 pub(super) use format::{Call, Keys, SingleKey, VoteArguments, VoteFormat};
-pub(super) use master_set::MasterSet;
 pub(super) use open::{MasterSettings, Masters};
 pub(super) use quarantine::INCARNATION_KEY;
-pub(super) use record::{
-    CLIENT_LEN, DAY, Holder, ID_LEN, Inspected, TOKEN_LEN, parse_info, write_info,
-};
+pub(super) use record::{CLIENT_LEN, Holder, ID_LEN, Inspected, TOKEN_LEN, parse_info, write_info};
 pub(super) use requests::{LeaveRequest, VoteRequest};
 
 /// The locks of one client on its masters.
-///
-/// Its methods are those of [`Store`](crate::Store), where they are documented. It supports mutexes
-/// only, and rejects other shares as [unsupported](Error::is_unsupported). The masters do not know
-/// the waiters, so a client knows only its own.
 #[derive(Debug)]
-pub(super) struct VotingStore {
+pub struct VotingStore {
     masters: Arc<[Master]>,
-    claims: Arc<Claims>,
+    claims: Arc<LocalClaims<ClaimVotes>>,
+    known_tokens: Arc<KnownTokens>,
     client: Arc<str>,
     /// The last three digits of each token of this client. Two clients rarely propose the same.
     token_digits: u64,
@@ -82,19 +78,16 @@ pub(super) struct VotingStore {
 /// renewal short, however many claims there are.
 const RENEWALS_AT_ONCE: usize = 64;
 
-impl VotingStore {
-    pub(super) fn guarantees(&self) -> Guarantees {
+#[async_trait]
+impl Store for VotingStore {
+    fn guarantees(&self) -> Guarantees {
         let mut guarantees = Guarantees::new(CrashDetection::LeaseExpiry);
         guarantees.tokens = self.format.guarantees_tokens();
         guarantees.lease_expiry = true;
         guarantees
     }
 
-    pub(super) async fn enter(
-        &self,
-        claim: &Claim,
-        on_contention: OnContention,
-    ) -> Result<Entered> {
+    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
         let tracked = self.tracked(claim)?;
         let standing = match self.find_entered(&tracked, on_contention).await? {
             Some(standing) => standing,
@@ -103,8 +96,8 @@ impl VotingStore {
         Ok(Entered::new(standing, claim.lease))
     }
 
-    pub(super) async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
-        let Some(tracked) = self.claims.tracked(claim.id) else {
+    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
+        let Some(tracked) = self.claims.get(claim.id) else {
             return Ok(Standing::Gone);
         };
         match (tracked.standing(), seen) {
@@ -118,33 +111,93 @@ impl VotingStore {
         }
     }
 
-    pub(super) async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
+    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
         let sent_at = BootInstant::now();
         let renewals: Vec<_> = claims
             .iter()
             .map(|claim| self.renew_one(claim, sent_at))
             .collect();
-        let renewals = stream::iter(renewals).buffered(RENEWALS_AT_ONCE);
-        let replies: Vec<_> = renewals.collect().await;
+        let replies: Vec<_> = stream::iter(renewals)
+            .buffered(RENEWALS_AT_ONCE)
+            .collect()
+            .await;
         if replies.iter().all(Result::is_err) {
             return replies.into_iter().collect();
         }
 
         // A claim whose renewal failed is valid for as long as it was before. The other claims
         // keep their replies.
-        let reply = |(claim, reply): (&Claim, Result<Option<Duration>>)| {
+        let leases = claims.iter().zip(replies).map(|(claim, reply)| {
             reply.unwrap_or_else(|_| Some(self.validity_without_renewal(claim, sent_at)))
-        };
-        Ok(claims.iter().zip(replies).map(reply).collect())
+        });
+        Ok(leases.collect())
     }
 
-    pub(super) async fn leave(&self, claim: &Claim) -> Result<bool> {
+    async fn leave(&self, claim: &Claim) -> Result<bool> {
         let tracked = self.claims.close(claim.id);
         let was_there = self.leave_all(claim, tracked.as_ref()).await?;
         self.claims.forget(claim.id);
         Ok(was_there || tracked.is_some_and(|tracked| tracked.has_waited()))
     }
 
+    /// Returns the holder that a quorum of masters reports, and the waiters of this client.
+    async fn inspect(&self, name: &Name) -> Result<LockState> {
+        let key = self.format.keys(name)?.lock;
+        let observations = self.observe(&key).await?;
+        let mut lock_state = LockState::new(name.clone());
+
+        if let Some((holder, token)) = self.elected(&observations) {
+            lock_state.entries.push(self.entry(holder, token));
+            lock_state.last_token = Some(token);
+        } else {
+            lock_state.last_token = observations
+                .iter()
+                .filter_map(|seen| seen.status.last_token)
+                .max();
+        }
+
+        lock_state.entries.extend(self.claims.waiters(name));
+        if self.masters.len() > 1 {
+            let statuses = observations.into_iter().map(|seen| seen.status);
+            lock_state.servers = statuses.collect();
+        }
+        Ok(lock_state)
+    }
+
+    /// Returns the names of which a quorum of masters holds a record.
+    async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        let pattern = self.format.pattern(prefix);
+        let listings = self.list_on_masters(&pattern, count_max).await;
+
+        let mut count = QuorumCount::of(self.masters.len());
+        let mut votes: BTreeMap<Name, usize> = BTreeMap::new();
+        for (master, listed) in self.masters.iter().zip(listings) {
+            match listed {
+                Ok(names) => {
+                    count.succeed();
+                    for name in names {
+                        *votes.entry(name).or_default() += 1;
+                    }
+                }
+                Err(error) => count.fail(&master.url, error)?,
+            }
+        }
+        if !count.is_reached() {
+            return Err(count.error());
+        }
+
+        let held = votes
+            .into_iter()
+            .filter(|(_, count)| *count >= self.quorum());
+        Ok(held.map(|(name, _)| name).take(count_max).collect())
+    }
+
+    fn extensions(&self) -> Extensions<'_> {
+        Extensions::default().with_votes(self)
+    }
+}
+
+impl VotingStore {
     fn quorum(&self) -> usize {
         quorum(self.masters.len())
     }
@@ -192,30 +245,25 @@ impl VotingStore {
 
     async fn enter_queue(&self, tracked: &Arc<TrackedClaim>) -> Result<Standing> {
         let until = BootInstant::now().saturating_add(tracked.claim.lease);
-        let key = &tracked.keys.lock;
-        if self.claims.has_waiters(key) && !self.claims.is_first(tracked) {
-            self.claims.wait(tracked, until);
-            return Ok(tracked.standing());
+        let name = &tracked.claim.name;
+        if self.claims.has_waiters(name) && !self.claims.is_first(tracked) {
+            return Ok(self.claims.wait(tracked, until));
         }
 
-        let head_start = self.claims.take_head_start(key);
-        if !head_start.is_zero() {
-            tokio::time::sleep(head_start).await;
-        }
+        self.claims.leave_head_start(name).await;
         let outcome = self.try_acquire(tracked, VoteMode::AcquireOrNotify).await?;
         if let AcquireOutcome::Won(token) = outcome {
             return Ok(Standing::Held { token });
         }
-        self.claims.wait(tracked, until);
-        Ok(tracked.standing())
+        Ok(self.claims.wait(tracked, until))
     }
 
     async fn renew_one(&self, claim: &Claim, sent_at: BootInstant) -> Result<Option<Duration>> {
-        let Some(tracked) = self.claims.tracked(claim.id) else {
+        let Some(tracked) = self.claims.get(claim.id) else {
             return Ok(None);
         };
 
-        match tracked.renew_waiting(sent_at) {
+        match tracked.renew_waiting(sent_at, claim.lease) {
             (Standing::Gone, _) => Ok(None),
             (Standing::Queued { .. }, None) => {
                 self.claims.close(claim.id);
@@ -242,7 +290,7 @@ impl VotingStore {
     /// Returns how long a quorum of earlier votes for a claim counts, from a moment.
     #[cold]
     fn validity_without_renewal(&self, claim: &Claim, from: BootInstant) -> Duration {
-        let tracked = self.claims.tracked(claim.id);
+        let tracked = self.claims.get(claim.id);
         let until = tracked.and_then(|tracked| tracked.quorum_until(self.quorum()));
         until.map_or(Duration::ZERO, |until| until.duration_since(from))
     }
@@ -251,7 +299,7 @@ impl VotingStore {
 impl Votes for VotingStore {
     fn votes(&self, claim: &Claim) -> Vec<ServerVote> {
         let now = BootInstant::now();
-        let tracked = self.claims.tracked(claim.id);
+        let tracked = self.claims.get(claim.id);
         let vote = |(at, master): (usize, &Master)| {
             let until = tracked.as_ref().and_then(|tracked| tracked.vote_until(at));
             let remaining = until.map_or(Duration::ZERO, |until| until.duration_since(now));

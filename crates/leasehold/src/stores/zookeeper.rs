@@ -22,7 +22,6 @@ mod lock_node;
 mod queue;
 mod reachability;
 mod record;
-mod renewal;
 mod replacement;
 mod reply_error;
 mod search;
@@ -33,21 +32,26 @@ mod supervisor;
 mod tls;
 mod wait;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::{join_all, try_join_all};
 
+use crate::runtime::clock::BootInstant;
 use crate::store::Extensions;
 use crate::{
-    Claim, CrashDetection, Entered, Guarantees, LockState, Name, OnContention, Result, Slots,
-    Standing, Store,
+    Claim, CrashDetection, Entered, Entry, Guarantees, LockState, Name, OnContention, Result,
+    Slots, Standing, Store,
 };
 use address::Address;
 use claims::TrackedNodes;
 use generation::ExhaustedNodes;
 use layout::Dialect;
+use lock_node::LockNode;
 use supervisor::SessionSupervisor;
+use wait::{Step, WaitPass, any_changed};
 
 pub use builder::ZooKeeperBuilder;
 pub(crate) use examination::examine;
@@ -127,15 +131,86 @@ impl Store for ZooKeeper {
     }
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
-        enter::enter(self, claim, on_contention).await
+        let sent_at = BootInstant::now();
+        let limit = SESSION_WAIT.max(self.address.settings.session);
+        let session = self.supervisor.confirmed_session(limit).await?;
+        let path = self.path(&claim.name);
+        let lock_node = LockNode::new(&session, &self.address, &path);
+
+        let standing = match enter::usable_node(self, lock_node, claim, on_contention).await? {
+            Some(found) => enter::keep_or_leave(self, claim, found, on_contention).await?,
+            None => Standing::Gone,
+        };
+        Ok(Entered {
+            standing,
+            lease: session.remaining(sent_at)?,
+        })
     }
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
-        wait::changed(self, claim, seen).await
+        let path = self.path(&claim.name);
+        loop {
+            let Some(tracked) = self.claims.tracked(claim.id) else {
+                return Ok(Standing::Gone);
+            };
+            let mut updated = pin!(tracked.updated.notified());
+            updated.as_mut().enable();
+            if tracked.session.is_over() {
+                return Ok(Standing::Gone);
+            }
+
+            let pass = WaitPass {
+                store: self,
+                lock_node: LockNode::new(&tracked.session, &self.address, &path),
+                id: claim.id,
+                tracked: &tracked,
+                seen,
+            };
+            let watchers = match pass.step().await? {
+                Step::Return(standing) => return Ok(standing),
+                Step::Repeat => continue,
+                Step::Watch(watchers) => watchers,
+            };
+
+            tokio::select! {
+                () = any_changed(watchers) => {}
+                () = updated => {}
+                () = tracked.session.ended() => {}
+            }
+        }
     }
 
+    /// Renews claims: each lasts as long as its session, if its node exists.
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
-        renewal::renew(self, claims).await
+        let sent_at = BootInstant::now();
+        let alive: Vec<_> = claims
+            .iter()
+            .map(|claim| search::alive_claim(self, claim))
+            .collect();
+        let Some(first) = alive.iter().flatten().next() else {
+            return Ok(vec![None; claims.len()]);
+        };
+        let session = &first.session;
+        session.confirmed().await;
+        session.next_confirmation().await;
+
+        let checks = claims
+            .iter()
+            .zip(&alive)
+            .map(|(claim, tracked)| async move {
+                match tracked {
+                    Some(tracked) if !tracked.session.is_over() => {
+                        search::has_node(self, session, claim, tracked).await
+                    }
+                    _ => Ok(false),
+                }
+            });
+        let found = try_join_all(checks).await?;
+        let remaining = session.remaining(sent_at)?;
+        let renewed = found
+            .into_iter()
+            .map(|is_there| is_there.then_some(remaining));
+        Ok(renewed.collect())
     }
 
     async fn leave(&self, claim: &Claim) -> Result<bool> {
@@ -147,13 +222,52 @@ impl Store for ZooKeeper {
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
-        inspect::inspect(self, name).await
+        let session = self.supervisor.session(SESSION_WAIT).await?;
+        let path = self.path(name);
+        let lock_node = LockNode::new(&session, &self.address, &path);
+        let entries = inspect::entries(lock_node, self.dialect()).await?;
+
+        Ok(LockState {
+            name: name.clone(),
+            last_token: entries.iter().filter_map(Entry::token).max(),
+            entries,
+            external_holders: Vec::new(),
+            servers: Vec::new(),
+        })
     }
 
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
-        inspect::list(self, prefix, count_max).await
+        let session = self.supervisor.session(SESSION_WAIT).await?;
+        let folder = LockNode::new(&session, &self.address, self.address.folder());
+        let mut names: Vec<Name> = folder
+            .list()
+            .await?
+            .iter()
+            .filter_map(|node| lock_name::name_of(node))
+            .filter(|name| name.as_str().starts_with(prefix))
+            .collect();
+        names.sort_unstable();
+
+        let mut in_use = Vec::new();
+        for part in names.chunks(LISTED_AT_A_TIME) {
+            let checks = part
+                .iter()
+                .map(|name| inspect::has_claims(self, &session, name));
+            for (name, is_used) in part.iter().zip(join_all(checks).await) {
+                if is_used? {
+                    in_use.push(name.clone());
+                }
+            }
+            if in_use.len() >= count_max {
+                break;
+            }
+        }
+        in_use.truncate(count_max);
+        Ok(in_use)
     }
 }
 
+/// How many locks are listed in one round trip.
+const LISTED_AT_A_TIME: usize = 64;
 /// How long a request waits for a session.
 const SESSION_WAIT: Duration = Duration::from_secs(5);

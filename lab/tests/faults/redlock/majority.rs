@@ -7,44 +7,21 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use lab::backends::redlock;
 use lab::{DEADLINE, Testbed};
-use leasehold::LossReason;
+use leasehold::{Guard, LossReason};
 
 use crate::WORKER;
 
 const SETTINGS: &str = "longest-lease=2s&quarantine=off";
 const CLASSIC: &str = "dialect=classic";
 
+/// The cells of the matrix also pause and partition a majority.
 #[test]
 fn killed_majority_is_reported_within_the_deadline() -> Result<()> {
-    events_text(|testbed, at| testbed.server_mut(at).kill())
-}
-
-/// The kernel still accepts requests, and the servers send no reply.
-#[test]
-fn paused_majority_is_reported_within_the_deadline() -> Result<()> {
-    events_text(|testbed, at| testbed.redis()[at].pause())
-}
-
-#[test]
-fn partitioned_majority_is_reported_within_the_deadline() -> Result<()> {
-    events_text(|testbed, at| {
-        testbed.wires[at].refuse(true);
-        testbed.wires[at].partition();
-    })
-}
-
-fn events_text(fault: impl Fn(&mut Testbed, usize)) -> Result<()> {
     const WAIT: Duration = Duration::from_secs(5);
     let mut testbed = redlock::start(WORKER, SETTINGS)?;
-    let held = testbed.run(
-        testbed
-            .locks()
-            .mutex("held")
-            .lease(Duration::from_secs(2))
-            .acquire(),
-    )?;
+    let held = acquire(&testbed, "held", 2)?;
     for at in [0, 2, 3] {
-        fault(&mut testbed, at);
+        testbed.server_mut(at).kill();
     }
 
     let sent_at = Instant::now();
@@ -80,25 +57,13 @@ fn events_text(fault: impl Fn(&mut Testbed, usize)) -> Result<()> {
 #[test]
 fn paused_minority_does_not_slow_acquires() -> Result<()> {
     let testbed = redlock::start(WORKER, SETTINGS)?;
-    let pair = || {
-        testbed.run(async {
-            testbed
-                .locks()
-                .mutex("a")
-                .lease(Duration::from_secs(2))
-                .acquire()
-                .await?
-                .release()
-                .await
-        })
-    };
     for at in [1, 4] {
         testbed.redis()[at].pause();
     }
 
     let begun = Instant::now();
     for _ in 0..50 {
-        pair()?;
+        testbed.run(acquire(&testbed, "a", 2)?.release())?;
     }
 
     // Waiting for either would take a tenth of a second at least, each time.
@@ -115,72 +80,47 @@ fn paused_minority_does_not_slow_acquires() -> Result<()> {
 /// fail and return.
 #[test]
 fn returning_master_votes_again_at_the_next_renewal() -> Result<()> {
-    let kill = |testbed: &mut Testbed, at: usize| testbed.server_mut(at).kill();
-    is_given_again(
-        SETTINGS,
-        kill,
-        |testbed, at| testbed.server_mut(at).restart(),
-        |_, _| {},
-    )
+    let mut testbed = redlock::start(WORKER, SETTINGS)?;
+    for at in [3, 4] {
+        testbed.server_mut(at).kill();
+    }
+    let guard = acquire(&testbed, "a", 2)?;
+    for at in [3, 4] {
+        testbed.server_mut(at).restart();
+    }
+    survives_without_the_others(testbed, guard)
 }
 
 /// The same in a format in which a master remembers no token.
 #[test]
 fn restarted_master_gets_its_key_again() -> Result<()> {
-    is_given_again(
-        CLASSIC,
-        |_, _| {},
-        |_, _| {},
-        |testbed, at| testbed.server_mut(at).restart(),
-    )
+    is_given_again(|testbed, at| testbed.server_mut(at).restart())
 }
 
 #[test]
 fn emptied_master_gets_its_key_again() -> Result<()> {
-    is_given_again(
-        CLASSIC,
-        |_, _| {},
-        |_, _| {},
-        |testbed, at| drop(testbed.redis()[at].command(&["FLUSHALL"])),
-    )
+    is_given_again(|testbed, at| drop(testbed.redis()[at].command(&["FLUSHALL"])))
 }
 
-/// Injects faults into two masters before the grant, after it, and during the hold. Then two other
-/// masters are killed.
-fn is_given_again(
-    settings: &str,
-    before: impl Fn(&mut Testbed, usize),
-    after: impl Fn(&mut Testbed, usize),
-    held: impl Fn(&mut Testbed, usize),
-) -> Result<()> {
-    let mut testbed = redlock::start(WORKER, settings)?;
+/// Lets two masters forget a hold, one after another: a majority must remember it at all times.
+fn is_given_again(forget: impl Fn(&mut Testbed, usize)) -> Result<()> {
+    let mut testbed = redlock::start(WORKER, CLASSIC)?;
+    let guard = acquire(&testbed, "a", 2)?;
     for at in [3, 4] {
-        before(&mut testbed, at);
-    }
-
-    let guard = testbed.run(
-        testbed
-            .locks()
-            .mutex("a")
-            .lease(Duration::from_secs(2))
-            .acquire(),
-    )?;
-    for at in [3, 4] {
-        after(&mut testbed, at);
-    }
-
-    for at in [3, 4] {
-        held(&mut testbed, at);
-        // One after another: a majority must remember the hold at all times.
+        forget(&mut testbed, at);
         wait_for_all(&testbed)?;
     }
+    survives_without_the_others(testbed, guard)
+}
 
+/// Kills two of the three masters that always had the votes. More than a lease later the claim
+/// still holds the lock, by the restored votes.
+fn survives_without_the_others(mut testbed: Testbed, guard: Guard) -> Result<()> {
     wait_for_all(&testbed)?;
     for at in [0, 1] {
         testbed.server_mut(at).kill();
     }
 
-    // More than a lease later the claim still holds the lock, by the restored votes.
     let lost =
         testbed.run(async { tokio::time::timeout(Duration::from_secs(5), guard.lost()).await });
     ensure!(lost.is_err(), "{lost:?}");
@@ -193,13 +133,7 @@ fn is_given_again(
 #[test]
 fn hold_forgotten_by_majority_is_lost() -> Result<()> {
     let testbed = redlock::start(WORKER, CLASSIC)?;
-    let held = testbed.run(
-        testbed
-            .locks()
-            .mutex("a")
-            .lease(Duration::from_secs(3))
-            .acquire(),
-    )?;
+    let held = acquire(&testbed, "a", 3)?;
     wait_for_all(&testbed)?;
 
     for at in [0, 2, 4] {
@@ -230,13 +164,7 @@ fn hold_forgotten_by_majority_is_lost() -> Result<()> {
 #[test]
 fn key_of_another_client_is_not_overwritten() -> Result<()> {
     let testbed = redlock::start(WORKER, CLASSIC)?;
-    let held = testbed.run(
-        testbed
-            .locks()
-            .mutex("a")
-            .lease(Duration::from_secs(1))
-            .acquire(),
-    )?;
+    let held = acquire(&testbed, "a", 1)?;
     testbed.redis()[1].command(&["SET", "a", "theirs"]);
 
     let lost =
@@ -262,13 +190,7 @@ fn broken_hold_is_not_granted_again() -> Result<()> {
 
     let apart = testbed.run(leasehold::open(&redlock::url_with(&testbed, CLASSIC, &[])))?;
     for _ in 0..10 {
-        let held = testbed.run(
-            testbed
-                .locks()
-                .mutex("a")
-                .lease(Duration::from_secs(5))
-                .acquire(),
-        )?;
+        let held = acquire(&testbed, "a", 5)?;
         wait_for_all(&testbed)?;
         ensure!(testbed.run(apart.break_hold("a", held.token()))?.is_some());
         ensure!(testbed.run(held.lost()) == LossReason::Revoked);
@@ -277,6 +199,14 @@ fn broken_hold_is_not_granted_again() -> Result<()> {
     }
 
     Ok(())
+}
+
+fn acquire(testbed: &Testbed, name: &str, seconds: u64) -> Result<Guard> {
+    let lock = testbed
+        .locks()
+        .mutex(name)
+        .lease(Duration::from_secs(seconds));
+    Ok(testbed.run(lock.acquire())?)
 }
 
 fn wait_for_all(testbed: &Testbed) -> Result<()> {

@@ -1,6 +1,6 @@
 //! The claims of this client, and what it knows about each.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -26,7 +26,7 @@ pub(super) struct Claims {
 struct ClaimTable {
     by_id: ById<Arc<TrackedClaim>>,
     /// Claims that wait or have waited, by name, in the order of their first requests.
-    by_name: HashMap<Name, BTreeSet<(u64, ClaimId)>>,
+    by_name: HashMap<Name, BTreeMap<u64, Arc<TrackedClaim>>>,
     count: u64,
 }
 
@@ -57,7 +57,7 @@ impl Claims {
             .by_name
             .entry(claim.name.clone())
             .or_default()
-            .insert((tracked.number, claim.id));
+            .insert(tracked.number, Arc::clone(&tracked));
         tracked
     }
 
@@ -70,7 +70,7 @@ impl Claims {
         let mut table = self.table.lock();
         let tracked = table.by_id.remove(&id)?;
         if let Some(claims) = table.by_name.get_mut(&tracked.name) {
-            claims.remove(&(tracked.number, id));
+            claims.remove(&tracked.number);
             if claims.is_empty() {
                 table.by_name.remove(&tracked.name);
             }
@@ -81,7 +81,7 @@ impl Claims {
     /// Returns the number of claims; a claim that waits or has waited counts twice.
     pub(super) fn count(&self) -> usize {
         let table = self.table.lock();
-        let waiting: usize = table.by_name.values().map(BTreeSet::len).sum();
+        let waiting: usize = table.by_name.values().map(BTreeMap::len).sum();
         table.by_id.len() + waiting
     }
 
@@ -91,14 +91,8 @@ impl Claims {
         let Some(claims) = table.by_name.get(&tracked.name) else {
             return true;
         };
-
-        let mut ahead = claims.range(..(tracked.number, ClaimId::from_bytes([0; 16])));
-        !ahead.any(|(_, id)| {
-            table
-                .by_id
-                .get(id)
-                .is_some_and(|tracked| tracked.state().standing.is_none_or(is_queued))
-        })
+        let mut ahead = claims.range(..tracked.number);
+        !ahead.any(|(_, other)| other.state().standing.is_none_or(is_queued))
     }
 
     /// Applies a notification to its claim.

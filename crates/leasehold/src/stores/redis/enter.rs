@@ -11,7 +11,7 @@ use super::server::Server;
 use super::{Redis, record, scripts};
 use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::{self, ServerClock, Session, id_text, text};
-use crate::{Claim, Entered, Error, OnContention, Result, Share, Standing};
+use crate::{Claim, Error, Result, Share, Standing};
 
 /// How long after it was sent the server may execute a request to enter. It is longer than the
 /// silence after which the client closes a connection.
@@ -21,37 +21,6 @@ const NOT_AFTER: Duration = Duration::from_secs(5);
 const LATE_MAX: Duration = Duration::from_secs(7);
 
 impl Redis {
-    pub(super) async fn enter_queue(
-        &self,
-        claim: &Claim,
-        on_contention: OnContention,
-    ) -> Result<Entered> {
-        let mode = match on_contention {
-            OnContention::Queue => EnterMode::Queue,
-            OnContention::Fail => EnterMode::TryNow,
-        };
-        self.check_lease(claim)?;
-        let tracked = self.claims.begin(claim);
-        let reply = self.send_enter(claim, mode, &tracked).await?;
-
-        // Only the lease keeps a waiter in the queue. Its liveness is checked when it is about to
-        // be granted.
-        let mut lease = claim.lease;
-        match reply.standing {
-            Standing::Gone => drop(self.claims.end(claim.id)),
-            Standing::Held { token } => {
-                self.replicated(claim, token).await?;
-                tracked.pass_on();
-                lease = self.safe_for(claim);
-            }
-            Standing::Queued { .. } => {}
-        }
-        Ok(Entered {
-            standing: reply.standing,
-            lease,
-        })
-    }
-
     /// Sends a request to enter and applies its reply to the local state of the claim.
     pub(super) async fn send_enter(
         &self,
@@ -67,7 +36,7 @@ impl Redis {
             let sent = Sent {
                 at: BootInstant::now(),
                 liveness_epoch: request.liveness.epoch,
-                caller_epoch: server.caller_link.epoch(),
+                caller_epoch: server.links.caller.epoch(),
             };
             let reply = self.run_enter(claim, &arguments, &server.clock).await;
             if mode.adds_claim() && reply.as_ref().is_err_and(Error::is_unavailable) {
@@ -99,9 +68,8 @@ impl Redis {
         server: &Server,
     ) -> EnterRequest<'a> {
         let (highest_token, expired) = self.observations.hint(&claim.name);
-        let may_grant_fast = self.longest_lease().is_none();
-        // The fast path does not reserve tokens.
-        let may_grant_fast = may_grant_fast && claim.reserved == 0;
+        // The fast path neither waits after a failover nor reserves tokens.
+        let may_grant_fast = self.longest_lease().is_none() && claim.reserved == 0;
         let proposal = if may_grant_fast && claim.share.is_whole() && mode.adds_claim() {
             server.clock.micros().max(highest_token + 1)
         } else {

@@ -86,7 +86,7 @@ impl Redis {
 
     pub(super) fn liveness_ref(&self, claim: &Claim, server: &Server) -> LivenessRef {
         let grace = self.grace(claim);
-        server.background_link.with_state(|state| {
+        server.links.background.with_state(|state| {
             let history = match state {
                 State::Up(_, server) => server.clone(),
                 _ => None,

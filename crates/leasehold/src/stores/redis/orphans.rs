@@ -6,7 +6,6 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::keys::LockKeys;
-use super::leave::leave_arguments;
 use super::scripts;
 use super::server::Server;
 use crate::runtime::background;
@@ -87,7 +86,18 @@ impl Orphans {
             keys: &keys.texts(),
             arguments: &leave_arguments(&whose, &server.client, self.longest_lease.as_deref()),
         };
-        let left = servers.run(call, TRY_MAX, |server| &server.background_link);
+        let left = servers.run(call, TRY_MAX, |server| &server.links.background);
         left.await.map(drop)
     }
+}
+
+/// Returns the arguments of the script that leaves.
+pub(super) fn leave_arguments<'a>(
+    request: &'a str,
+    client: &'a str,
+    longest_lease: Option<&'a str>,
+) -> Vec<&'a str> {
+    let mut arguments = vec![request, client];
+    arguments.extend(longest_lease);
+    arguments
 }

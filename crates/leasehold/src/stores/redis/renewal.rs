@@ -23,30 +23,16 @@ const BATCH: usize = 100;
 /// How many scripts are sent at a time, so that each reply comes soon, however many there are.
 const BATCHES: usize = 64;
 /// The pause after a round with unusable keys, so that the next round does not follow at once.
-const UNUSABLE_PAUSE: Duration = Duration::from_millis(10);
+pub(super) const UNUSABLE_PAUSE: Duration = Duration::from_millis(10);
 
 impl Redis {
-    /// Renews claims: by a script every third of a lease, and by a ping of the connection in
-    /// between.
-    ///
-    /// One ping covers all holds with crash detection. A waiter needs none, as its liveness is
-    /// checked when it is about to be granted.
-    pub(super) async fn renew_all(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
-        let sent_at = BootInstant::now();
-        let missed = self.renew_on_servers(claims, sent_at).await?;
-        if !missed.unusable.is_empty() {
-            // The engine renews them again soon, and more often as their end comes near.
-            tokio::time::sleep(UNUSABLE_PAUSE).await;
-        }
-        let safe = claims
-            .iter()
-            .map(|claim| self.safe_from(sent_at, claim, &missed));
-        Ok(safe.collect())
-    }
-
     /// Renews the claims on their servers, all at once. An outage of one server of a cluster does
     /// not concern the claims of the others. Nor does a slot without a master.
-    async fn renew_on_servers(&self, claims: &[Claim], sent_at: BootInstant) -> Result<Missed> {
+    pub(super) async fn renew_on_servers(
+        &self,
+        claims: &[Claim],
+        sent_at: BootInstant,
+    ) -> Result<Missed> {
         // The grant of another client's claim would be pushed to this one, so it is not renewed.
         let ours = claims
             .iter()
@@ -116,7 +102,7 @@ impl Redis {
         } else {
             shortest(claims)
         };
-        let session = server.background_link.session(limit).await?;
+        let session = server.links.background.session(limit).await?;
 
         let (alive, due): (Vec<&Claim>, Vec<&Claim>) = claims
             .iter()
@@ -129,7 +115,12 @@ impl Redis {
     }
 
     /// Returns how long a claim is safe from `sent_at`, the moment before all requests of a round.
-    fn safe_from(&self, sent_at: BootInstant, claim: &Claim, missed: &Missed) -> Option<Duration> {
+    pub(super) fn safe_from(
+        &self,
+        sent_at: BootInstant,
+        claim: &Claim,
+        missed: &Missed,
+    ) -> Option<Duration> {
         if missed.gone.contains(&claim.id) {
             return None;
         }
@@ -262,7 +253,7 @@ impl Redis {
         let limit = self.reply_timeout_for(claims);
         let renewing = self
             .servers
-            .run(call, limit / 2, |server| &server.background_link);
+            .run(call, limit / 2, |server| &server.links.background);
         let reply = text(with_reply_timeout(session, limit, renewing).await?)?;
         let replies = parse_renewals(&reply, &id_text(first.id), claims.len())
             .ok_or_else(|| self.protocol_error())?;
@@ -288,13 +279,17 @@ type RequestOutcome<'a> = (Vec<&'a Claim>, Result<Missed>);
 
 /// Claims that a round of renewals did not renew.
 #[derive(Default)]
-struct Missed {
+pub(super) struct Missed {
     gone: HashSet<ClaimId>,
     /// Claims of locks with a damaged key. It proves nothing about the other claims.
     unusable: HashSet<ClaimId>,
 }
 
 impl Missed {
+    pub(super) fn has_unusable(&self) -> bool {
+        !self.unusable.is_empty()
+    }
+
     fn unusable(claims: &[&Claim]) -> Self {
         Self {
             gone: HashSet::new(),

@@ -6,7 +6,7 @@ use redis::Value;
 
 use super::Redis;
 use crate::stores::redis_client::{self, Session, reply_timeout, with_reply_timeout};
-use crate::{Claim, Error, Result, Standing, Token};
+use crate::{Claim, Error, Result, Standing, Store, Token};
 
 /// How long `WAIT` waits for replicas. It is less than the silence after which a connection counts
 /// as broken.
@@ -22,7 +22,7 @@ impl Redis {
         // Most users set no replicas. The box keeps the future of every request small.
         let confirmed = Box::pin(self.confirm_replicas(claim, token)).await;
         if confirmed.is_err() {
-            self.leave_queue(claim).await?;
+            self.leave(claim).await?;
         }
         confirmed
     }

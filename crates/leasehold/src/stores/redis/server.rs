@@ -10,8 +10,8 @@ use super::orphans::Orphans;
 use crate::Result;
 use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::{
-    self, ClusterNode, DoHandshake, Endpoint, Epochs, Link, LinkConfig, PushHandler, ServerClock,
-    ServerId, Session, Settings, State,
+    self, ClusterNode, DoHandshake, Endpoint, Epochs, Link, LinkConfig, Links, PushHandler,
+    ServerClock, ServerId, Session, Settings,
 };
 
 /// One server.
@@ -21,8 +21,7 @@ use crate::stores::redis_client::{
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) endpoint: Endpoint,
-    pub(super) caller_link: Link,
-    pub(super) background_link: Link,
+    pub(super) links: Links,
     /// The link for `WAIT`, if `replicas` is set. `WAIT` blocks its connection, so nothing else
     /// uses it.
     pub(super) wait_link: Option<Link>,
@@ -50,8 +49,10 @@ impl Server {
         let wait_link = (replicas > 0).then(|| wait_link(endpoint.clone(), &client));
 
         Self {
-            caller_link: caller_link(endpoint.clone(), &client, shared),
-            background_link: background_link(endpoint.clone(), &client, &clock, shared),
+            links: Links {
+                caller: caller_link(endpoint.clone(), &client, shared),
+                background: background_link(endpoint.clone(), &client, &clock, shared),
+            },
             wait_link,
             client,
             clock,
@@ -61,40 +62,23 @@ impl Server {
 
     /// Waits until all links have tried to connect.
     pub(super) async fn first(&self) -> Result<()> {
-        self.background_link.first().await?;
-        self.caller_link.first().await?;
+        self.links.first().await?;
         match &self.wait_link {
             Some(wait_link) => wait_link.first().await,
             None => Ok(()),
         }
     }
 
-    /// Returns the caller link if the caller's runtime drives it, and the background link
-    /// otherwise.
-    pub(super) fn request_link(&self) -> &Link {
-        if self.caller_link.is_on_caller_runtime() {
-            &self.caller_link
-        } else {
-            &self.background_link
-        }
-    }
-
     /// Closes all connections.
     pub(super) fn close(&self) {
-        let links = [&self.caller_link, &self.background_link];
-        for link in links.into_iter().chain(&self.wait_link) {
-            link.with_state(|state| {
-                if let State::Up(session, _) = state {
-                    session.close();
-                }
-            });
-        }
+        self.links.reconnect();
+        self.wait_link.iter().for_each(Link::reconnect);
     }
 }
 
 impl ClusterNode for Server {
     fn link(&self) -> &Link {
-        &self.background_link
+        &self.links.background
     }
 }
 

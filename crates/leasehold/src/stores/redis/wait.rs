@@ -1,17 +1,16 @@
 //! Waiting for a change of a claim: by notifications, and by polling where notifications may be
 //! missing.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Redis;
 use super::claim_state::PollDue;
 use super::claims::TrackedClaim;
 use super::enter::EnterMode;
-use super::{Redis, record};
 use crate::runtime::background;
 use crate::runtime::clock::BootInstant;
-use crate::stores::redis_client::{State, reply_timeout, with_reply_timeout};
+use crate::stores::redis_client::{State, with_reply_timeout};
 use crate::{Claim, Result, Standing};
 
 /// How often the first waiter checks the holder.
@@ -26,50 +25,15 @@ const FOREMOST_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Why a waiter sends a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wakeup {
+pub(super) enum Wakeup {
     /// A reconnect: notifications sent in between are lost.
     Reconnected,
     PollDue,
 }
 
 impl Redis {
-    /// Waits until the claim's standing differs from `seen`.
-    pub(super) async fn wait_for_change(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
-        let tracked = self.claims.listen(claim);
-        let key = record::key_of(&claim.name);
-        let waits = seen.token().is_none();
-        loop {
-            let server = self.servers.server_of(&key)?;
-            let mut caller_link = server.caller_link.states();
-            let caller_epoch = tracked.state().caller_epoch;
-            let mut changed = pin!(tracked.changed.notified());
-            changed.as_mut().enable();
-
-            let standing = tracked.state().standing;
-            if let Some(standing) = standing.filter(|standing| *standing != seen) {
-                if waits && let Some(token) = standing.token() {
-                    self.replicated(claim, token).await?;
-                    tracked.pass_on();
-                }
-                return Ok(standing);
-            }
-
-            let next_poll = self.next_poll(claim, &tracked);
-            let wakeup = tokio::select! {
-                () = changed => continue,
-                _ = caller_link.wait_for(is_other(caller_epoch)) => Wakeup::Reconnected,
-                // The claim's last request named a connection to the other server.
-                () = self.servers.moved_from(&key, &server) => continue,
-                () = tokio::time::sleep(next_poll), if waits => Wakeup::PollDue,
-                error = server.caller_link.unreachable(reply_timeout(claim.lease)), if waits => {
-                    return Err(error);
-                }
-            };
-            self.refresh_or_poll(claim, &tracked, wakeup).await?;
-        }
-    }
-
-    async fn refresh_or_poll(
+    /// Sends the request of a waiter that was woken up.
+    pub(super) async fn refresh_or_poll(
         &self,
         claim: &Claim,
         tracked: &TrackedClaim,
@@ -102,7 +66,7 @@ impl Redis {
         let Ok(server) = self.server_of(claim) else {
             return;
         };
-        server.caller_link.with_state(|state| {
+        server.links.caller.with_state(|state| {
             if let State::Up(session, _) = state {
                 let session = Arc::clone(session);
                 background::spawn(async move {
@@ -117,7 +81,7 @@ impl Redis {
     /// Returns the time until the next poll for expired leases and absent holders.
     ///
     /// If the claim's renewal comes first, the renewal replaces the poll.
-    fn next_poll(&self, claim: &Claim, tracked: &TrackedClaim) -> Duration {
+    pub(super) fn next_poll(&self, claim: &Claim, tracked: &TrackedClaim) -> Duration {
         let state = tracked.state();
         let now = BootInstant::now();
         if state.due == PollDue::Grant {
@@ -158,6 +122,6 @@ impl Redis {
 }
 
 /// Whether a link is up with another connection than that of `epoch`.
-fn is_other(epoch: u32) -> impl FnMut(&State) -> bool {
+pub(super) fn is_other(epoch: u32) -> impl FnMut(&State) -> bool {
     move |state| matches!(state, State::Up(session, _) if session.epoch != epoch)
 }

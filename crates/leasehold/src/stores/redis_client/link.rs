@@ -56,6 +56,38 @@ pub(in crate::stores) struct Link {
     supervisor: AbortHandle,
 }
 
+/// The links of a client to one server.
+#[derive(Debug)]
+pub(in crate::stores) struct Links {
+    pub(in crate::stores) caller: Link,
+    pub(in crate::stores) background: Link,
+}
+
+impl Links {
+    /// Waits until both links have tried to connect.
+    pub(in crate::stores) async fn first(&self) -> Result<()> {
+        self.background.first().await?;
+        self.caller.first().await
+    }
+
+    /// Returns the caller link if the caller's runtime drives it, and the background link
+    /// otherwise.
+    pub(in crate::stores) fn for_request(&self) -> &Link {
+        if self.caller.is_on_caller_runtime() {
+            &self.caller
+        } else {
+            &self.background
+        }
+    }
+
+    /// Closes both connections, so that both links connect again.
+    #[cold]
+    pub(in crate::stores) fn reconnect(&self) {
+        self.caller.reconnect();
+        self.background.reconnect();
+    }
+}
+
 pub(in crate::stores) struct LinkConfig {
     pub(in crate::stores) endpoint: Endpoint,
     pub(in crate::stores) channel: String,
@@ -94,6 +126,14 @@ impl Link {
     /// Whether the caller's runtime drives this link, so that a request does not switch threads.
     pub(in crate::stores) fn is_on_caller_runtime(&self) -> bool {
         self.runtime.is_some() && self.runtime == caller_runtime()
+    }
+
+    /// Closes the connection, so that the link connects again with a new handshake.
+    #[cold]
+    pub(in crate::stores) fn reconnect(&self) {
+        if let State::Up(session, _) = &*self.states.borrow() {
+            session.close();
+        }
     }
 
     /// Calls `read` with the state. It must not block.

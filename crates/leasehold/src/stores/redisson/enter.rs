@@ -5,63 +5,68 @@ use std::time::Duration;
 
 use super::Redisson;
 use super::class::Class;
-use super::local_claim::LocalClaim;
+use super::local_claim::RedissonClaim;
 use super::requests::LockReply;
 use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::reply_timeout;
 use crate::{Error, OnContention, Result, Share, Standing};
 
 impl Redisson {
-    pub(super) async fn enter_claim(
+    /// Returns the standing of a claim that an earlier request has entered.
+    pub(super) async fn find_entered(
         &self,
-        local: &Arc<LocalClaim>,
+        local: &Arc<RedissonClaim>,
+        share: Share,
+        on_contention: OnContention,
+    ) -> Result<Option<Standing>> {
+        match local.standing() {
+            Standing::Held { .. } if share != local.share() => {
+                self.shrink(local, share).await.map(Some)
+            }
+            Standing::Held { .. } if self.still_holds(local).await? => Ok(Some(local.standing())),
+            Standing::Held { .. } => Ok(Some(self.gone(local))),
+            Standing::Queued { .. } if on_contention == OnContention::Queue => {
+                local.set_share(share);
+                local.keep_until(self.kept_from_now(local));
+                Ok(Some(local.standing()))
+            }
+            Standing::Queued { .. } | Standing::Gone => Ok(None),
+        }
+    }
+
+    /// Tries to acquire the lock for a claim, or lets it wait behind other claims of this client.
+    pub(super) async fn enter_first(
+        &self,
+        local: &Arc<RedissonClaim>,
         share: Share,
         on_contention: OnContention,
     ) -> Result<Standing> {
-        let until = BootInstant::now().saturating_add(self.store_lease(&local.claim));
+        let until = self.kept_from_now(local);
         let waits = on_contention == OnContention::Queue;
-        match local.standing() {
-            Standing::Held { .. } if share != local.share() => {
-                return self.shrink(local, share).await;
+        local.set_share(share);
+        if waits {
+            let name = &local.claim.name;
+            // A request without a reply may have been granted. Only another one shows that.
+            if self.claims.has_waiters(name) && !local.has_unanswered() {
+                return Ok(self.claims.wait(local, until));
             }
-            Standing::Held { .. } => {
-                let is_held = self.still_holds(local).await?;
-                return Ok(if is_held {
-                    local.standing()
-                } else {
-                    self.gone(local)
-                });
-            }
-            Standing::Queued { .. } if waits => {
-                local.set_share(share);
-                local.keep_until(until);
-                return Ok(local.standing());
-            }
-            Standing::Gone if waits => {
-                // A request without a reply may have been granted. Only another one shows that.
-                local.set_share(share);
-                if self.claims.has_waiters(&local.keys.lock) && !local.has_unanswered() {
-                    self.claims.wait(local, until);
-                    return Ok(local.standing());
-                }
-                self.leave_head_start(local).await;
-            }
-            Standing::Queued { .. } | Standing::Gone => {}
+            self.claims.leave_head_start(name).await;
         }
 
-        local.set_share(share);
         match self.lock(local).await? {
             LockReply::Granted(token) => Ok(Standing::Held { token }),
-            LockReply::Held(_) if waits => {
-                self.claims.wait(local, until);
-                Ok(local.standing())
-            }
+            LockReply::Held(_) if waits => Ok(self.claims.wait(local, until)),
             LockReply::Held(_) | LockReply::Gone => Ok(self.gone(local)),
         }
     }
 
+    /// Returns until when this client keeps a claim that waits from now on.
+    fn kept_from_now(&self, local: &RedissonClaim) -> BootInstant {
+        BootInstant::now().saturating_add(self.store_lease(&local.claim))
+    }
+
     /// Lets a writer become a reader.
-    async fn shrink(&self, local: &Arc<LocalClaim>, share: Share) -> Result<Standing> {
+    async fn shrink(&self, local: &Arc<RedissonClaim>, share: Share) -> Result<Standing> {
         if self.mapper.class == Class::Semaphore {
             return Err(Error::unsupported("permits are given back all at once"));
         }
@@ -80,7 +85,7 @@ impl Redisson {
     }
 
     /// Whether the server still has the hold of a claim. If so, its lease starts again.
-    pub(super) async fn still_holds(&self, local: &Arc<LocalClaim>) -> Result<bool> {
+    pub(super) async fn still_holds(&self, local: &Arc<RedissonClaim>) -> Result<bool> {
         let renewed = self.renew_held(std::slice::from_ref(local)).await?;
         Ok(renewed == [true])
     }
@@ -88,7 +93,7 @@ impl Redisson {
     /// Renews a claim that waited, and returns an error if the server cannot be reached.
     pub(super) async fn renew_waiting(
         &self,
-        local: &Arc<LocalClaim>,
+        local: &Arc<RedissonClaim>,
         sent_at: BootInstant,
     ) -> Result<Option<Duration>> {
         let lease = self.store_lease(&local.claim);
@@ -99,7 +104,7 @@ impl Redisson {
             }
             (Standing::Queued { .. }, remaining) => {
                 let timeout = reply_timeout(local.claim.lease);
-                self.background_link.session(timeout).await?;
+                self.links.background.session(timeout).await?;
                 Ok(remaining)
             }
             // It was granted meanwhile.

@@ -6,11 +6,10 @@ use redis::Value;
 
 use super::Redisson;
 use super::field::{RawHolder, foreign, holder};
-use crate::stores::redis_client::{self, READ_TIMEOUT, ScanLimits, reply_timeout};
 use crate::{Entry, LockState, Name, Result, Share, Standing, Token};
 
 /// What the server knows of one lock.
-struct InspectReply {
+pub(super) struct InspectReply {
     /// The last token of an `RFencedLock`.
     counter: Option<Token>,
     /// The size of a semaphore.
@@ -18,23 +17,12 @@ struct InspectReply {
     holders: Vec<RawHolder>,
 }
 
-impl Redisson {
-    /// Returns the holders, of leasehold or of Redisson, and the waiters of this client.
-    pub(super) async fn read_lock_state(&self, name: &Name) -> Result<LockState> {
-        let keys = self.mapper.keys(name)?;
-        let script = &self.mapper.class.scripts().inspect;
-        let reply = self
-            .run(script, READ_TIMEOUT, &keys.to_inspect(), &[])
-            .await?;
-        let InspectReply {
-            counter,
-            slots,
-            holders,
-        } = self.parse_inspected(reply)?;
-
+impl InspectReply {
+    /// Returns the holders, of leasehold or of Redisson.
+    pub(super) fn lock_state(&self, name: &Name) -> LockState {
         let mut lock_state = LockState::new(name.clone());
-        for raw in &holders {
-            let mut entry = holder(raw, counter, slots);
+        for raw in &self.holders {
+            let mut entry = holder(raw, self.counter, self.slots);
             if raw.kind == "Q" {
                 let ahead = u32::try_from(lock_state.entries.len()).unwrap_or(u32::MAX);
                 entry.standing = Standing::Queued { ahead };
@@ -42,13 +30,13 @@ impl Redisson {
             add_entry(&mut lock_state, entry);
         }
         let tokens = lock_state.holders().filter_map(Entry::token);
-        lock_state.last_token = counter.or(tokens.max());
-        let waiters = self.claims.waiters(&keys.lock);
-        lock_state.entries.extend(waiters);
-        Ok(lock_state)
+        lock_state.last_token = self.counter.or(tokens.max());
+        lock_state
     }
+}
 
-    fn parse_inspected(&self, reply: Value) -> Result<InspectReply> {
+impl Redisson {
+    pub(super) fn parse_inspected(&self, reply: Value) -> Result<InspectReply> {
         let words: Vec<Vec<u8>> =
             redis::from_redis_value(reply).map_err(|_| self.protocol_error())?;
         let text = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
@@ -70,27 +58,6 @@ impl Redisson {
             slots: text(slots).parse().unwrap_or(0),
             holders: holders.chunks_exact(4).map(raw).collect(),
         })
-    }
-
-    /// Returns the names of the locks that leasehold or Redisson holds.
-    pub(super) async fn list_names(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
-        let pattern = redis_client::pattern_of(&self.mapper.listed_prefix(prefix));
-        let scripts = self.mapper.class.scripts();
-        let limits = ScanLimits::new(reply_timeout(READ_TIMEOUT), count_max);
-        let names = redis_client::list(
-            &self.background_link,
-            redis_client::Scan {
-                pattern: &pattern,
-                key_type: scripts.key_type,
-            },
-            &scripts.list,
-            limits,
-            |key: &str| {
-                let name = self.mapper.name_of(key);
-                name.filter(|name| name.as_str().starts_with(prefix))
-            },
-        );
-        Ok(names.await?.into_iter().collect())
     }
 }
 

@@ -9,9 +9,9 @@ use super::Redisson;
 use super::class::{Class, permits};
 use super::field::{foreign, token_in, words};
 use super::keys::uuid_text;
-use super::local_claim::{LATE_MAX, LocalClaim};
+use super::local_claim::{LATE_MAX, RedissonClaim};
 use crate::runtime::clock::BootInstant;
-use crate::stores::redis_client::{self, Link, Script, reply_timeout, text, with_reply_timeout};
+use crate::stores::redis_client::{self, Script, reply_timeout, text, with_reply_timeout};
 use crate::{Claim, Error, Result, Share, Token};
 
 /// How long after it was sent the server may execute a request to lock.
@@ -20,6 +20,8 @@ const NOT_AFTER: Duration = Duration::from_secs(5);
 const DEPARTED: Duration = Duration::from_secs(2 * LATE_MAX.as_secs());
 /// The `lockWatchdogTimeout` of Redisson, unless a program sets it.
 const WATCHDOG_DEFAULT: Duration = Duration::from_secs(30);
+/// The head start of the notified waiters of other clients: a round trip of a Java program.
+const HEAD_START: Duration = Duration::from_millis(3);
 /// The number of holds that one request renews.
 const RENEWALS_MAX: usize = 64;
 
@@ -32,71 +34,106 @@ pub(super) enum LockReply {
     Gone,
 }
 
+/// What the server did with a request to lock; `lua/lock.lua` describes the replies.
+enum LockOutcome {
+    Granted {
+        token: Token,
+        /// The claim's field of the hash.
+        field: String,
+    },
+    /// Another claim holds the lock; its lease ends after this time, if it has an end.
+    Held(Option<Duration>),
+    /// The claim has left.
+    Left,
+    /// The request is too late, and the server executed nothing.
+    Late { server_micros: u64 },
+    /// The key is not a lock of this type.
+    Foreign(String),
+    /// The semaphore has another number of permits.
+    OtherSize(String),
+}
+
+impl LockOutcome {
+    fn parse(reply: Value) -> Option<Self> {
+        let (letter, detail): (String, String) = redis::from_redis_value(reply).ok()?;
+        let outcome = match &*letter {
+            "G" => Self::Granted {
+                token: token_in(&detail)?,
+                field: detail,
+            },
+            "H" => {
+                let left: i64 = detail.parse().ok()?;
+                Self::Held(u64::try_from(left).ok().map(Duration::from_millis))
+            }
+            "C" => Self::Left,
+            "L" => Self::Late {
+                server_micros: detail.parse().ok()?,
+            },
+            "F" => Self::Foreign(detail),
+            "S" => Self::OtherSize(detail),
+            _ => return None,
+        };
+        Some(outcome)
+    }
+}
+
 impl Redisson {
     /// Tries once to acquire the lock, and applies the reply to the claim.
-    pub(super) async fn lock(&self, local: &Arc<LocalClaim>) -> Result<LockReply> {
+    pub(super) async fn lock(&self, local: &Arc<RedissonClaim>) -> Result<LockReply> {
         self.request_lock(local, mode_of(local.share())).await
     }
 
     /// Lets a writer become a reader.
-    pub(super) async fn downgrade(&self, local: &Arc<LocalClaim>) -> Result<LockReply> {
+    pub(super) async fn downgrade(&self, local: &Arc<RedissonClaim>) -> Result<LockReply> {
         self.request_lock(local, "downgrade").await
     }
 
-    async fn request_lock(&self, local: &Arc<LocalClaim>, mode: &str) -> Result<LockReply> {
+    async fn request_lock(&self, local: &Arc<RedissonClaim>, mode: &str) -> Result<LockReply> {
         let mut sent_at = local.request_sent();
-        let (mut outcome, mut detail) = self.send_lock(local, mode, sent_at).await?;
-        if outcome == "L" {
+        let mut outcome = self.send_lock(local, mode, sent_at).await?;
+        if let LockOutcome::Late { server_micros } = outcome {
             // The server executed nothing, and the client now knows its clock.
             local.replied(sent_at);
-            let server_micros = detail.parse().map_err(|_| self.protocol_error())?;
             self.clock.set(server_micros, BootInstant::now());
             sent_at = local.request_sent();
-            (outcome, detail) = self.send_lock(local, mode, sent_at).await?;
+            outcome = self.send_lock(local, mode, sent_at).await?;
         }
 
         // A renewal at the same time must know of the request until the grant is recorded.
-        let applied = self.apply(local, &outcome, detail);
+        let applied = self.apply(local, outcome);
         local.replied(sent_at);
         applied
     }
 
-    fn apply(&self, local: &Arc<LocalClaim>, outcome: &str, detail: String) -> Result<LockReply> {
+    fn apply(&self, local: &Arc<RedissonClaim>, outcome: LockOutcome) -> Result<LockReply> {
         match outcome {
-            "G" => {
-                let token = token_in(&detail).ok_or_else(|| self.protocol_error())?;
-                let is_present = self.claims.hold(local, token, detail);
-                Ok(if is_present {
-                    LockReply::Granted(token)
+            LockOutcome::Granted { token, field } => {
+                *local.details.field.lock() = Some(field);
+                if self.claims.hold(local, token) {
+                    Ok(LockReply::Granted(token))
                 } else {
-                    LockReply::Gone
-                })
+                    Ok(LockReply::Gone)
+                }
             }
-            "H" => {
-                let left: i64 = detail.parse().map_err(|_| self.protocol_error())?;
-                Ok(LockReply::Held(
-                    u64::try_from(left).ok().map(Duration::from_millis),
-                ))
-            }
-            "C" => Ok(LockReply::Gone),
-            "F" => Err(foreign(&detail)),
-            "S" => Err(other_size(local.share(), &detail)),
-            "L" => Err(Error::unavailable("the server's clock is not steady")),
-            _ => Err(self.protocol_error()),
+            LockOutcome::Held(left) => Ok(LockReply::Held(left)),
+            LockOutcome::Left => Ok(LockReply::Gone),
+            LockOutcome::Foreign(what) => Err(foreign(&what)),
+            LockOutcome::OtherSize(size) => Err(other_size(local.share(), &size)),
+            LockOutcome::Late { .. } => Err(Error::unavailable("the server's clock is not steady")),
         }
     }
 
     /// Sends a request to lock, which was noted at `sent_at`, and returns the reply.
     async fn send_lock(
         &self,
-        local: &LocalClaim,
+        local: &RedissonClaim,
         mode: &str,
         sent_at: BootInstant,
-    ) -> Result<(String, String)> {
+    ) -> Result<LockOutcome> {
         let claim = &local.claim;
-        let departed = local.keys.departed(claim.id);
-        let mut keys = vec![&*local.keys.lock, &departed];
-        keys.extend(local.keys.to_lock());
+        let departed = local.details.keys.departed(claim.id);
+        let mut keys = vec![&*local.details.keys.lock, &departed];
+        keys.extend(local.details.keys.to_lock());
 
         let micros = NOT_AFTER.as_secs() * 1_000_000;
         let not_after = (self.clock.micros() + micros).to_string();
@@ -112,7 +149,7 @@ impl Redisson {
         };
         let slots = slots.to_string();
         let may_be_there = if local.has_earlier(sent_at) { "1" } else { "" };
-        let channel = &local.keys.channel;
+        let channel = &local.details.keys.channel;
         let arguments: [&str; 8] = [
             &uuid,
             &lease,
@@ -129,14 +166,14 @@ impl Redisson {
         if reply.as_ref().is_err_and(|error| !error.is_unavailable()) {
             local.replied(sent_at);
         }
-        redis::from_redis_value(reply?).map_err(|_| self.protocol_error())
+        LockOutcome::parse(reply?).ok_or_else(|| self.protocol_error())
     }
 
     /// Removes a claim from its lock, and notifies the waiters; `false` if it did not hold.
     pub(super) async fn unlock(
         &self,
         claim: &Claim,
-        local: Option<&Arc<LocalClaim>>,
+        local: Option<&Arc<RedissonClaim>>,
     ) -> Result<bool> {
         let keys = self.mapper.keys(&claim.name)?;
         let departed = keys.departed(claim.id);
@@ -159,19 +196,19 @@ impl Redisson {
         let (was_there, notified): (u64, u64) =
             redis::from_redis_value(reply).map_err(|_| self.protocol_error())?;
         if notified > 0 {
-            self.claims.give_head_start(&keys.lock);
+            self.claims.give_head_start(&claim.name, HEAD_START);
         }
         Ok(was_there == 1)
     }
 
     /// Returns whether a claim still holds. A lease that the holder does not renew stays as it is.
-    pub(super) async fn check_hold(&self, local: &Arc<LocalClaim>) -> Result<bool> {
+    pub(super) async fn check_hold(&self, local: &Arc<RedissonClaim>) -> Result<bool> {
         if local.claim.auto_renew {
             return Ok(self.renew_held(std::slice::from_ref(local)).await? == [true]);
         }
 
         let field = local.field().unwrap_or_default();
-        let keys: Vec<&str> = local.keys.to_renew().collect();
+        let keys: Vec<&str> = local.details.keys.to_renew().collect();
         let permits = permits(local.share()).0.to_string();
         let script = &self.mapper.class.scripts().renew;
         let arguments = [&*field, "", &permits];
@@ -180,7 +217,7 @@ impl Redisson {
     }
 
     /// Renews held claims; returns for each whether it still holds.
-    pub(super) async fn renew_held(&self, held: &[Arc<LocalClaim>]) -> Result<Vec<bool>> {
+    pub(super) async fn renew_held(&self, held: &[Arc<RedissonClaim>]) -> Result<Vec<bool>> {
         let mut renewed = Vec::with_capacity(held.len());
         for part in held.chunks(RENEWALS_MAX) {
             renewed.extend(self.renew_part(part).await?);
@@ -188,16 +225,20 @@ impl Redisson {
         Ok(renewed)
     }
 
-    async fn renew_part(&self, held: &[Arc<LocalClaim>]) -> Result<Vec<bool>> {
-        let keys = held.iter().flat_map(|local| local.keys.to_renew());
-        let keys: Vec<&str> = keys.collect();
-        let of_hold = |local: &Arc<LocalClaim>| {
-            let field = local.field().unwrap_or_default();
-            let permits = permits(local.share()).0.to_string();
-            [field, millis(self.store_lease(&local.claim)), permits]
-        };
-        let arguments: Vec<String> = held.iter().flat_map(of_hold).collect();
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    async fn renew_part(&self, held: &[Arc<RedissonClaim>]) -> Result<Vec<bool>> {
+        let keys: Vec<&str> = held
+            .iter()
+            .flat_map(|local| local.details.keys.to_renew())
+            .collect();
+        let texts: Vec<String> = held
+            .iter()
+            .flat_map(|local| {
+                let field = local.field().unwrap_or_default();
+                let permits = permits(local.share()).0.to_string();
+                [field, millis(self.store_lease(&local.claim)), permits]
+            })
+            .collect();
+        let arguments: Vec<&str> = texts.iter().map(String::as_str).collect();
 
         let leases = held.iter().map(|local| local.claim.lease);
         let lease = leases.min().unwrap_or_default();
@@ -219,28 +260,14 @@ impl Redisson {
         arguments: &[&str],
     ) -> Result<Value> {
         let limit = reply_timeout(lease);
-        let session = self.link().session(limit).await?;
+        let session = self.links.for_request().session(limit).await?;
         let reply = script.run(&session, keys, arguments);
         with_reply_timeout(&session, limit, reply).await
     }
 
-    fn link(&self) -> &Link {
-        if self.caller_link.is_on_caller_runtime() {
-            &self.caller_link
-        } else {
-            &self.background_link
-        }
-    }
-
     /// Closes all connections after a malformed reply, as no further reply can be trusted.
     pub(super) fn protocol_error(&self) -> Error {
-        for link in [&self.caller_link, &self.background_link] {
-            link.with_state(|state| {
-                if let redis_client::State::Up(session, _) = state {
-                    session.close();
-                }
-            });
-        }
+        self.links.reconnect();
         redis_client::protocol_error()
     }
 

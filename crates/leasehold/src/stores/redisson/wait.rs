@@ -7,11 +7,10 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::Redisson;
-use super::channels::ChannelSubscription;
-use super::local_claim::LocalClaim;
+use super::local_claim::RedissonClaim;
 use super::requests::LockReply;
 use crate::runtime::clock::BootInstant;
-use crate::stores::redis_client::reply_timeout;
+use crate::stores::redis_client::{ChannelSubscription, reply_timeout};
 use crate::{Result, Standing, Token};
 
 /// The longest time between two attempts of a waiter. Releases are published, and leases end at a
@@ -24,7 +23,7 @@ const POSITION_CHECK: Duration = Duration::from_secs(1);
 
 impl Redisson {
     /// Waits until a claim is no longer waiting: it is held or gone.
-    pub(super) async fn wait_for_grant(&self, local: &Arc<LocalClaim>) -> Result<Standing> {
+    pub(super) async fn wait_for_grant(&self, local: &Arc<RedissonClaim>) -> Result<Standing> {
         loop {
             let listening = self.listen(local).await?;
             if let Some(standing) = self.wait_with(local, &listening).await? {
@@ -36,7 +35,7 @@ impl Redisson {
     /// Waits while the subscription lasts. Returns `None` when its connection is closed.
     async fn wait_with(
         &self,
-        local: &Arc<LocalClaim>,
+        local: &Arc<RedissonClaim>,
         listening: &ChannelSubscription,
     ) -> Result<Option<Standing>> {
         while listening.is_open() {
@@ -50,7 +49,7 @@ impl Redisson {
                 return Ok(Some(standing));
             }
             let pause = if self.claims.is_first(local) {
-                self.leave_head_start(local).await;
+                self.claims.leave_head_start(&local.claim.name).await;
                 match self.lock(local).await? {
                     LockReply::Granted(token) => return Ok(Some(Standing::Held { token })),
                     LockReply::Gone => return Ok(Some(self.gone(local))),
@@ -73,7 +72,7 @@ impl Redisson {
     /// Waits until a hold has been lost.
     pub(super) async fn wait_for_loss(
         &self,
-        local: &Arc<LocalClaim>,
+        local: &Arc<RedissonClaim>,
         token: Token,
     ) -> Result<Standing> {
         loop {
@@ -99,17 +98,15 @@ impl Redisson {
         }
     }
 
-    async fn listen(&self, local: &LocalClaim) -> Result<ChannelSubscription> {
+    async fn listen(&self, local: &RedissonClaim) -> Result<ChannelSubscription> {
         let timeout = reply_timeout(local.claim.lease);
-        let channel = &local.keys.channel;
-        let listening = self
-            .channels
-            .listen(&self.background_link, channel, timeout);
-        listening.await
+        let session = self.links.background.session(timeout).await?;
+        let channel = &local.details.keys.channel;
+        self.channels.listen(&session, channel, timeout).await
     }
 
     /// Returns the standing of a claim that no longer waits.
-    fn ended(&self, local: &LocalClaim) -> Option<Standing> {
+    fn ended(&self, local: &RedissonClaim) -> Option<Standing> {
         let standing = local.standing();
         if !matches!(standing, Standing::Queued { .. }) {
             return Some(standing);
@@ -118,22 +115,14 @@ impl Redisson {
         (!is_kept).then(|| self.gone(local))
     }
 
-    pub(super) fn gone(&self, local: &LocalClaim) -> Standing {
+    pub(super) fn gone(&self, local: &RedissonClaim) -> Standing {
         self.claims.close(local.claim.id);
         Standing::Gone
-    }
-
-    /// Leaves the lock to the waiters of other clients, once for each release by this client.
-    pub(super) async fn leave_head_start(&self, local: &LocalClaim) {
-        let head_start = self.claims.take_head_start(&local.keys.lock);
-        if !head_start.is_zero() {
-            sleep(head_start).await;
-        }
     }
 }
 
 /// Returns for how long this client still keeps a waiting claim.
-fn kept_for(local: &LocalClaim) -> Duration {
+fn kept_for(local: &RedissonClaim) -> Duration {
     local.kept_until().duration_since(BootInstant::now())
 }
 

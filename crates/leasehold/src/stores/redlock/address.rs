@@ -4,11 +4,13 @@ use super::Fenced;
 use crate::stores::redis_client::{self, Address};
 use crate::stores::url::{StoreUrl, UrlForm};
 use crate::stores::votes::voting::quorum;
-use crate::stores::votes::{MasterSet, MasterSettings, Masters, SingleKey, VoteFormat};
+use crate::stores::votes::{MasterSettings, Masters, SingleKey, VoteFormat};
 use crate::{Error, Result};
 
 /// The fewest masters of which one may fail.
 const MASTERS_MIN: usize = 3;
+/// The most masters that one URL may name.
+const MASTERS_MAX: usize = 15;
 
 static FORM: UrlForm = UrlForm {
     store: "Redlock",
@@ -90,10 +92,9 @@ fn check_count(masters: usize) -> Result<()> {
         .help("name three or five hosts, or use redis:// for one"));
     }
 
-    if masters > MasterSet::MAX {
-        let max = MasterSet::MAX;
+    if masters > MASTERS_MAX {
         return Err(Error::invalid(format!(
-            "redlock:// takes at most {max} masters"
+            "redlock:// takes at most {MASTERS_MAX} masters"
         )));
     }
 

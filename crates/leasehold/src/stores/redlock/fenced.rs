@@ -7,8 +7,8 @@ use percent_encoding::{percent_decode_str, utf8_percent_encode};
 
 use crate::stores::redis_client::{PLAIN, Script, id_from, id_text, script};
 use crate::stores::votes::{
-    CLIENT_LEN, Call, DAY, Holder, ID_LEN, INCARNATION_KEY, Inspected, Keys, LeaveRequest,
-    TOKEN_LEN, VoteArguments, VoteFormat, VoteRequest, parse_info, write_info,
+    CLIENT_LEN, Call, Holder, ID_LEN, INCARNATION_KEY, Inspected, Keys, LeaveRequest, TOKEN_LEN,
+    VoteArguments, VoteFormat, VoteRequest, parse_info, write_info,
 };
 use crate::{Claim, Name, Result};
 
@@ -62,18 +62,6 @@ impl VoteFormat for Fenced {
         let _ = write!(record, "{token:019}H{token:019}{id}{client}");
         write_info(&mut record, claim);
         record
-    }
-
-    fn record_life(&self, lease: Duration) -> Duration {
-        lease + DAY
-    }
-
-    fn counter_life(&self, _lease: Duration) -> Option<Duration> {
-        None
-    }
-
-    fn retry_pause_max(&self, _is_notified: bool) -> Duration {
-        Duration::from_millis(300)
     }
 
     fn vote<'a>(&self, request: &'a VoteRequest, vote: VoteArguments<'a>) -> Call<'a> {

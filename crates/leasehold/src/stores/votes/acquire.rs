@@ -1,19 +1,21 @@
 //! Acquiring and confirming a lock: tokens, and repeated rounds.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use super::VotingStore;
 use super::quorum_count::{QuorumCount, too_few};
 use super::round::RoundResult;
-use super::tracked_claim::TrackedClaim;
+use super::tracked_claim::{ClaimVotes, TrackedClaim};
 use super::vote::VoteMode;
 use super::voting::TallyOutcome;
-use crate::{Claim, Error, Result, Share, Token};
+use crate::{Claim, Error, Name, Result, Share, Token};
 
 /// The outcome of an attempt to acquire the lock.
 pub(super) enum AcquireOutcome {
@@ -32,8 +34,32 @@ const TOKEN_AHEAD_MAX: u64 = 24 * 60 * 60 * 1_000_000_000;
 const TOKEN_MAX: u64 = 9_999_999_999_999_999_999;
 /// The number of tokens that differ only in their client's digits.
 const TOKEN_STEP: u64 = 1_000;
+/// For how many names a client remembers the highest token. If a token is forgotten, an acquire
+/// takes one more round.
+const NAMES_MAX: usize = 4096;
 /// How long a ping may take.
 const PING_MAX: Duration = Duration::from_millis(500);
+
+/// The highest token that this client knows for each name.
+#[derive(Debug, Default)]
+pub(super) struct KnownTokens {
+    by_name: Mutex<HashMap<Name, u64>>,
+}
+
+impl KnownTokens {
+    fn highest(&self, name: &Name) -> u64 {
+        self.by_name.lock().get(name).copied().unwrap_or(0)
+    }
+
+    pub(super) fn saw(&self, name: &Name, token: u64) {
+        let mut by_name = self.by_name.lock();
+        if by_name.len() >= NAMES_MAX && !by_name.contains_key(name) {
+            by_name.clear();
+        }
+        let highest = by_name.entry(name.clone()).or_default();
+        *highest = token.max(*highest);
+    }
+}
 
 impl VotingStore {
     /// Returns the state of a claim that this store supports.
@@ -61,7 +87,8 @@ impl VotingStore {
         } else {
             self.masters.len()
         };
-        Ok(self.claims.begin(claim, keys, master_locks, self.micros()))
+        let votes = ClaimVotes::new(keys, master_locks, self.micros());
+        Ok(self.claims.begin(claim, votes))
     }
 
     /// Returns how long the masters keep a vote.
@@ -89,6 +116,7 @@ impl VotingStore {
             if result.outcome == TallyOutcome::Won {
                 let token = Token::new(token).expect("a clock has started");
                 self.claims.hold(tracked, token);
+                tracked.request_decided();
                 return Ok(AcquireOutcome::Won(token));
             }
 
@@ -124,12 +152,11 @@ impl VotingStore {
     /// Pings the masters until a quorum has replied.
     #[cold]
     pub(super) async fn reach_quorum(&self) -> Result<()> {
-        let via = self.via();
         let mut pings: FuturesUnordered<_> = self
             .masters
             .iter()
             .map(|master| async move {
-                let ping = async { master.session(via)?.0.ping().await };
+                let ping = async { master.session()?.0.ping().await };
                 let no_reply = |_| Err(Error::unavailable("the server does not reply"));
                 let reply = timeout(PING_MAX, ping).await.unwrap_or_else(no_reply);
                 (master, reply)
@@ -176,8 +203,8 @@ impl VotingStore {
     fn proposal(&self, tracked: &TrackedClaim) -> Result<u64> {
         let now = self.micros() * 1_000;
         let in_replies = self
-            .claims
-            .highest_token(&tracked.claim.name)
+            .known_tokens
+            .highest(&tracked.claim.name)
             .max(tracked.highest_reply_token());
         let seen = in_replies.max(tracked.highest_token());
         if seen > in_replies.max(now).saturating_add(TOKEN_AHEAD_MAX) {

@@ -7,18 +7,15 @@
 //! The lock does not depend on them. Each connection tests once whether they arrive, by deleting a
 //! key.
 
-use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use tokio::sync::{Mutex as AsyncMutex, Notify};
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
 
 use crate::Result;
-use crate::runtime::background;
-use crate::stores::redis_client::{self, Session};
+use crate::stores::redis_client::{self, ChannelSubscription, Channels, READ_TIMEOUT, Session};
 
 /// How long after the reply a notification may arrive. With RESP2 it arrives on a second
 /// connection.
@@ -31,12 +28,8 @@ pub(super) struct Events {
     prefix: String,
     /// The key that is deleted to test the notifications.
     test_key: String,
-    is_test_received: AtomicBool,
-    test_received: Notify,
-    /// The number of listeners of each channel.
-    listeners: Mutex<HashMap<String, usize>>,
-    /// The last test. The mutex is held while a channel is joined or left, so that these requests
-    /// do not overlap.
+    channels: Arc<Channels>,
+    /// The last test.
     tested: AsyncMutex<Tested>,
 }
 
@@ -48,22 +41,12 @@ struct Tested {
     is_supported: bool,
 }
 
-/// Receives the notifications of one key until it is dropped.
-#[derive(Debug)]
-pub(super) struct Listening {
-    events: Arc<Events>,
-    session: Arc<Session>,
-    channel: String,
-}
-
 impl Events {
     pub(super) fn of(database: i64, client: &str) -> Self {
         Self {
             prefix: format!("__keyspace@{database}__:"),
             test_key: format!("leasehold:plain:events:{client}"),
-            is_test_received: AtomicBool::new(false),
-            test_received: Notify::new(),
-            listeners: Mutex::default(),
+            channels: Arc::default(),
             tested: AsyncMutex::default(),
         }
     }
@@ -75,62 +58,50 @@ impl Events {
 
     /// Returns the key that is free now, if the notification reports one.
     pub(super) fn freed<'a>(&self, channel: &'a str, event: &str) -> Option<&'a str> {
-        let key = channel.strip_prefix(&self.prefix)?;
         if !matches!(event, "del" | "expired") {
             return None;
         }
-        if key == self.test_key {
-            self.is_test_received.store(true, Ordering::Release);
-            self.test_received.notify_one();
-            return None;
-        }
-        Some(key)
+        self.channels.notify(channel);
+        channel.strip_prefix(&self.prefix)
     }
 
     /// Subscribes to a key. Returns `None` if the server publishes nothing, or the user may not
     /// subscribe.
     pub(super) async fn listen(
-        self: &Arc<Self>,
+        &self,
         session: &Arc<Session>,
         key: &str,
-    ) -> Option<Listening> {
+    ) -> Option<ChannelSubscription> {
+        if !self.is_supported(session).await {
+            return None;
+        }
+        let channel = self.channel(key);
+        let joined = self.channels.listen(session, &channel, READ_TIMEOUT).await;
+        joined.ok()
+    }
+
+    /// Whether the notifications arrive on a connection. Each connection is tested once.
+    async fn is_supported(&self, session: &Arc<Session>) -> bool {
         let mut tested = self.tested.lock().await;
         if tested.epoch != session.epoch {
             tested.epoch = session.epoch;
-            tested.is_supported = self.is_supported(session).await;
+            // A user without the permission polls instead.
+            tested.is_supported = self.test(session).await.unwrap_or(false);
             tracing::debug!(supported = tested.is_supported, "keyspace notifications");
         }
-        if !tested.is_supported {
-            return None;
-        }
-
-        let channel = format!("{}{key}", self.prefix);
-        *self.listeners.lock().entry(channel.clone()).or_default() += 1;
-        // From here on the channel is left when the value is dropped, even if the subscription
-        // fails.
-        let listening = Listening {
-            events: Arc::clone(self),
-            session: Arc::clone(session),
-            channel,
-        };
-        let joined = session.listen(&listening.channel).await;
-        joined.ok().map(|()| listening)
-    }
-
-    async fn is_supported(&self, session: &Session) -> bool {
-        self.is_test_received.store(false, Ordering::Release);
-        let channel = format!("{}{}", self.prefix, self.test_key);
-
-        // A user without the permission polls instead.
-        let is_supported = self.test(session, &channel).await.unwrap_or(false);
-        // A failure closes the connection, which leaves the channel too.
-        let _ = session.unsubscribe(&channel).await;
-        is_supported
+        tested.is_supported
     }
 
     /// Writes and deletes the test key, and waits for the notification.
-    async fn test(&self, session: &Session, channel: &str) -> Result<bool> {
-        session.listen(channel).await?;
+    async fn test(&self, session: &Arc<Session>) -> Result<bool> {
+        let channel = self.channel(&self.test_key);
+        let listening = self
+            .channels
+            .listen(session, &channel, READ_TIMEOUT)
+            .await?;
+        let mut notified = pin!(listening.message.notified());
+        notified.as_mut().enable();
+
         let mut set = redis::cmd("SET");
         set.arg(&self.test_key).arg("").arg("PX").arg("1000");
         let mut del = redis::cmd("DEL");
@@ -141,45 +112,10 @@ impl Events {
         }
 
         session.ping().await?;
-        if !self.is_test_received.load(Ordering::Acquire) {
-            let _ = timeout(NOTIFICATION_MAX, self.test_received.notified()).await;
-        }
-        Ok(self.is_test_received.load(Ordering::Acquire))
+        Ok(timeout(NOTIFICATION_MAX, notified).await.is_ok())
     }
 
-    fn remove_listener(&self, channel: &str) {
-        let mut listeners = self.listeners.lock();
-        if let Some(count) = listeners.get_mut(channel) {
-            *count -= 1;
-            if *count == 0 {
-                listeners.remove(channel);
-            }
-        }
-    }
-
-    /// Leaves a channel that has no listener any more.
-    async fn leave(&self, session: &Session, channel: &str) {
-        let _one_after_another = self.tested.lock().await;
-        if !self.listeners.lock().contains_key(channel) {
-            // A failure closes the connection, which leaves the channel too.
-            let _ = session.unsubscribe(channel).await;
-        }
-    }
-}
-
-impl Listening {
-    /// Whether the connection of this subscription is open.
-    pub(super) fn is_open(&self) -> bool {
-        !self.session.is_closed()
-    }
-}
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        self.events.remove_listener(&self.channel);
-        let events = Arc::clone(&self.events);
-        let session = Arc::clone(&self.session);
-        let channel = self.channel.clone();
-        background::spawn(async move { events.leave(&session, &channel).await });
+    fn channel(&self, key: &str) -> String {
+        format!("{}{key}", self.prefix)
     }
 }

@@ -32,17 +32,6 @@ pub(in crate::stores) trait VoteFormat: Debug + Send + Sync {
     /// Returns the record of a claim that holds the lock.
     fn record(&self, claim: &Claim, token: u64, client: &str) -> String;
 
-    /// Returns how long a master keeps the record of a claim with this lease.
-    fn record_life(&self, lease: Duration) -> Duration;
-
-    /// Returns how long a master keeps the counter of tokens; `None` if the format has no counter.
-    fn counter_life(&self, lease: Duration) -> Option<Duration>;
-
-    /// Returns the longest pause before a waiter tries again.
-    ///
-    /// `is_notified` is true if the server reports each release to this client.
-    fn retry_pause_max(&self, is_notified: bool) -> Duration;
-
     fn vote<'a>(&self, request: &'a VoteRequest, vote: VoteArguments<'a>) -> Call<'a>;
 
     fn leave<'a>(&self, request: &'a LeaveRequest) -> Call<'a>;

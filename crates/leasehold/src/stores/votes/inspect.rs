@@ -1,6 +1,6 @@
 //! What the masters know of locks, for inspection.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -10,51 +10,29 @@ use super::VotingStore;
 use super::master::Master;
 use super::quorum_count::QuorumCount;
 use super::record::{Holder, Inspected};
-use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::{self, READ_TIMEOUT, Scan, ScanLimits, reply_timeout};
-use crate::{Entry, Error, LockState, Name, Result, ServerStatus, Standing, Token};
+use crate::{Entry, Error, Name, Result, ServerStatus, Standing, Token};
 
 /// The status of one master, and the claim that has its vote.
-struct Observation {
-    status: ServerStatus,
+pub(super) struct Observation {
+    pub(super) status: ServerStatus,
     holder: Option<Holder>,
 }
 
 impl VotingStore {
-    /// Returns the holder that a quorum of masters reports, and the waiters of this client.
-    pub(in crate::stores) async fn inspect(&self, name: &Name) -> Result<LockState> {
-        let key = self.format.keys(name)?.lock;
-        let observations = self.observe(&key).await?;
-        let mut lock_state = LockState::new(name.clone());
-
-        if let Some((holder, token)) = self.elected(&observations) {
-            let standing = Standing::Held { token };
-            let info = holder.info.clone();
-            // A key that does not expire is reported with the shortest time.
-            let ends = self.masters.len() == 1 && holder.remaining > Duration::from_millis(1);
-            let lease_left = ends.then_some(holder.remaining);
-            let entry = Entry::new(holder.id, holder.share, standing, info);
-            let entry = entry.with_lease_left(lease_left);
-            lock_state.entries.push(entry);
-            lock_state.last_token = Some(token);
-        } else {
-            let last_tokens = observations
-                .iter()
-                .filter_map(|seen| seen.status.last_token);
-            lock_state.last_token = last_tokens.max();
-        }
-
-        let waiters = self.claims.waiters(&key, BootInstant::now());
-        lock_state.entries.extend(waiters);
-        if self.masters.len() > 1 {
-            let statuses = observations.into_iter().map(|seen| seen.status);
-            lock_state.servers = statuses.collect();
-        }
-        Ok(lock_state)
+    pub(super) fn entry(&self, holder: &Holder, token: Token) -> Entry {
+        let standing = Standing::Held { token };
+        // A key that does not expire is reported with the shortest time.
+        let ends = self.masters.len() == 1 && holder.remaining > Duration::from_millis(1);
+        Entry::new(holder.id, holder.share, standing, holder.info.clone())
+            .with_lease_left(ends.then_some(holder.remaining))
     }
 
     /// Returns the holder that has the votes of a quorum, and its token.
-    fn elected<'a>(&self, observations: &'a [Observation]) -> Option<(&'a Holder, Token)> {
+    pub(super) fn elected<'a>(
+        &self,
+        observations: &'a [Observation],
+    ) -> Option<(&'a Holder, Token)> {
         let mut votes: BTreeMap<_, (usize, &Holder)> = BTreeMap::new();
         for holder in observations.iter().filter_map(|seen| seen.holder.as_ref()) {
             let vote = votes.entry((holder.token, holder.id));
@@ -70,7 +48,7 @@ impl VotingStore {
     ///
     /// # Errors
     /// The reason why a quorum could not be inspected.
-    async fn observe(&self, key: &str) -> Result<Vec<Observation>> {
+    pub(super) async fn observe(&self, key: &str) -> Result<Vec<Observation>> {
         let limit = reply_timeout(READ_TIMEOUT) / 4;
         let replies = self.masters.iter().map(|master| async move {
             let reply = timeout(limit, self.inspect_master(master, key)).await;
@@ -94,7 +72,7 @@ impl VotingStore {
     }
 
     async fn inspect_master(&self, master: &Master, key: &str) -> Result<Inspected> {
-        let (session, _) = master.session(self.via())?;
+        let (session, _) = master.session()?;
         let script = self.format.inspect_script();
         let reply = script.run(&session, &[key], &[]).await?;
         let (record, left_ms): (Vec<u8>, u64) =
@@ -111,49 +89,26 @@ impl VotingStore {
             .ok_or_else(|| Error::damaged("the record of this lock was not written by leasehold"))
     }
 
-    /// Returns the names of which a quorum of masters holds a record.
-    pub(in crate::stores) async fn list(
+    /// Lists the names with a record on each master.
+    pub(super) async fn list_on_masters(
         &self,
-        prefix: &str,
+        pattern: &str,
         count_max: usize,
-    ) -> Result<Vec<Name>> {
-        let pattern = self.format.pattern(prefix);
+    ) -> Vec<Result<BTreeSet<Name>>> {
         let limits = ScanLimits::new(reply_timeout(READ_TIMEOUT), count_max);
-        let listings = self.masters.iter().map(|master| {
+        join_all(self.masters.iter().map(|master| {
             redis_client::list(
-                &master.background_link,
+                &master.links.background,
                 Scan {
-                    pattern: &pattern,
+                    pattern,
                     key_type: "string",
                 },
                 self.format.list_script(),
                 limits,
                 |key: &str| self.format.name_of(key),
             )
-        });
-        let listings = join_all(listings).await;
-
-        let mut count = QuorumCount::of(self.masters.len());
-        let mut votes: BTreeMap<Name, usize> = BTreeMap::new();
-        for (master, listed) in self.masters.iter().zip(listings) {
-            match listed {
-                Ok(names) => {
-                    count.succeed();
-                    for name in names {
-                        *votes.entry(name).or_default() += 1;
-                    }
-                }
-                Err(error) => count.fail(&master.url, error)?,
-            }
-        }
-        if !count.is_reached() {
-            return Err(count.error());
-        }
-
-        let held = votes
-            .into_iter()
-            .filter(|(_, count)| *count >= self.quorum());
-        Ok(held.map(|(name, _)| name).take(count_max).collect())
+        }))
+        .await
     }
 }
 

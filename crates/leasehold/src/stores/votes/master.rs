@@ -9,45 +9,20 @@ use tokio::runtime::Handle;
 use super::open::MasterSettings;
 use super::quarantine::{Quarantine, RunIds, read_incarnation};
 use crate::stores::redis_client::{
-    self, Address, DoHandshake, Epochs, Handshake, Link, LinkConfig, PushHandler, ServerClock,
-    Session, State,
+    self, Address, DoHandshake, Epochs, Handshake, Link, LinkConfig, Links, PushHandler,
+    ServerClock, Session, State,
 };
 use crate::{Error, Result};
 
 #[derive(Debug)]
 pub(super) struct Master {
-    pub(super) caller_link: Link,
-    pub(super) background_link: Link,
+    pub(super) links: Links,
     pub(super) url: String,
     pub(super) clock: Arc<ServerClock>,
     pub(super) quarantine: Arc<Quarantine>,
     /// Set when the master misses a reply deadline, and cleared by its next reply. A round does not
     /// wait for a silent master unless a quorum needs it.
     pub(super) silent: AtomicBool,
-}
-
-/// The link over which a request is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Via {
-    Caller,
-    Background,
-}
-
-/// How a request reaches a master.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Route {
-    pub(super) via: Via,
-    /// How long the request waits for a connection.
-    pub(super) wait: Duration,
-}
-
-impl Route {
-    pub(super) fn without_wait(via: Via) -> Self {
-        Self {
-            via,
-            wait: Duration::ZERO,
-        }
-    }
 }
 
 /// What all masters of a store share.
@@ -78,8 +53,10 @@ impl Master {
             })
         };
         Self {
-            caller_link: link("inbox", on_push, config.runtime),
-            background_link: link("far", Arc::new(|_, _| {}), None),
+            links: Links {
+                caller: link("inbox", on_push, config.runtime),
+                background: link("far", Arc::new(|_, _| {}), None),
+            },
             url,
             clock,
             quarantine,
@@ -87,57 +64,36 @@ impl Master {
         }
     }
 
-    /// Waits until both links have tried to connect.
-    pub(super) async fn first(&self) -> Result<()> {
-        self.background_link.first().await?;
-        self.caller_link.first().await
-    }
-
-    /// Returns the session with the incarnation that its handshake found.
-    ///
-    /// # Errors
-    /// The reason why the link is not connected.
-    pub(super) fn session(&self, via: Via) -> Result<(Arc<Session>, Handshake)> {
-        self.link(via).with_state(|state| match state {
-            State::Up(session, incarnation) if !session.is_closed() => {
-                Ok((Arc::clone(session), incarnation.clone()))
-            }
-            State::Down(_, error) => Err(error.clone()),
-            State::Connecting | State::Up(..) => {
-                Err(Error::unavailable("the server does not reply"))
-            }
-        })
+    /// Returns the session for a request, as [`session_of`] does.
+    pub(super) fn session(&self) -> Result<(Arc<Session>, Handshake)> {
+        session_of(self.links.for_request())
     }
 
     /// Returns the session as [`session`](Self::session) does, and waits for it if necessary.
-    pub(super) async fn connected(&self, route: Route) -> Result<(Arc<Session>, Handshake)> {
-        match self.session(route.via) {
-            Err(_) if !route.wait.is_zero() => {
-                self.link(route.via).session(route.wait).await?;
-                self.session(route.via)
+    pub(super) async fn connected(&self, wait: Duration) -> Result<(Arc<Session>, Handshake)> {
+        let link = self.links.for_request();
+        match session_of(link) {
+            Err(_) if !wait.is_zero() => {
+                link.session(wait).await?;
+                session_of(link)
             }
             found => found,
         }
     }
+}
 
-    /// Closes both connections, so that both links connect again with a new handshake.
-    #[cold]
-    pub(super) fn reconnect(&self) {
-        for link in [&self.caller_link, &self.background_link] {
-            link.with_state(|state| {
-                if let State::Up(session, _) = state {
-                    session.close();
-                }
-            });
+/// Returns the session of a link, with the incarnation that its handshake found.
+///
+/// # Errors
+/// The reason why the link is not connected.
+pub(super) fn session_of(link: &Link) -> Result<(Arc<Session>, Handshake)> {
+    link.with_state(|state| match state {
+        State::Up(session, incarnation) if !session.is_closed() => {
+            Ok((Arc::clone(session), incarnation.clone()))
         }
-    }
-
-    fn link(&self, via: Via) -> &Link {
-        match via {
-            Via::Caller => &self.caller_link,
-            Via::Background => &self.background_link,
-        }
-    }
+        State::Down(_, error) => Err(error.clone()),
+        State::Connecting | State::Up(..) => Err(Error::unavailable("the server does not reply")),
+    })
 }
 
 /// Returns the function that checks a master on each new connection.

@@ -11,14 +11,16 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 
 use super::VotingStore;
-use super::claims::Claims;
 use super::events::Events;
 use super::format::VoteFormat;
 use super::master::{Master, MasterConfig};
 use super::quorum_count::QuorumCount;
+use super::record::Push;
+use super::tracked_claim::ClaimVotes;
 use crate::Result;
 use crate::runtime::background;
-use crate::stores::redis_client::{Address, PushHandler, fresh_client};
+use crate::stores::local_claims::LocalClaims;
+use crate::stores::redis_client::{Address, fresh_client};
 
 /// How long opening a store waits for the last masters once a quorum is connected.
 const STRAGGLERS_MAX: Duration = Duration::from_millis(50);
@@ -63,7 +65,7 @@ impl VotingStore {
 
     async fn open(masters: Masters, runtime: Option<Handle>) -> Result<Self> {
         let client: Arc<str> = fresh_client().into();
-        let claims = Arc::<Claims>::default();
+        let claims = Arc::<LocalClaims<ClaimVotes>>::default();
         let events = match &masters.addresses[..] {
             [server] => Some(Arc::new(Events::of(server.database, &client))),
             _ => None,
@@ -77,13 +79,20 @@ impl VotingStore {
         };
         let addresses = masters.addresses.iter().enumerate();
         let spawned = addresses.map(|(at, address)| {
-            let on_push = push_handler(at, Arc::clone(&claims), events.clone());
+            let inbox = Inbox {
+                at,
+                claims: Arc::clone(&claims),
+                events: events.clone(),
+                format: masters.format,
+            };
+            let on_push = Arc::new(move |channel: &str, text: &str| inbox.receive(channel, text));
             Master::spawn(address, config.clone(), on_push)
         });
 
         let store = Self {
             masters: spawned.collect(),
             claims,
+            known_tokens: Arc::default(),
             client,
             token_digits: uuid::Uuid::new_v4().as_u64_pair().1 % 1_000,
             runtime,
@@ -101,8 +110,11 @@ impl VotingStore {
     /// A master that refuses fails the opening only if too few others remain. The links of masters
     /// that refuse or are silent continue to connect; once connected, their votes count.
     async fn wait_for_quorum(&self) -> Result<()> {
-        let first = |master| async move { (master, Master::first(master).await) };
-        let mut connecting: FuturesUnordered<_> = self.masters.iter().map(first).collect();
+        let mut connecting: FuturesUnordered<_> = self
+            .masters
+            .iter()
+            .map(|master| async move { (master, master.links.first().await) })
+            .collect();
         let mut count = QuorumCount::of(self.masters.len());
         let mut until = None;
 
@@ -136,7 +148,7 @@ impl VotingStore {
     /// Waits for masters that were busy or cut off for a moment.
     #[cold]
     async fn second_chance(&self, mut count: QuorumCount) -> Result<()> {
-        let links = self.masters.iter().map(|master| &master.background_link);
+        let links = self.masters.iter().map(|master| &master.links.background);
         let sessions = join_all(links.map(|link| link.session(SECOND_CHANCE))).await;
         let connected = sessions.iter().filter(|session| session.is_ok());
         count.restart(connected.count());
@@ -158,14 +170,39 @@ async fn next_until<F: Future>(
     }
 }
 
-/// Returns the function that receives the messages of a master.
-fn push_handler(at: usize, claims: Arc<Claims>, events: Option<Arc<Events>>) -> PushHandler {
-    Arc::new(move |channel, text| match &events {
-        Some(events) if events.is_event(channel) => {
-            if let Some(key) = events.freed(channel, text) {
-                claims.freed(at, key);
+/// Receives the messages of one master.
+struct Inbox {
+    at: usize,
+    claims: Arc<LocalClaims<ClaimVotes>>,
+    events: Option<Arc<Events>>,
+    format: &'static dyn VoteFormat,
+}
+
+impl Inbox {
+    fn receive(&self, channel: &str, text: &str) {
+        match &self.events {
+            Some(events) if events.is_event(channel) => {
+                if let Some(key) = events.freed(channel, text) {
+                    self.freed(key);
+                }
             }
+            _ => match Push::parse(text) {
+                Some(Push::Free(key)) => self.freed(key),
+                Some(Push::Gone(id)) => {
+                    if let Some(tracked) = self.claims.get(id) {
+                        tracked.broken_by_push(self.at);
+                    }
+                }
+                None => {}
+            },
         }
-        _ => claims.pushed(at, text),
-    })
+    }
+
+    /// Notifies the first waiter of a key that this master has freed the lock.
+    fn freed(&self, key: &str) {
+        let name = self.format.name_of(key);
+        if let Some(first) = name.and_then(|name| self.claims.first(&name)) {
+            first.notified_by(self.at);
+        }
+    }
 }

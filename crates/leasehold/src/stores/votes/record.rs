@@ -7,7 +7,7 @@ use super::voting::VoteOutcome;
 use crate::stores::redis_client::id_from;
 use crate::{Claim, ClaimId, ClaimantInfo, Share};
 
-pub(in crate::stores) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 pub(in crate::stores) const TOKEN_LEN: usize = 19;
 pub(in crate::stores) const ID_LEN: usize = 22;
 pub(in crate::stores) const CLIENT_LEN: usize = 11;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 
 use super::format::{Call, Keys, VoteArguments, VoteFormat, VoteKind};
-use super::master::{Master, Route, Via};
+use super::master::Master;
 use super::record::VoteReply;
 use super::tracked_claim::TrackedClaim;
 use super::voting::VoteOutcome;
@@ -35,7 +35,8 @@ pub(in crate::stores) struct VoteRequest {
 pub(super) struct Destination<'a> {
     pub(super) master: &'a Master,
     pub(super) at: usize,
-    pub(super) route: Route,
+    /// How long the request waits for a connection.
+    pub(super) wait: Duration,
 }
 
 /// A master's reply, and what it means for the claim.
@@ -70,7 +71,7 @@ impl VoteRequest {
         tracked: &TrackedClaim,
     ) -> Result<MasterReply> {
         let _master_lock = lock_master(Some(tracked), to.at).await;
-        let (session, incarnation) = to.master.connected(to.route).await?;
+        let (session, incarnation) = to.master.connected(to.wait).await?;
 
         let arguments = VoteArguments {
             incarnation: incarnation.as_deref().unwrap_or_default(),
@@ -86,7 +87,7 @@ impl VoteRequest {
         let vote = self.judge(to, tracked, &incarnation, reply);
         if !reply.same_incarnation {
             // The master was emptied. The next handshake gives it a new incarnation.
-            to.master.reconnect();
+            to.master.links.reconnect();
         }
         Ok(MasterReply {
             last_token: reply.last_token,
@@ -188,8 +189,8 @@ impl LeaveRequest {
         ]
     }
 
-    pub(super) async fn send(&self, master: &Master, via: Via) -> Result<LeaveReply> {
-        let (session, _) = master.connected(Route::without_wait(via)).await?;
+    pub(super) async fn send(&self, master: &Master) -> Result<LeaveReply> {
+        let (session, _) = master.session()?;
         let reply = self.format.leave(self).run(&session).await?;
         match reply.split_at_checked(1) {
             Some(("0", id)) if id == self.id => Ok(LeaveReply::NotHeld),
@@ -217,6 +218,6 @@ pub(super) async fn lock_master(
     tracked: Option<&TrackedClaim>,
     at: usize,
 ) -> Option<OwnedMutexGuard<()>> {
-    let lock = tracked?.master_locks.get(at)?;
+    let lock = tracked?.details.master_locks.get(at)?;
     Some(Arc::clone(lock).lock_owned().await)
 }

@@ -2,6 +2,7 @@
 //!
 //! A round ends when a quorum has decided. Later replies are read in the background.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,8 +13,6 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 
 use super::VotingStore;
-use super::master::{Route, Via};
-use super::master_set::MasterSet;
 use super::quorum_count::MissingVote;
 use super::requests::{MasterReply, MasterVote};
 use super::voting::{Tally, TallyOutcome, quorum};
@@ -46,42 +45,27 @@ where
 }
 
 impl VotingStore {
-    /// Starts one request to each master.
-    pub(super) fn round<F>(&self, send: impl Fn(usize, Route) -> F) -> Round<F>
+    /// Starts one request to each master. `send` takes how long it waits for a connection.
+    pub(super) fn round<F>(&self, send: impl Fn(usize, Duration) -> F) -> Round<F>
     where
         F: Future + Send + 'static,
         F::Output: Send,
     {
-        let via = self.via();
-        let is_connected = |at: &usize| self.masters[*at].session(via).is_ok();
-        let connected = (0..self.masters.len()).filter(is_connected).count();
+        let connected = self
+            .masters
+            .iter()
+            .filter(|master| master.session().is_ok());
         // A round waits for a connection only if the connected masters are not a quorum.
-        let wait = if connected >= self.quorum() {
+        let wait = if connected.count() >= self.quorum() {
             Duration::ZERO
         } else {
             reply_timeout(Duration::from_secs(2))
         };
 
-        let route = Route { via, wait };
+        let is_on_caller_runtime = self.masters[0].links.caller.is_on_caller_runtime();
         Round {
-            requests: (0..self.masters.len()).map(|at| send(at, route)).collect(),
-            executor: self.executor(via),
-        }
-    }
-
-    /// Returns the link that the caller's runtime serves, if there is one.
-    pub(super) fn via(&self) -> Via {
-        if self.masters[0].caller_link.is_on_caller_runtime() {
-            Via::Caller
-        } else {
-            Via::Background
-        }
-    }
-
-    fn executor(&self, via: Via) -> Option<Handle> {
-        match via {
-            Via::Caller => self.runtime.clone(),
-            Via::Background => None,
+            requests: (0..self.masters.len()).map(|at| send(at, wait)).collect(),
+            executor: self.runtime.clone().filter(|_| is_on_caller_runtime),
         }
     }
 
@@ -109,11 +93,11 @@ impl VotingStore {
                 timeout_at(deadline, requests.next()).await.ok().flatten()
             };
             let Some((at, reply)) = next else {
-                self.mark_silent(awaited);
+                self.mark_silent(&awaited);
                 result.time_out(self.masters.len());
                 break;
             };
-            awaited.remove(at);
+            awaited.remove(&at);
             match reply {
                 Ok(reply) => self.count(&mut result, at, reply.vote),
                 Err(error) => result.fail(&self.masters[at].url, error),
@@ -148,23 +132,22 @@ impl VotingStore {
     }
 
     /// Returns the masters to wait for. Silent ones are among them only if a quorum needs them.
-    fn awaited(&self) -> MasterSet {
-        let is_silent = |at: usize| self.masters[at].silent.load(Ordering::Relaxed);
-        let responsive: MasterSet = (0..self.masters.len())
-            .filter(|at| !is_silent(*at))
+    fn awaited(&self) -> BTreeSet<usize> {
+        let all = 0..self.masters.len();
+        let responsive: BTreeSet<usize> = all
+            .clone()
+            .filter(|at| !self.masters[*at].silent.load(Ordering::Relaxed))
             .collect();
         if responsive.len() >= self.quorum() {
             responsive
         } else {
-            MasterSet::all(self.masters.len())
+            all.collect()
         }
     }
 
-    fn mark_silent(&self, masters: MasterSet) {
-        for (at, master) in self.masters.iter().enumerate() {
-            if masters.contains(at) {
-                master.silent.store(true, Ordering::Relaxed);
-            }
+    fn mark_silent(&self, masters: &BTreeSet<usize>) {
+        for at in masters {
+            self.masters[*at].silent.store(true, Ordering::Relaxed);
         }
     }
 
@@ -188,7 +171,7 @@ pub(super) struct RoundResult {
     /// The tokens of other holders, one for each master that refused because of one.
     holder_tokens: Vec<u64>,
     /// The masters that refused. The claim has no vote there to take back.
-    pub(super) refused_by: MasterSet,
+    pub(super) refused_by: BTreeSet<usize>,
     /// The longest remaining lease of another holder, if it has an end.
     pub(super) remaining: Option<Duration>,
     pub(super) errors: Vec<MissingVote>,
@@ -203,7 +186,7 @@ impl RoundResult {
             tally: Tally::of(masters),
             outcome: TallyOutcome::Unknown,
             holder_tokens: Vec::new(),
-            refused_by: MasterSet::default(),
+            refused_by: BTreeSet::new(),
             remaining: None,
             errors: Vec::new(),
             refusals: Vec::new(),

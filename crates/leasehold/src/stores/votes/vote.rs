@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::VotingStore;
 use super::format::{Keys, VoteKind};
 use super::quorum_count::QuorumCount;
-use super::record::millis;
+use super::record::{DAY, millis};
 use super::requests::{
     Destination, LeaveReply, LeaveRequest, LeaveScope, MasterVote, VoteRequest, lock_master,
 };
@@ -19,6 +19,9 @@ use super::voting::TallyOutcome;
 use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::id_text;
 use crate::{Claim, Result};
+
+/// The head start of a notified waiter of another client: a few round trips.
+const HEAD_START: Duration = Duration::from_millis(5);
 
 /// What a voting round is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,18 +52,18 @@ impl VotingStore {
         // The lease counts from before the request.
         let valid_until = BootInstant::now().saturating_add(lease);
         tracked.request_sent(token);
-        let mut round = self.round(|at, route| {
+        let mut round = self.round(|at, wait| {
             let masters = Arc::clone(&self.masters);
-            let claims = Arc::clone(&self.claims);
+            let known_tokens = Arc::clone(&self.known_tokens);
             let tracked = Arc::clone(tracked);
             let request = Arc::clone(&request);
             async move {
                 let master = &masters[at];
                 let reply = request
-                    .send(&Destination { master, at, route }, &tracked)
+                    .send(&Destination { master, at, wait }, &tracked)
                     .await;
                 if let Ok(reply) = &reply {
-                    claims.saw_token(&tracked.claim.name, reply.last_token);
+                    known_tokens.saw(&tracked.claim.name, reply.last_token);
                     tracked.saw_token(reply.last_token);
                     if reply.vote == MasterVote::Granted {
                         tracked.granted_by(at, token, valid_until);
@@ -94,16 +97,15 @@ impl VotingStore {
         }
 
         let waiter = match mode {
-            VoteMode::AcquireOrNotify => format!("{}{}", self.client, tracked.since),
+            VoteMode::AcquireOrNotify => format!("{}{}", self.client, tracked.details.since),
             VoteMode::Acquire | VoteMode::Renew => String::new(),
         };
-        let record_life = self.format.record_life(self.vote_life(claim.lease));
         VoteRequest {
             format: self.format,
-            keys: tracked.keys.clone(),
+            keys: tracked.details.keys.clone(),
             id: id_text(claim.id),
             record,
-            record_life: millis(record_life).to_string(),
+            record_life: millis(self.record_life(claim.lease)).to_string(),
             counter_life: self.counter_life(claim.lease),
             waiter,
             kind,
@@ -126,27 +128,41 @@ impl VotingStore {
         VoteKind::Keep
     }
 
+    /// Returns how long a master keeps the record of a claim with this lease.
+    fn record_life(&self, lease: Duration) -> Duration {
+        let vote_life = self.vote_life(lease);
+        if self.format.remembers_last_token() {
+            vote_life + DAY
+        } else {
+            vote_life
+        }
+    }
+
+    /// Returns how long a master keeps the counter of tokens. The format has one if its record does
+    /// not keep the last token.
     fn counter_life(&self, lease: Duration) -> String {
-        let life = self.format.counter_life(lease);
-        life.map_or_else(String::new, |life| millis(life).to_string())
+        if self.format.remembers_last_token() || !self.format.guarantees_tokens() {
+            return String::new();
+        }
+        millis(lease + DAY).to_string()
     }
 
     /// Takes back the votes that masters may have given in a lost round.
     pub(super) fn take_back(&self, tracked: &Arc<TrackedClaim>, result: &RoundResult) {
-        let request = self.leave_request(tracked, result.token, LeaveScope::Quiet);
-        let request = Arc::new(request);
-        let refused_by = result.refused_by;
-
-        let round = self.round(|at, route| {
+        let keys = tracked.details.keys.clone();
+        let scope = LeaveScope::Quiet;
+        let request = Arc::new(self.leave_request(&tracked.claim, keys, result.token, scope));
+        let round = self.round(|at, _| {
             let masters = Arc::clone(&self.masters);
             let tracked = Arc::clone(tracked);
             let request = Arc::clone(&request);
+            let has_refused = result.refused_by.contains(&at);
             async move {
                 // A master that refused has replied: no vote of this round can follow there.
-                if !refused_by.contains(at) {
+                if !has_refused {
                     let _master_lock = lock_master(Some(&tracked), at).await;
                     // A vote that cannot be taken back ends with its lease.
-                    let _ = request.send(&masters[at], route.via).await;
+                    let _ = request.send(&masters[at]).await;
                 }
             }
         });
@@ -159,14 +175,24 @@ impl VotingStore {
         claim: &Claim,
         tracked: Option<&Arc<TrackedClaim>>,
     ) -> Result<bool> {
-        let request = Arc::new(self.final_leave_request(claim, tracked)?);
-        let mut round = self.round(|at, route| {
+        let (keys, highest_token) = match tracked {
+            Some(tracked) => (tracked.details.keys.clone(), tracked.highest_token()),
+            None => (self.format.keys(&claim.name)?, 0),
+        };
+        let scope = if self.claims.has_waiters(&claim.name) {
+            LeaveScope::KeepWaiters
+        } else {
+            LeaveScope::StopWaiting
+        };
+        let request = Arc::new(self.leave_request(claim, keys, highest_token, scope));
+
+        let mut round = self.round(|at, _| {
             let masters = Arc::clone(&self.masters);
             let tracked = tracked.cloned();
             let request = Arc::clone(&request);
             async move {
                 let _master_lock = lock_master(tracked.as_deref(), at).await;
-                (at, request.send(&masters[at], route.via).await)
+                (at, request.send(&masters[at]).await)
             }
         });
 
@@ -180,7 +206,7 @@ impl VotingStore {
                     count.succeed();
                     was_there |= reply != LeaveReply::NotHeld;
                     if reply == LeaveReply::HandedOver {
-                        self.claims.handed_over(&request.keys.lock);
+                        self.claims.give_head_start(&claim.name, HEAD_START);
                     }
                 }
                 Err(error) => {
@@ -194,37 +220,7 @@ impl VotingStore {
         Ok(was_there)
     }
 
-    fn final_leave_request(
-        &self,
-        claim: &Claim,
-        tracked: Option<&Arc<TrackedClaim>>,
-    ) -> Result<LeaveRequest> {
-        let scope_of = |key: &str| {
-            if self.claims.has_waiters(key) {
-                LeaveScope::KeepWaiters
-            } else {
-                LeaveScope::StopWaiting
-            }
-        };
-        if let Some(tracked) = tracked {
-            let scope = scope_of(&tracked.keys.lock);
-            return Ok(self.leave_request(tracked, tracked.highest_token(), scope));
-        }
-        let keys = self.format.keys(&claim.name)?;
-        let scope = scope_of(&keys.lock);
-        Ok(self.leave_request_of(claim, keys, 0, scope))
-    }
-
     fn leave_request(
-        &self,
-        tracked: &TrackedClaim,
-        highest_token: u64,
-        scope: LeaveScope,
-    ) -> LeaveRequest {
-        self.leave_request_of(&tracked.claim, tracked.keys.clone(), highest_token, scope)
-    }
-
-    fn leave_request_of(
         &self,
         claim: &Claim,
         keys: Keys,

@@ -8,11 +8,11 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::VotingStore;
 use super::acquire::AcquireOutcome;
-use super::events::Listening;
-use super::master::Via;
+use super::master::session_of;
 use super::tracked_claim::{Notified, TrackedClaim};
 use super::vote::VoteMode;
 use crate::runtime::clock::BootInstant;
+use crate::stores::redis_client::ChannelSubscription;
 use crate::{Result, Standing, Token};
 
 /// The first pause between two attempts.
@@ -29,7 +29,7 @@ struct Waiting {
     /// How long the holder's lease lasts, if it has an end.
     remaining: Option<Duration>,
     /// The subscription to the releases of the key, if the server publishes them.
-    listening: Option<Listening>,
+    listening: Option<ChannelSubscription>,
 }
 
 impl VotingStore {
@@ -148,13 +148,27 @@ impl VotingStore {
 
     /// Returns a random pause that doubles with each attempt and ends with the holder's lease.
     fn retry_pause(&self, waiting: &Waiting) -> Duration {
-        let longest = self.format.retry_pause_max(waiting.listening.is_some());
-        let pause = FIRST_PAUSE * (1 << waiting.attempt.min(6));
-        let pause = pause.min(longest).mul_f64(0.5 + fastrand::f64());
-        let remaining = waiting.remaining;
-        remaining.map_or(pause, |remaining| {
+        let doubled = FIRST_PAUSE * (1 << waiting.attempt.min(6));
+        let pause = doubled
+            .min(self.retry_pause_max(waiting))
+            .mul_f64(0.5 + fastrand::f64());
+        waiting.remaining.map_or(pause, |remaining| {
             pause.min(remaining + Duration::from_millis(1))
         })
+    }
+
+    /// Returns the longest pause before a waiter tries again.
+    fn retry_pause_max(&self, waiting: &Waiting) -> Duration {
+        let millis = if self.format.remembers_last_token() {
+            300
+        } else if waiting.listening.is_some() {
+            // The server reports every release, but does not report that a notified client has
+            // crashed or left.
+            600
+        } else {
+            80
+        };
+        Duration::from_millis(millis)
     }
 
     /// Waits until a quorum of masters has sent a notification.
@@ -176,14 +190,17 @@ impl VotingStore {
         let Some(events) = &self.events else {
             return false;
         };
-        let is_listening = waiting.listening.as_ref().is_some_and(Listening::is_open);
+        let is_listening = waiting
+            .listening
+            .as_ref()
+            .is_some_and(ChannelSubscription::is_open);
         if is_listening || !self.claims.is_first(tracked) {
             return false;
         }
 
         waiting.listening = None;
-        if let Ok((session, _)) = self.masters[0].session(Via::Caller) {
-            waiting.listening = events.listen(&session, &tracked.keys.lock).await;
+        if let Ok((session, _)) = session_of(&self.masters[0].links.caller) {
+            waiting.listening = events.listen(&session, &tracked.details.keys.lock).await;
         }
         waiting.listening.is_some()
     }

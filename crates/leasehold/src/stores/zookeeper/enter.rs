@@ -6,30 +6,8 @@ use super::claims::{Node, NodeState, TrackedNode};
 use super::lock_node::LockNode;
 use super::queue::{Queue, QueuePosition};
 use super::search::find;
-use super::{SESSION_WAIT, ZooKeeper, generation, leave, replacement};
-use crate::runtime::clock::BootInstant;
-use crate::{Claim, Entered, OnContention, Result, Standing};
-
-pub(super) async fn enter(
-    store: &ZooKeeper,
-    claim: &Claim,
-    on_contention: OnContention,
-) -> Result<Entered> {
-    let sent_at = BootInstant::now();
-    let limit = SESSION_WAIT.max(store.address.settings.session);
-    let session = store.supervisor.confirmed_session(limit).await?;
-    let path = store.path(&claim.name);
-    let lock_node = LockNode::new(&session, &store.address, &path);
-
-    let standing = match usable_node(store, lock_node, claim, on_contention).await? {
-        Some(found) => keep_or_leave(store, claim, found, on_contention).await?,
-        None => Standing::Gone,
-    };
-    Ok(Entered {
-        standing,
-        lease: session.remaining(sent_at)?,
-    })
-}
+use super::{ZooKeeper, generation, leave, replacement};
+use crate::{Claim, OnContention, Result, Standing};
 
 /// Derives the standing of a claim from a listing, and records the nodes that it watches from now
 /// on.
@@ -53,7 +31,7 @@ pub(super) fn evaluate(
 }
 
 /// A claim's node, and all children of the lock's node.
-struct FoundNode {
+pub(super) struct FoundNode {
     tracked: Arc<TrackedNode>,
     node: Node,
     children: Vec<String>,
@@ -64,7 +42,7 @@ struct FoundNode {
 /// Finds or creates a node whose number may be granted.
 ///
 /// Returns `None` if this claim cannot have such a node. Its id must then not be used again.
-async fn usable_node(
+pub(super) async fn usable_node(
     store: &ZooKeeper,
     lock_node: LockNode<'_>,
     claim: &Claim,
@@ -182,7 +160,7 @@ async fn apply_downgrade(
 }
 
 /// Reads the standing, and removes the node of a claim that must not wait or is refused.
-async fn keep_or_leave(
+pub(super) async fn keep_or_leave(
     store: &ZooKeeper,
     claim: &Claim,
     found: FoundNode,

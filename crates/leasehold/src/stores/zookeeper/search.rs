@@ -1,13 +1,50 @@
-//! Searching for a claim's node by the claim's id.
+//! Whether a claim still has its node, and searching for that node by the claim's id.
+
+use std::sync::Arc;
 
 use zookeeper_client::{Error as ZkError, MultiWriteError};
 
-use super::claims::{Node, TrackedNode};
+use super::ZooKeeper;
+use super::claims::{Node, NodeState, TrackedNode};
 use super::layout::Member;
 use super::lock_node::LockNode;
 use super::record;
 use super::reply_error::{store_error, without_panic};
-use crate::{ClaimId, Result};
+use super::session::Session;
+use crate::{Claim, ClaimId, Result};
+
+/// Returns the local state of a claim whose session is not over.
+pub(super) fn alive_claim(store: &ZooKeeper, claim: &Claim) -> Option<Arc<TrackedNode>> {
+    let tracked = store.claims.tracked(claim.id)?;
+    (!tracked.session.is_over()).then_some(tracked)
+}
+
+/// Returns whether a claim's node exists.
+pub(super) async fn has_node(
+    store: &ZooKeeper,
+    session: &Arc<Session>,
+    claim: &Claim,
+    tracked: &TrackedNode,
+) -> Result<bool> {
+    let path = store.path(&claim.name);
+    let lock_node = LockNode::new(session, &store.address, &path);
+    let is_there = match tracked.node_state() {
+        NodeState::Exists(node) => {
+            lock_node.has_node(&node.name).await?
+                || search_missing(lock_node, claim.id, tracked, &node).await?
+        }
+        // The request ends soon, with its reply or without.
+        NodeState::Pending => true,
+        NodeState::Unknown => search(lock_node, claim.id, tracked, None).await?,
+        NodeState::Absent => false,
+    };
+
+    // If a request may still reach the servers, the entry stays until the claim leaves.
+    if !is_there && !tracked.has_lost_reply() {
+        store.claims.end(claim.id);
+    }
+    Ok(is_there)
+}
 
 /// Returns whether a claim has a node. `missing` is the node that does not exist any more.
 pub(super) async fn search(

@@ -12,7 +12,7 @@ use percent_encoding::utf8_percent_encode;
 use super::{Call, Keys, VoteArguments, VoteFormat};
 use crate::stores::redis_client::{PLAIN, Script, id_from, id_text, pattern_of, script};
 use crate::stores::votes::record::{
-    CLIENT_LEN, DAY, Holder, ID_LEN, Inspected, TOKEN_LEN, parse_info, write_info,
+    CLIENT_LEN, Holder, ID_LEN, Inspected, TOKEN_LEN, parse_info, write_info,
 };
 use crate::stores::votes::requests::{LeaveRequest, VoteRequest};
 use crate::{Claim, ClaimId, ClaimantInfo, Error, Name, Result, Share};
@@ -94,21 +94,6 @@ impl VoteFormat for SingleKey {
         let _ = write!(value, "{OWN_PREFIX}{client}{id}{token:019}");
         write_info(&mut value, claim);
         value
-    }
-
-    fn record_life(&self, lease: Duration) -> Duration {
-        lease
-    }
-
-    fn counter_life(&self, lease: Duration) -> Option<Duration> {
-        self.counts_tokens.then_some(lease + DAY)
-    }
-
-    fn retry_pause_max(&self, is_notified: bool) -> Duration {
-        // The server reports every release, but does not report that a notified client has crashed
-        // or left.
-        let millis = if is_notified { 600 } else { 80 };
-        Duration::from_millis(millis)
     }
 
     fn vote<'a>(&self, request: &'a VoteRequest, vote: VoteArguments<'a>) -> Call<'a> {

@@ -1,4 +1,4 @@
-//! The channels on which clients publish releases.
+//! The channels on which releases are published, by clients or by the server.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use tokio::sync::{Mutex as AsyncMutex, Notify};
 
 use crate::Result;
 use crate::runtime::background;
-use crate::stores::redis_client::{Link, READ_TIMEOUT, Session, with_reply_timeout};
+use crate::stores::redis_client::{READ_TIMEOUT, Session, with_reply_timeout};
 
 /// The channels to which this client listens.
 #[derive(Debug, Default)]
-pub(super) struct Channels {
+pub(in crate::stores) struct Channels {
     by_name: Mutex<HashMap<String, Channel>>,
     /// Held while a channel is joined or left, so that these requests do not overlap.
     joining: AsyncMutex<()>,
@@ -27,33 +27,32 @@ struct Channel {
 
 /// Receives the messages of one channel until it is dropped.
 #[derive(Debug)]
-pub(super) struct ChannelSubscription {
+pub(in crate::stores) struct ChannelSubscription {
     channels: Arc<Channels>,
     session: Arc<Session>,
     name: String,
     /// Notified of each message.
-    pub(super) message: Arc<Notify>,
+    pub(in crate::stores) message: Arc<Notify>,
 }
 
 impl Channels {
     /// Wakes the listeners of a channel.
-    pub(super) fn notify(&self, name: &str) {
+    pub(in crate::stores) fn notify(&self, name: &str) {
         if let Some(channel) = self.by_name.lock().get(name) {
             channel.message.notify_waiters();
         }
     }
 
     /// Subscribes to a channel; returns when the server has confirmed the subscription.
-    pub(super) async fn listen(
+    pub(in crate::stores) async fn listen(
         self: &Arc<Self>,
-        link: &Link,
+        session: &Arc<Session>,
         name: &str,
         timeout: Duration,
     ) -> Result<ChannelSubscription> {
-        let session = link.session(timeout).await?;
         // From here on the channel is left when the value is dropped, even if the subscription
         // fails.
-        let listening = self.add_listener(session, name);
+        let listening = self.add_listener(Arc::clone(session), name);
 
         let _one_after_another = self.joining.lock().await;
         let joining = listening.session.listen(name);
@@ -96,12 +95,12 @@ impl Channels {
 
 impl ChannelSubscription {
     /// Whether the connection of this subscription is open.
-    pub(super) fn is_open(&self) -> bool {
+    pub(in crate::stores) fn is_open(&self) -> bool {
         !self.session.is_closed()
     }
 
     /// Waits until the connection is closed: messages may be lost from then on.
-    pub(super) async fn closed(&self) {
+    pub(in crate::stores) async fn closed(&self) {
         self.session.closed_signal().await;
     }
 }
