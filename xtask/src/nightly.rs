@@ -31,7 +31,7 @@ const OTHERS: [(&str, &str); 5] = [
     ),
     (
         "docs without features",
-        "doc -p leasehold --no-default-features --no-deps --lib",
+        "doc -p leasehold --no-default-features --no-deps --lib --config build.rustdocflags=['-Dwarnings']",
     ),
     ("random inputs", "run --quiet -p xtask -- fuzz --seconds 60"),
     ("a million cycles", "run --quiet -p xtask -- soak"),
@@ -62,8 +62,7 @@ pub(crate) struct Nightly {
 /// A part of the run.
 struct Part {
     name: String,
-    /// The arguments of cargo.
-    command: String,
+    step: Step,
 }
 
 /// How a part ended.
@@ -110,45 +109,55 @@ fn parts() -> Result<Vec<Part>> {
 
     let mut parts: Vec<Part> = OTHERS
         .iter()
-        .map(|(name, command)| Part::new(name, command))
+        .map(|(name, command)| Part::cargo(name, command))
         .collect();
+    parts.push(Part::script(
+        "old and new command in one folder",
+        "lab/old_and_new.sh",
+    ));
     for (store, rest) in cells {
         let fault = rest.split(' ').next().unwrap_or_default();
         let cell = format!("{lab} --store {store} --fault {fault}");
-        parts.push(Part::new(&format!("cells {store}/{fault}"), &cell));
+        parts.push(Part::cargo(&format!("cells {store}/{fault}"), &cell));
     }
     for arguments in HISTORIES {
         let simulate = "run --quiet --release -p lab-simulation --bin simulate --";
         let histories = format!("{simulate} {arguments}");
-        parts.push(Part::new(&format!("histories {arguments}"), &histories));
+        parts.push(Part::cargo(&format!("histories {arguments}"), &histories));
     }
     for (store, minutes) in SOAKS {
         let xtask = "run --quiet -p xtask --";
         let soak = format!("{xtask} soak --resume --minutes {minutes} --store {store}");
-        parts.push(Part::new(&format!("soak {store} {minutes} min"), &soak));
+        parts.push(Part::cargo(&format!("soak {store} {minutes} min"), &soak));
     }
     for Mutant { name, .. } in Mutant::all(&repository::root())? {
         let bug = format!("run --quiet -p xtask -- mutants {name}");
-        parts.push(Part::new(&format!("seeded bugs {name}"), &bug));
+        parts.push(Part::cargo(&format!("seeded bugs {name}"), &bug));
     }
     Ok(parts)
 }
 
 impl Part {
-    fn new(name: &str, command: &str) -> Self {
+    /// A part of one cargo command; `args` is split at spaces.
+    fn cargo(name: &str, args: &str) -> Self {
         Self {
             name: name.to_owned(),
-            command: command.to_owned(),
+            step: Step::cargo(name, args),
+        }
+    }
+
+    /// A part of a script of the shell.
+    fn script(name: &str, path: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            step: Step::program("sh").arg(path),
         }
     }
 
     fn run(&self) -> Result<Ended> {
         println!("xtask: {} …", self.name);
         let start = Instant::now();
-        // Only a part that builds documentation uses the flags.
-        let outcome = Step::cargo(&self.name, &self.command)
-            .env("RUSTDOCFLAGS", "-D warnings")
-            .run();
+        let outcome = self.step.run();
         if let Err(error) = &outcome {
             println!("xtask: {error:#}");
         }
@@ -235,7 +244,7 @@ mod tests {
         assert!(!again.has_passed("b") && !again.has_passed("c"));
         assert!(!Kept::open(folder.path(), false)?.has_passed("a"));
 
-        let parts = ["a", "b", "c"].map(|name| Part::new(name, ""));
+        let parts = ["a", "b", "c"].map(|name| Part::cargo(name, ""));
         assert_eq!(
             again.table(&parts),
             "passed       7 s  012345678  a\nFAILED       7 s  012345678  b\n\

@@ -15,30 +15,35 @@
 //! |---|---|
 //! | this one | the [`Store`] implementation |
 //! | [`builder`] | the settings, and the URL |
-//! | [`shared`] | what the claims of one open store share |
-//! | [`transact`], [`transaction`] | the change of one queue under its lock |
-//! | [`queue_file`] | the queue file: opened, locked, read |
-//! | [`protocol`] | the steps: enter, poll, leave, renew, inspect |
-//! | [`flock`] | `NAME.lock`, and waiting for external holders |
-//! | [`wakeups`] | the claims to wake after a change |
 //! | [`subscription`] | the changes that observers are notified of |
+//! | [`transact`] | runs a step of the protocol under the lock of its queue |
+//! | [`housekeeping`] | the removal of the files of free names |
+//! | [`protocol`] | the steps: enter, poll, leave, renew, inspect |
+//! | [`shared`], [`idle_names`] | what the claims of one open store share |
+//! | [`queue_file`] | the queue file: locked, read, changed |
+//! | [`flock_waiters`], [`flock`], [`lock_file`] | `NAME.lock`, and waiting for external holders |
+//! | [`wakeups`] | the claims to wake after a change |
+//! | [`entry`] | one claim in a queue file |
 //! | [`process`] | crash detection and the inbox of each process |
-//! | [`counter`], [`entry`] | the format of the queue file |
 //! | [`folder_counter`] | the tokens of all names |
 //! | [`kept_files`] | files that stay open between two uses of a name |
-//! | [`housekeeping`], [`lock_file`] | the removal of the files of free names |
 //! | [`folder`] | the folder, its files, and the encoding of names |
+//! | [`counter`] | the token counter of a lock |
+//!
+//! A module uses only modules further down.
 
 mod builder;
 mod counter;
 mod entry;
 mod examination;
 mod flock;
+mod flock_waiters;
 mod folder;
 mod folder_counter;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod housekeeping;
+mod idle_names;
 mod kept_files;
 mod lock_file;
 mod process;
@@ -47,7 +52,6 @@ mod queue_file;
 mod shared;
 mod subscription;
 mod transact;
-mod transaction;
 mod wakeups;
 
 use std::os::fd::OwnedFd;
@@ -62,7 +66,7 @@ use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
 use crate::runtime::background;
-use crate::store::{Cleanup, Extensions, Housekeeping, InheritableFds};
+use crate::store::{Cleanup, Extensions, Housekeeping, InheritableFds, Observe, Subscription};
 use crate::{
     Claim, CrashDetection, Entered, Guarantees, LockState, Name, OnContention, Result, Slots,
     Standing, Store,
@@ -70,11 +74,12 @@ use crate::{
 use counter::Boot;
 use flock::{FlockGuard, FlockMode};
 use folder::Folder;
+use folder::location::Location;
 use process::{Peer, Process};
-use protocol::Situation;
-use queue_file::Missing;
+use protocol::{Missing, Situation, Transaction};
 use shared::Shared;
-use transact::{on_blocking_thread, transact, view_settled};
+use subscription::QueueWatch;
+use transact::{on_blocking_thread, transact, view};
 
 pub use builder::FileBuilder;
 pub(crate) use examination::examine;
@@ -124,7 +129,7 @@ impl File {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("file:{}", self.shared.folder.path().display())
+        format!("file:{}", self.shared.folder().path().display())
     }
 
     #[cfg(test)]
@@ -138,6 +143,7 @@ impl File {
     fn open(folder: Folder, boot: Boot) -> Result<Self> {
         let runtime = background::start()?;
         let _entered = runtime.enter();
+        let folder = Arc::new(folder);
         let (process, inbox) = Process::join(&folder)?;
 
         let shared = Arc::new(Shared::new(folder, boot, process));
@@ -145,27 +151,10 @@ impl File {
         Ok(Self { shared, listener })
     }
 
-    async fn poll(&self, claim: &Claim) -> Result<Situation> {
-        let owned = claim.clone();
-        let step =
-            move |shared: &Shared, transaction: &mut _| protocol::poll(shared, transaction, &owned);
-        let situation = transact(&self.shared, &claim.name, Missing::Keep, step).await?;
-        Ok(situation.unwrap_or(Situation::Decided(Standing::Gone)))
-    }
-
-    /// Reads the queue, without external holders.
-    async fn read_queue(&self, name: &Name) -> Result<LockState> {
-        let read =
-            |shared: &Shared, transaction: &_| protocol::inspect(shared, transaction, name.clone());
-        let found = view_settled(&self.shared, name, read).await?;
-        Ok(found.unwrap_or_else(|| LockState::new(name.clone())))
-    }
-
     async fn wait_for_flock(&self, claim: &Claim) -> Result<FlockGuard> {
-        let folder = &self.shared.folder;
-        let at = folder.lock_path(&claim.name);
+        let at = Location::lock(&self.shared.folder(), &claim.name);
         let mode = FlockMode::of(claim.share);
-        self.shared.flock_waiters.wait(folder, &at, mode).await
+        self.shared.flock_waiters.wait(&at, mode).await
     }
 }
 
@@ -194,14 +183,12 @@ impl Store for File {
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
         shared::keep_listed(&self.shared, &self.listener)?;
-        let owned = claim.clone();
-        let step = move |shared: &Shared, transaction: &mut _| {
-            protocol::enter(shared, transaction, &owned, on_contention)
-        };
-
-        let standing = transact(&self.shared, &claim.name, Missing::Make, step).await?;
+        let standing = transact(&self.shared, claim, Missing::Make, move |queue, claim| {
+            queue.enter(claim, on_contention)
+        })
+        .await?;
         Ok(Entered {
-            standing: standing.expect("a missing queue file was made"),
+            standing,
             lease: Duration::MAX,
         })
     }
@@ -211,7 +198,7 @@ impl Store for File {
         loop {
             // No wake-up is missed from here on.
             let woken = waker.woken();
-            match self.poll(claim).await? {
+            match transact(&self.shared, claim, Missing::Keep, Transaction::poll).await? {
                 Situation::Decided(standing) if standing != seen => return Ok(standing),
                 Situation::Behind { ahead, .. } | Situation::BlockedExternally { ahead }
                     if seen != (Standing::Queued { ahead }) =>
@@ -245,26 +232,20 @@ impl Store for File {
 
         let mut replies = Vec::with_capacity(claims.len());
         for claim in claims {
-            let id = claim.id;
-            let step = move |shared: &Shared, transaction: &mut _| {
-                Ok(protocol::renew(shared, transaction, id))
-            };
-            let is_present = transact(&self.shared, &claim.name, Missing::Keep, step).await?;
-            replies.push((is_present == Some(true)).then_some(Duration::MAX));
+            let is_present = transact(&self.shared, claim, Missing::Keep, |queue, claim| {
+                Ok(queue.renew(claim))
+            })
+            .await?;
+            replies.push(is_present.then_some(Duration::MAX));
         }
         Ok(replies)
     }
 
     async fn leave(&self, claim: &Claim) -> Result<bool> {
-        let owned = claim.clone();
-        let step = move |shared: &Shared, transaction: &mut _| {
-            protocol::leave(shared, transaction, &owned)
-        };
-        let was_present = transact(&self.shared, &claim.name, Missing::Keep, step).await;
-
+        let was_present = transact(&self.shared, claim, Missing::Keep, Transaction::leave).await;
         // The file is unlocked even if the entry could not be removed.
         protocol::release_flock(&self.shared, claim);
-        Ok(was_present?.unwrap_or(false))
+        was_present
     }
 
     fn extensions(&self) -> Extensions<'_> {
@@ -275,13 +256,13 @@ impl Store for File {
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
-        let mut lock_state = self.read_queue(name).await?;
-        let lock_file = self.shared.folder.lock_path(name);
-        let mut holders = flock::flock_holders(&lock_file);
+        let mut lock_state = view(&self.shared, name, |queue| queue.inspect(name)).await?;
+        let lock_path = Location::lock(&self.shared.folder(), name);
+        let mut holders = lock_file::flock_holders(&lock_path);
         if !holders.is_empty() {
             // A claim may have been granted or released since the queue was read.
-            lock_state = self.read_queue(name).await?;
-            let still = flock::flock_holders(&lock_file);
+            lock_state = view(&self.shared, name, |queue| queue.inspect(name)).await?;
+            let still = lock_file::flock_holders(&lock_path);
             holders.retain(|holder| still.contains(holder));
         }
 
@@ -293,7 +274,7 @@ impl Store for File {
 
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
         let mut names = Vec::new();
-        for name in self.shared.folder.names()? {
+        for name in self.shared.folder().names()? {
             if names.len() == count_max {
                 break;
             }
@@ -314,6 +295,13 @@ impl Store for File {
 }
 
 #[async_trait]
+impl Observe for File {
+    async fn subscribe(&self, name: &Name) -> Result<Box<dyn Subscription>> {
+        Ok(Box::new(QueueWatch::begin(&self.shared, name).await?))
+    }
+}
+
+#[async_trait]
 impl Housekeeping for File {
     async fn remove_unused(&self) -> Result<Cleanup> {
         let shared = Arc::clone(&self.shared);
@@ -325,7 +313,7 @@ impl InheritableFds for File {
     fn inheritable_fds(&self, claim: &Claim) -> Result<Vec<OwnedFd>> {
         let mut descriptors = vec![self.shared.process.read().inheritable_fd()?];
         if let Some(flock) = self.shared.flocks.lock().get_mut(&claim.id) {
-            let at = self.shared.folder.lock_path(&claim.name);
+            let at = Location::lock(&self.shared.folder(), &claim.name);
             descriptors.push(flock.inheritable_fd(&at)?);
         }
         Ok(descriptors)

@@ -62,6 +62,52 @@ pub(super) enum CounterState {
     Foreign,
 }
 
+/// A file that has a counter, as errors name it.
+pub(super) struct CounterFile<'a> {
+    pub(super) path: &'a Path,
+    /// Such as "a queue file".
+    pub(super) kind: &'a str,
+    /// Such as "this lock".
+    pub(super) used_for: &'a str,
+}
+
+impl CounterFile<'_> {
+    /// The counter with which this boot continues, or the reason why the file cannot be used.
+    ///
+    /// After power loss a block may be torn or old. Then counting continues above the reservation.
+    pub(super) fn counter(&self, state: &CounterState, boot: Boot) -> Result<TokenCounter> {
+        let shown = self.path.display();
+        match state {
+            CounterState::Fresh => Ok(TokenCounter::fresh(boot)),
+            CounterState::Intact(counter) if counter.boot == boot => Ok(*counter),
+            CounterState::Intact(counter) | CounterState::OneBlockLost(counter) => {
+                Ok(counter.restarted())
+            }
+            CounterState::Newer(version) => Err(Error::unsupported(format!(
+                "{shown} has version {version} of the format, newer than this program"
+            ))
+            .help("use the newer leasehold everywhere on this machine")),
+            CounterState::Corrupt => {
+                Err(Error::damaged(format!("the counter in {shown} is torn"))
+                    .help(self.removal_help()))
+            }
+            CounterState::Foreign => Err(Error::damaged(format!(
+                "{shown} is not {} of leasehold",
+                self.kind
+            ))
+            .help("move it away, or choose another folder")),
+        }
+    }
+
+    pub(super) fn removal_help(&self) -> String {
+        let shown = self.path.display();
+        let used_for = self.used_for;
+        format!(
+            "stop every user of {used_for}, then remove {shown}: tokens continue from the clock"
+        )
+    }
+}
+
 impl TokenCounter {
     pub(super) fn read(bytes: &[u8]) -> CounterState {
         let head = &bytes[..bytes.len().min(COUNTER_LEN)];
@@ -141,11 +187,12 @@ impl TokenCounter {
         self.last_token = self.last_token.max(at_least);
     }
 
-    /// Takes a range of tokens out of the reservation, and writes that.
+    /// Writes that the next `len` tokens are taken, and returns their range. A counter without
+    /// [room](Self::has_room_for) must [`reserve`](Self::reserve) first.
     pub(super) fn take(&mut self, len: u64, file: &File) -> io::Result<TokenRange> {
         assert!(
             self.has_room_for(len),
-            "a range above the reservation could be used twice"
+            "a token above the reservation could be used twice"
         );
 
         let range = TokenRange {
@@ -155,43 +202,33 @@ impl TokenCounter {
         let next = Self {
             last_token: range.up_to,
             ..*self
-        }
-        .next_generation();
-        next.write(file)?;
-        *self = next;
+        };
+        self.replace(next, file)?;
         Ok(range)
     }
 
     /// Continues in a range that the counter of the folder gave in this boot.
     pub(super) fn extend(&mut self, range: &TokenRange, boot: Boot, file: &File) -> io::Result<()> {
-        let first = Self {
+        let next = Self {
             boot,
             last_token: range.after,
             reserved_up_to: range.up_to,
             ..*self
-        }
-        .next_generation();
-        let second = first.next_generation();
-
-        first.write(file)?;
-        second.write(file)?;
-        *self = second;
-        Ok(())
+        };
+        self.replace_both(next, file)
     }
 
     /// Reserves tokens durably.
     pub(super) fn reserve(&mut self, file: &File) -> io::Result<()> {
-        let reserved = self.set_reserved(file)?;
+        let last_token = self.last_token;
+        self.set_reserved(file)?;
         file.sync_data()?;
 
         let raised = Self {
-            last_token: self.last_token,
-            ..reserved
-        }
-        .next_generation();
-        raised.write(file)?;
-        *self = raised;
-        Ok(())
+            last_token,
+            ..*self
+        };
+        self.replace(raised, file)
     }
 
     /// Writes a raised reservation to both blocks.
@@ -199,37 +236,35 @@ impl TokenCounter {
     /// The file shows the counter as spent until the reservation is known to be on the disk. If
     /// this process is killed here, or the sync fails, no process grants tokens that power loss
     /// could take back.
-    pub(super) fn set_reserved(&self, file: &File) -> io::Result<Self> {
+    pub(super) fn set_reserved(&mut self, file: &File) -> io::Result<()> {
         let reserved_up_to = self.last_token + RESERVE;
-        let first = Self {
+        let spent = Self {
             last_token: reserved_up_to,
             reserved_up_to,
             ..*self
-        }
-        .next_generation();
-        let second = first.next_generation();
-
-        first.write(file)?;
-        second.write(file)?;
-        Ok(second)
+        };
+        self.replace_both(spent, file)
     }
 
-    /// Writes that the next `len` tokens are granted, and returns the last of them. A counter
-    /// without [room](Self::has_room_for) must [`reserve`](Self::reserve) first.
-    pub(super) fn mint(&mut self, len: u64, file: &File) -> io::Result<u64> {
-        assert!(
-            self.has_room_for(len),
-            "a token above the reservation could be granted twice"
-        );
+    /// Writes the next value to both blocks.
+    fn replace_both(&mut self, next: Self, file: &File) -> io::Result<()> {
+        self.replace(next, file)?;
+        self.replace(*self, file)
+    }
 
-        let next = Self {
-            last_token: self.last_token + len,
-            ..*self
-        }
-        .next_generation();
-        next.write(file)?;
+    /// Writes the next value to the block that has the older one.
+    fn replace(&mut self, next: Self, file: &File) -> io::Result<()> {
+        let generation = self.generation + 1;
+        let next = Self { generation, ..next };
+        let at = if generation.is_multiple_of(2) {
+            0
+        } else {
+            BLOCK_LEN as u64
+        };
+
+        file.write_all_at(&next.to_bytes(), at)?;
         *self = next;
-        Ok(next.last_token)
+        Ok(())
     }
 
     fn newer(self, other: Self) -> Self {
@@ -238,22 +273,6 @@ impl TokenCounter {
         } else {
             other
         }
-    }
-
-    fn next_generation(self) -> Self {
-        Self {
-            generation: self.generation + 1,
-            ..self
-        }
-    }
-
-    fn write(&self, file: &File) -> io::Result<()> {
-        let at = if self.generation.is_multiple_of(2) {
-            0
-        } else {
-            BLOCK_LEN as u64
-        };
-        file.write_all_at(&self.to_bytes(), at)
     }
 
     fn to_bytes(self) -> [u8; USED_LEN] {
@@ -276,6 +295,25 @@ impl TokenCounter {
 pub(super) struct TokenRange {
     pub(super) after: u64,
     pub(super) up_to: u64,
+}
+
+/// Whether leasehold has written a regular file as a token counter.
+pub(super) fn is_counter(file: &File) -> bool {
+    !matches!(read(file), CounterState::Fresh | CounterState::Foreign)
+}
+
+/// Reads a file that has nothing but a counter.
+pub(super) fn read(file: &File) -> CounterState {
+    let mut bytes = [0; COUNTER_LEN + 1];
+    let mut len = 0;
+    while let Ok(count @ 1..) = file.read_at(&mut bytes[len..], len as u64) {
+        len += count;
+    }
+    // A disk image begins with zeros, as a counter does whose blocks were never written.
+    if len > COUNTER_LEN {
+        return CounterState::Foreign;
+    }
+    TokenCounter::read(&bytes[..len])
 }
 
 /// The kernel's id of the present boot.

@@ -8,18 +8,14 @@
 //! disk before a range below it is used. So the files of names need no sync: after power loss, a
 //! name takes a range above everything that was granted before.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
-use rustix::fs::{FileType, FlockOperation, OFlags, flock};
-use rustix::io::Errno;
+use rustix::fs::{FlockOperation, OFlags};
 
-use super::counter::{Boot, COUNTER_LEN, CounterState, TokenCounter, TokenRange};
-use super::folder::location::Location;
-use super::folder::object::OpenError;
-use super::folder::{Folder, is_at, open_error, status_of};
-use crate::local_fs::io_error;
-use crate::{Error, Result};
+use super::counter::{self, Boot, CounterFile, CounterState, TokenRange};
+use super::folder::Folder;
+use super::folder::location::{Location, OpenFile};
+use crate::Result;
 
 /// Whether taking a range may wait for the disk or for another process that takes a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,23 +27,26 @@ pub(super) enum MayWait {
 /// Takes a range of tokens above all ranges of the folder, and above `at_least`; `None` if that
 /// would wait and may not.
 pub(super) fn take_range(
-    folder: &Folder,
+    folder: &Arc<Folder>,
     boot: Boot,
     at_least: u64,
     len: u64,
     may_wait: MayWait,
 ) -> Result<Option<TokenRange>> {
-    let at = folder.counter_path();
+    let at = Location::counter(folder);
+    let operation = match may_wait {
+        MayWait::Yes => FlockOperation::LockExclusive,
+        MayWait::No => FlockOperation::NonBlockingLockExclusive,
+    };
     loop {
-        let file = File::from(folder.open_or_make_counter(&at, OFlags::RDWR)?);
-        if !lock(&file, &at, may_wait)? {
+        let file = at.open_or_make(OFlags::RDWR, b"", OPEN)?;
+        if !file.lock(operation, &at)? {
             return Ok(None);
         }
 
-        if is_at(&status_of(&file, &at)?, &at)? {
+        if file.status_at(&at)?.is_some() {
             let range = take_locked(&file, &at, boot, at_least, len, may_wait);
-            // If unlocking fails, closing is all that is left to do.
-            let _ = flock(&file, FlockOperation::Unlock);
+            file.unlock();
             return range;
         }
     }
@@ -56,15 +55,14 @@ pub(super) fn take_range(
 /// Raises the counter to a token of a name whose files will be removed.
 ///
 /// The counter is above it already, unless the file `.counter` was deleted.
-pub(super) fn raise(folder: &Folder, boot: Boot, token: u64) -> Result<()> {
+pub(super) fn raise(folder: &Arc<Folder>, boot: Boot, token: u64) -> Result<()> {
     if token == 0 {
         return Ok(());
     }
-    let at = folder.counter_path();
-    let present = match at.open(FileType::RegularFile, OFlags::RDONLY) {
-        Ok(file) => read(&File::from(file)),
-        Err(OpenError::Kernel(Errno::NOENT)) => CounterState::Fresh,
-        Err(error) => return Err(open_error(error, "open the token counter", &at)),
+    let at = Location::counter(folder);
+    let present = match at.open_file(OFlags::RDONLY, OPEN)? {
+        Some(file) => counter::read(file.file()),
+        None => CounterState::Fresh,
     };
 
     match present {
@@ -77,15 +75,20 @@ pub(super) fn raise(folder: &Folder, boot: Boot, token: u64) -> Result<()> {
 }
 
 fn take_locked(
-    file: &File,
+    file: &OpenFile,
     at: &Location,
     boot: Boot,
     at_least: u64,
     len: u64,
     may_wait: MayWait,
 ) -> Result<Option<TokenRange>> {
-    let mut counter = stored(file, at, boot)?;
-    let failed = |error| io_error(error, "write", &at.path());
+    let path = at.path();
+    let kind = CounterFile {
+        path: &path,
+        kind: "a counter",
+        used_for: "the folder",
+    };
+    let mut counter = kind.counter(&counter::read(file.file()), boot)?;
 
     counter.raise(at_least);
     if counter.boot() != boot || counter.is_spent() || !counter.has_room_for(len) {
@@ -94,70 +97,16 @@ fn take_locked(
         }
         // After power loss, the file must exist and must have this value.
         at.sync_parent()
-            .map_err(|error| io_error(error, "sync the folder of", &at.path()))?;
+            .map_err(|error| at.io_error(error, "sync the folder of"))?;
         counter.move_to(boot);
-        counter.reserve(file).map_err(failed)?;
+        counter
+            .reserve(file.file())
+            .map_err(|error| at.io_error(error, "write"))?;
     }
-    counter.take(len, file).map(Some).map_err(failed)
+
+    let range = counter.take(len, file.file());
+    range.map(Some).map_err(|error| at.io_error(error, "write"))
 }
 
-/// The counter in the file, restarted if power loss may have torn it.
-fn stored(file: &File, at: &Location, boot: Boot) -> Result<TokenCounter> {
-    let path = at.path();
-    let shown = path.display();
-    match read(file) {
-        CounterState::Fresh => Ok(TokenCounter::fresh(boot)),
-        CounterState::Intact(counter) if counter.boot() == boot => Ok(counter),
-        CounterState::Intact(counter) | CounterState::OneBlockLost(counter) => {
-            Ok(counter.restarted())
-        }
-        CounterState::Newer(version) => {
-            let message =
-                format!("{shown} has version {version} of the format, newer than this program");
-            Err(Error::unsupported(message)
-                .help("use the newer leasehold everywhere on this machine"))
-        }
-        CounterState::Corrupt => Err(Error::damaged(format!("the counter in {shown} is torn"))
-            .help(format!(
-                "stop every user of the folder, then remove {shown}: tokens continue from the clock"
-            ))),
-        CounterState::Foreign => {
-            let message = format!("{shown} is not a counter of leasehold");
-            Err(Error::damaged(message).help("move it away, or choose another folder"))
-        }
-    }
-}
-
-/// Whether leasehold has written a regular file as a token counter.
-pub(super) fn is_counter(file: &File) -> bool {
-    !matches!(read(file), CounterState::Fresh | CounterState::Foreign)
-}
-
-fn read(file: &File) -> CounterState {
-    let mut bytes = [0; COUNTER_LEN + 1];
-    let mut len = 0;
-    while let Ok(count @ 1..) = file.read_at(&mut bytes[len..], len as u64) {
-        len += count;
-    }
-    // A disk image begins with zeros, as a counter does whose blocks were never written.
-    if len > COUNTER_LEN {
-        return CounterState::Foreign;
-    }
-    TokenCounter::read(&bytes[..len])
-}
-
-/// Locks the file; returns whether it is locked.
-fn lock(file: &File, at: &Location, may_wait: MayWait) -> Result<bool> {
-    let operation = match may_wait {
-        MayWait::Yes => FlockOperation::LockExclusive,
-        MayWait::No => FlockOperation::NonBlockingLockExclusive,
-    };
-    loop {
-        match flock(file, operation) {
-            Ok(()) => return Ok(true),
-            Err(Errno::WOULDBLOCK) => return Ok(false),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(io_error(error, "lock", &at.path())),
-        }
-    }
-}
+/// What errors say if the file cannot be opened.
+const OPEN: &str = "open the token counter";

@@ -3,7 +3,7 @@
 use super::counter::{COUNTER_LEN, TokenCounter};
 use super::entry::StoredClaim;
 use super::folder::names;
-use super::{flock, process, queue_file};
+use super::{lock_file, process, queue_file};
 
 /// Parses a queue file.
 pub fn queue_file(bytes: &[u8]) {
@@ -24,5 +24,5 @@ pub fn small_files(bytes: &[u8]) {
     let _ids = process::parse_ids(bytes);
     let text = String::from_utf8_lossy(bytes);
     let _name = names::decode(&text);
-    let _pid = flock::parse_holder(&text, "fe:00:264");
+    let _pid = lock_file::parse_holder(&text, "fe:00:264");
 }

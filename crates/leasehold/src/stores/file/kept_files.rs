@@ -8,49 +8,11 @@
 //! flock(2) does not exclude two users of one open file. So a file is taken out while it is in use.
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::os::unix::fs::MetadataExt;
 
 use parking_lot::Mutex;
-use rustix::fs::Stat;
 
-use super::folder::location::Location;
-use super::folder::status_of;
-use crate::{Name, Result};
-
-/// An open regular file, with its identity on the file system.
-#[derive(Debug)]
-pub(super) struct OpenFile {
-    file: File,
-    device: u64,
-    inode: u64,
-}
-
-impl OpenFile {
-    /// Inspects a file that was just opened.
-    pub(super) fn inspect(file: File, at: &Location) -> Result<Self> {
-        let status = status_of(&file, at)?;
-        Ok(Self {
-            device: status.dev(),
-            inode: status.ino(),
-            file,
-        })
-    }
-
-    pub(super) fn file(&self) -> &File {
-        &self.file
-    }
-
-    /// The present status of the file; `None` if it is no longer at its path.
-    pub(super) fn status_at(&self, at: &Location) -> Result<Option<Stat>> {
-        let status = at.stat()?;
-        Ok(status.filter(|present| self.is(present)))
-    }
-
-    fn is(&self, status: &Stat) -> bool {
-        self.device == status.st_dev && self.inode == status.st_ino
-    }
-}
+use super::folder::location::OpenFile;
+use crate::Name;
 
 /// The open files of the names that were used last. None of them is in use.
 #[derive(Debug, Default)]
@@ -69,15 +31,13 @@ impl KeptFiles {
         let mut files = self.0.lock();
         // Several claims of one name may have used files at the same time.
         let is_kept = files.iter().any(|(kept, _)| kept == name);
+        files.push_back((name.clone(), file));
         let surplus = if is_kept {
-            Some(file)
+            files.pop_back()
+        } else if files.len() > FILES_MAX {
+            files.pop_front()
         } else {
-            files.push_back((name.clone(), file));
-            let is_full = files.len() > FILES_MAX;
-            is_full
-                .then(|| files.pop_front())
-                .flatten()
-                .map(|(_, file)| file)
+            None
         };
 
         // Closing a file takes a system call, and other threads wait for the lock.

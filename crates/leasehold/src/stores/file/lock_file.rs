@@ -1,4 +1,5 @@
-//! Removes a `NAME.lock`, if leasehold made it and no other process uses it.
+//! The file `NAME.lock`: made, its users listed, and removed if leasehold made it and no other
+//! process uses it.
 //!
 //! A process that has the removed file open could lock that file while another process locks a new
 //! one. leasehold notices that, but flock(1) does not. So these files stay:
@@ -9,89 +10,72 @@
 //!   it stays forever.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::sync::Arc;
+use std::os::unix::fs::FileExt;
 
-use rustix::fs::{FileType, FlockOperation, OFlags, flock, ftruncate};
+use rustix::fs::{FileType, FlockOperation, OFlags, ftruncate, major, minor};
 use rustix::io::Errno;
 
-use super::flock::flock_holders;
-use super::folder::directory::Directory;
-use super::folder::location::Location;
+use super::folder::location::{Location, OpenFile};
 use super::folder::object::OpenError;
-use super::folder::{is_at, open_error, status_of};
-use super::housekeeping::removal_error;
 use super::process::Members;
-use crate::Result;
-use crate::local_fs::io_error;
+use crate::{ExternalHolder, Result};
 
 /// The content of a lock file that leasehold made.
 pub(super) const CONTENT: &[u8] =
     b"leasehold made this file, and removes it when the lock is free.\n\
     To share the lock with flock(1), empty the file. It then stays.\n";
 
-pub(super) enum LockFileRemoval {
-    Removed,
-    /// The file is missing, or leasehold did not make it.
-    NotOurs,
-    /// Another process uses it.
-    InUse,
+/// Opens the lock file, and makes it if it is missing.
+///
+/// A regular file that another user or program made is accepted.
+pub(super) fn open_or_make(at: &Location) -> Result<OpenFile> {
+    at.open_or_make(OFlags::RDONLY, CONTENT, "open")
 }
 
-/// Removes the lock file of a free name. The caller has the queue file locked.
-pub(super) fn remove(at: &Location, members: &Arc<Directory>) -> Result<LockFileRemoval> {
-    let Some(file) = open(at)? else {
-        return Ok(LockFileRemoval::NotOurs);
+/// Removes the lock file of a free name, if leasehold made it. Returns false if it stays because
+/// another process uses it. The caller has the queue file locked.
+pub(super) fn remove(at: &Location) -> Result<bool> {
+    let Some(file) = open_own(at)? else {
+        return Ok(true);
     };
-    if !has_content(&file) {
-        return Ok(LockFileRemoval::NotOurs);
+    if !file.lock(FlockOperation::NonBlockingLockExclusive, at)? {
+        keep_if_locked_by_others(at);
+        return Ok(false);
     }
 
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => {
-            keep_if_locked_by_others(at, members);
-            return Ok(LockFileRemoval::InUse);
-        }
-        Err(Errno::INTR) => return Ok(LockFileRemoval::InUse),
-        Err(error) => return Err(io_error(error, "lock", &at.path())),
-    }
     let removal = remove_locked(at, &file);
-    // If unlocking fails, closing is all that is left to do.
-    let _ = flock(&file, FlockOperation::Unlock);
+    file.unlock();
     removal
 }
 
-fn remove_locked(at: &Location, file: &File) -> Result<LockFileRemoval> {
-    let status = status_of(file, at)?;
-    if !is_at(&status, at)? {
-        return Ok(LockFileRemoval::InUse);
+fn remove_locked(at: &Location, file: &OpenFile) -> Result<bool> {
+    if file.status_at(at)?.is_none() {
+        return Ok(false);
     }
-    match other_users(status.ino()) {
+    match other_users(file.inode()) {
         OtherUsers::None => {}
-        OtherUsers::Unknown => return Ok(LockFileRemoval::InUse),
+        OtherUsers::Unknown => return Ok(false),
         OtherUsers::Waiting => {
             keep_for_others(at);
-            return Ok(LockFileRemoval::InUse);
+            return Ok(false);
         }
     }
 
-    at.remove()
-        .map_err(|error| removal_error(error, &at.path()))?;
-    Ok(LockFileRemoval::Removed)
+    at.remove()?;
+    Ok(true)
 }
 
 /// Whether there is a `NAME.lock` that leasehold made.
 pub(super) fn is_made_by_leasehold(at: &Location) -> Result<bool> {
-    Ok(open(at)?.is_some_and(|file| has_content(&file)))
+    Ok(open_own(at)?.is_some())
 }
 
 /// Empties a locked file, unless only processes of the store have it locked.
 ///
 /// Such a process has lost its hold, for instance because an operator broke it, and is about to
 /// unlock the file.
-pub(super) fn keep_if_locked_by_others(at: &Location, members: &Arc<Directory>) {
-    if !is_locked_by_members(at, members) {
+pub(super) fn keep_if_locked_by_others(at: &Location) {
+    if !is_locked_by_members(at) {
         keep_for_others(at);
     }
 }
@@ -114,20 +98,64 @@ pub(super) fn keep_for_others(at: &Location) {
 
 /// Whether all processes that have the file locked use the store. False if that cannot be seen, and
 /// if this process itself has it locked: only other processes are examined.
-fn is_locked_by_members(at: &Location, members: &Arc<Directory>) -> bool {
+fn is_locked_by_members(at: &Location) -> bool {
     let holders = flock_holders(at);
-    let members = Members::read(members);
+    let members = Members::read(at.folder());
     let is_other_member = |pid: u32| pid != std::process::id() && members.has(pid);
     !holders.is_empty() && holders.iter().all(|holder| is_other_member(holder.pid))
 }
 
-/// Opens a file that leasehold may have made; `None` if it certainly has not.
-fn open(at: &Location) -> Result<Option<File>> {
-    match at.open(FileType::RegularFile, OFlags::RDONLY) {
-        Ok(file) => Ok(Some(File::from(file))),
-        Err(OpenError::Kernel(Errno::NOENT) | OpenError::Type(_) | OpenError::Linked) => Ok(None),
-        Err(error) => Err(open_error(error, "open", at)),
+/// The processes that have a file locked by flock(2), as far as this process may see them.
+///
+/// The list is for people. No decision depends on it, so an unreadable table gives an empty list.
+pub(super) fn flock_holders(at: &Location) -> Vec<ExternalHolder> {
+    let Ok(Some(status)) = at.stat() else {
+        return Vec::new();
+    };
+    let Ok(locks) = fs::read_to_string("/proc/locks") else {
+        return Vec::new();
+    };
+
+    let major = major(status.st_dev);
+    let minor = minor(status.st_dev);
+    let file = format!("{major:02x}:{minor:02x}:{}", status.st_ino);
+    locks
+        .lines()
+        .filter_map(|line| parse_holder(line, &file))
+        .map(external_holder)
+        .collect()
+}
+
+/// The process in a line such as `3: FLOCK  ADVISORY  WRITE 4711 fe:00:264 0 EOF`, if the line is
+/// about this file. The line of a waiting process has an arrow after the number.
+pub(super) fn parse_holder(line: &str, file: &str) -> Option<u32> {
+    let mut words = line.split_whitespace().skip(1);
+    (words.next()? == "FLOCK").then_some(())?;
+    let pid = words.nth(2)?.parse().ok()?;
+    (words.next()? == file).then_some(pid)
+}
+
+fn external_holder(pid: u32) -> ExternalHolder {
+    let program = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    ExternalHolder {
+        pid,
+        program: program.trim_end().to_owned(),
     }
+}
+
+/// Opens a file that leasehold made; `None` if there is none.
+fn open_own(at: &Location) -> Result<Option<OpenFile>> {
+    let file = match at.open(FileType::RegularFile, OFlags::RDONLY) {
+        Ok(file) => File::from(file),
+        Err(OpenError::Kernel(Errno::NOENT) | OpenError::Type(_) | OpenError::Linked) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(at.open_error(error, "open")),
+    };
+    if !has_content(&file) {
+        return Ok(None);
+    }
+    OpenFile::inspect(file, at).map(Some)
 }
 
 fn has_content(file: &File) -> bool {
@@ -172,28 +200,25 @@ fn other_users(inode: u64) -> OtherUsers {
 /// and this table.
 fn users_in(table: &str, inode: u64, own: u32) -> OtherUsers {
     let own = own.to_string();
-    let lines: Vec<Vec<&str>> = table
-        .lines()
-        .map(|line| line.split_whitespace().skip(1).collect())
-        .collect();
-
-    let is_own = |words: &Vec<&str>| {
-        matches!(words.as_slice(), ["FLOCK", _, _, pid, file, ..]
-            if *pid == own && is_inode(file, inode))
-    };
-    if !lines.iter().any(is_own) {
-        return OtherUsers::Unknown;
+    let mut is_listed = false;
+    let mut is_waited_for = false;
+    for line in table.lines() {
+        let words: Vec<&str> = line.split_whitespace().skip(1).collect();
+        match words.as_slice() {
+            ["FLOCK", _, _, pid, file, ..] if *pid == own && is_inode(file, inode) => {
+                is_listed = true;
+            }
+            // A file of another device may have the same inode. Then the lock file stays without
+            // need.
+            ["->", _, _, _, _, file, ..] if is_inode(file, inode) => is_waited_for = true,
+            _ => {}
+        }
     }
 
-    // A file of another device may have the same inode. Then the lock file stays without need.
-    let is_wait = |words: &Vec<&str>| match words.as_slice() {
-        ["->", _, _, _, _, file, ..] => is_inode(file, inode),
-        _ => false,
-    };
-    if lines.iter().any(is_wait) {
-        OtherUsers::Waiting
-    } else {
-        OtherUsers::None
+    match (is_listed, is_waited_for) {
+        (false, _) => OtherUsers::Unknown,
+        (true, true) => OtherUsers::Waiting,
+        (true, false) => OtherUsers::None,
     }
 }
 
@@ -208,8 +233,46 @@ const READS_MAX: usize = 20;
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+    use std::sync::Arc;
+
     use super::*;
+    use crate::Name;
     use crate::local_fs::Locality;
+    use crate::stores::file::folder::Folder;
+
+    fn lock_path(folder: &tempfile::TempDir, name: &str) -> Location {
+        let folder = Folder::open(folder.path(), Locality::Known, None).expect("opened");
+        Location::lock(&Arc::new(folder), &Name::parse(name).expect("a good name"))
+    }
+
+    #[test]
+    fn proc_locks_lines_are_parsed() {
+        let pid = |line| parse_holder(line, "fe:00:264");
+        assert_eq!(
+            pid("3: FLOCK  ADVISORY  WRITE 4711 fe:00:264 0 EOF"),
+            Some(4711)
+        );
+        assert_eq!(
+            pid("3: -> FLOCK  ADVISORY  WRITE 4711 fe:00:264 0 EOF"),
+            None
+        );
+        assert_eq!(pid("3: POSIX  ADVISORY  WRITE 4711 fe:00:264 0 EOF"), None);
+        assert_eq!(pid("3: FLOCK  ADVISORY  READ 4711 fe:00:2640 0 EOF"), None);
+        assert_eq!(pid(""), None);
+    }
+
+    #[test]
+    fn own_flock_is_found_in_proc_locks() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let at = lock_path(&folder, "a");
+        let file = File::create(at.path()).expect("created");
+        assert_eq!(flock_holders(&at), []);
+
+        file.lock().expect("the lock is free");
+        let pids: Vec<u32> = flock_holders(&at).iter().map(|holder| holder.pid).collect();
+        assert_eq!(pids, [std::process::id()]);
+    }
 
     #[test]
     fn waiters_for_own_lock_are_found_in_proc_locks() {
@@ -232,23 +295,22 @@ mod tests {
     #[test]
     fn file_of_another_program_keeps_its_content() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let directory = Directory::open_or_make(folder.path(), Locality::Known, None);
-        let directory = Arc::new(directory.expect("opened"));
         let cases = [
-            ("foreign.lock", "4711\n".as_bytes(), "4711\n".as_bytes()),
-            ("own.lock", CONTENT, b""),
+            ("foreign", "4711\n".as_bytes(), "4711\n".as_bytes()),
+            ("own", CONTENT, b""),
         ];
-        for (file, content, kept) in cases {
-            let path = folder.path().join(file);
-            fs::write(&path, content).expect("written");
-            keep_for_others(&directory.file(file));
-            assert_eq!(fs::read(&path).expect("it stays"), kept, "{file}");
+        for (name, content, kept) in cases {
+            let at = lock_path(&folder, name);
+            fs::write(at.path(), content).expect("written");
+            keep_for_others(&at);
+            assert_eq!(fs::read(at.path()).expect("it stays"), kept, "{name}");
         }
 
-        let path = folder.path().join("two.lock");
+        let at = lock_path(&folder, "two");
+        let path = at.path();
         fs::write(&path, CONTENT).expect("written");
         fs::hard_link(&path, folder.path().join("second name")).expect("linked");
-        keep_for_others(&directory.file("two.lock"));
+        keep_for_others(&at);
         assert_eq!(fs::read(&path).expect("it stays"), CONTENT);
     }
 
@@ -266,24 +328,20 @@ mod tests {
     #[test]
     fn waiter_that_arrives_during_removal_keeps_the_file() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let path = folder.path().join("a.lock");
-        fs::write(&path, CONTENT).expect("written");
-        let directory = Directory::open_or_make(folder.path(), Locality::Known, None);
-        let at = Arc::new(directory.expect("opened")).file("a.lock");
-        let file = open(&at).expect("opened").expect("it exists");
-        file.lock().expect("the lock is free");
+        let at = lock_path(&folder, "a");
+        let file = open_or_make(&at).expect("made");
+        file.file().lock().expect("the lock is free");
 
-        let outsider = File::open(&path).expect("opened");
+        let outsider = File::open(at.path()).expect("opened");
         let waiting = std::thread::spawn(move || outsider.lock());
-        let inode = file.metadata().expect("inspected").ino();
-        while other_users(inode) != OtherUsers::Waiting {
+        while other_users(file.inode()) != OtherUsers::Waiting {
             std::thread::yield_now();
         }
-        let removal = remove_locked(&at, &file).expect("inspected");
-        file.unlock().expect("it was locked");
+        let is_removed = remove_locked(&at, &file).expect("inspected");
+        file.unlock();
 
-        assert!(matches!(removal, LockFileRemoval::InUse));
-        assert_eq!(fs::read(&path).expect("it stays"), b"", "it stays forever");
+        assert!(!is_removed);
+        assert_eq!(fs::read(at.path()).expect("it stays"), b"", "forever");
         waiting.join().expect("no panic").expect("locked");
     }
 }

@@ -21,15 +21,14 @@ use rustix::pipe::fcntl_getpipe_size;
 use tokio::io::Interest;
 use tokio::net::unix::pipe;
 
-use super::folder::directory::Directory;
-use super::folder::location::Location;
-use super::folder::object::{ObjectKind, OpenError};
-use super::folder::sharing::Sharing;
-use super::folder::{FILE_MODE, Folder, PENDING, open_error, touch};
+use super::folder::Folder;
+use super::folder::location::{FILE_MODE, Location};
+use super::folder::names::PENDING;
+use super::folder::object::{ObjectKind, OpenError, touch};
 use crate::local_fs::io_error;
 use crate::{ClaimId, Result};
 
-pub(super) use members::{Members, has_only_members, remove_stale};
+pub(super) use members::{Members, remove_stale};
 
 /// The identity of one opening of a store by one process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,33 +72,33 @@ pub(super) struct Process {
 impl Process {
     /// Joins the store and removes the FIFOs of dead processes. Must be called inside the runtime
     /// that will read the inbox.
-    pub(super) fn join(folder: &Folder) -> Result<(Self, Inbox)> {
-        let members = folder.members();
-        remove_stale(&members);
+    pub(super) fn join(folder: &Arc<Folder>) -> Result<(Self, Inbox)> {
+        remove_stale(folder);
         let id = ProcessId(ClaimId::draw().to_bytes());
-        let at = members.file(id.to_string());
+        let at = Location::member(folder, &id.to_string());
         let pending_name = format!("{PENDING}{id}");
-        let pending = members.file(&pending_name);
-        make_fifo(&members, &pending_name, folder.sharing()?)?;
+        let pending = Location::member(folder, &pending_name);
+        make_fifo(&pending, &pending_name)?;
 
         // The FIFO is open for writing too. Otherwise a read would return end-of-file when the last
         // sender closes it.
         let opened = pending
             .open(FileType::Fifo, OFlags::RDWR)
-            .map_err(|error| open_error(error, "open the FIFO", &pending))?;
+            .map_err(|error| pending.open_error(error, "open the FIFO"))?;
         let inbox = pipe::Receiver::from_owned_fd(opened)
-            .map_err(|error| io_error(error, "open the FIFO", &pending.path()))?;
+            .map_err(|error| pending.io_error(error, "open the FIFO"))?;
 
         // The FIFO gets its final name only now, so under that name it always has a reader.
-        renameat(&members, &pending_name, &members, id.to_string())
-            .map_err(|error| io_error(error, "name the FIFO", &at.path()))?;
+        let members = folder.members();
+        renameat(members, &pending_name, members, id.to_string())
+            .map_err(|error| at.io_error(error, "name the FIFO"))?;
 
-        let size = fcntl_getpipe_size(&inbox)
-            .map_err(|error| io_error(error, "measure the FIFO", &at.path()))?;
+        let size =
+            fcntl_getpipe_size(&inbox).map_err(|error| at.io_error(error, "measure the FIFO"))?;
         let fifo = inbox
             .as_fd()
             .try_clone_to_owned()
-            .map_err(|error| io_error(error, "keep open", &at.path()))?;
+            .map_err(|error| at.io_error(error, "keep open"))?;
         let process = Self {
             id,
             path: at.path(),
@@ -117,7 +116,7 @@ impl Process {
     pub(super) fn inheritable_fd(&self) -> Result<OwnedFd> {
         self.fifo
             .try_clone()
-            .map_err(|error| io_error(error, "keep open", &self.path))
+            .map_err(|error| self.at.io_error(error, "keep open"))
     }
 
     /// Whether others can still see this process. The FIFO may have been deleted, or the folder
@@ -185,13 +184,13 @@ pub(super) struct Peer(OwnedFd);
 
 impl Peer {
     /// Opens the FIFO of a process; `None` if the process is dead.
-    pub(super) fn open(members: &Arc<Directory>, id: ProcessId) -> Result<Option<Self>> {
-        let at = members.file(id.to_string());
+    pub(super) fn open(folder: &Arc<Folder>, id: ProcessId) -> Result<Option<Self>> {
+        let at = Location::member(folder, &id.to_string());
         match at.open(FileType::Fifo, OFlags::WRONLY) {
             Ok(fifo) => Ok(Some(Self(fifo))),
             // If another file has the name, no process of the store made it.
             Err(OpenError::Kernel(Errno::NXIO | Errno::NOENT) | OpenError::Type(_)) => Ok(None),
-            Err(error) => Err(open_error(error, "reach the process of", &at)),
+            Err(error) => Err(at.open_error(error, "reach the process of")),
         }
     }
 
@@ -224,10 +223,10 @@ pub(super) fn parse_ids(bytes: &[u8]) -> Vec<ClaimId> {
         .collect()
 }
 
-fn make_fifo(members: &Arc<Directory>, name: &str, sharing: Sharing) -> Result<()> {
-    let at = members.file(name);
-    let failed = |error| io_error(error, "make the FIFO", &at.path());
-    mknodat(members, name, FileType::Fifo, FILE_MODE, 0).map_err(failed)?;
+fn make_fifo(at: &Location, name: &str) -> Result<()> {
+    let sharing = at.folder().sharing()?;
+    let failed = |error| at.io_error(error, "make the FIFO");
+    mknodat(at.folder().members(), name, FileType::Fifo, FILE_MODE, 0).map_err(failed)?;
 
     let fifo = at.look().map_err(failed)?;
     sharing.apply(&fifo, ObjectKind::Fifo, &at.path())

@@ -1,202 +1,383 @@
-//! The queue file of a lock: opened, locked and read.
+//! The queue file of a lock.
 //!
 //! The file has the [token counter](super::counter) and one [entry](super::entry) for each holder
-//! and each waiter. It is changed in a [transaction](super::transaction), under a short flock(2) on
-//! the file itself.
+//! and each waiter. It is changed under a short flock(2) on the file itself, and every change is
+//! written at once. So a process that is killed leaves a sound queue.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use rustix::fs::{FileType, FlockOperation, OFlags, flock};
-use rustix::io::Errno;
+use rustix::fs::FlockOperation;
 
-use super::counter::{Boot, COUNTER_LEN, CounterState, TokenCounter};
+use super::counter::{
+    Boot, COUNTER_LEN, CounterFile, CounterState, FIRST_RANGE, RANGE, TokenCounter,
+};
 use super::entry::{ENTRY_LEN, StoredClaim};
-use super::folder::location::Location;
-use super::folder::object::OpenError;
-use super::folder::{Folder, open_error};
-use super::kept_files::OpenFile;
-use super::shared::Shared;
-use super::transaction::Transaction;
-use crate::local_fs::io_error;
-use crate::{Error, Name, Result};
+use super::folder::location::{Location, OpenFile};
+use super::folder::object::touch;
+use super::folder_counter::{MayWait, take_range};
+use super::process::ProcessId;
+use super::wakeups::{Position, to_wake, watches};
+use crate::{Claim, ClaimId, Error, Result, Share, Standing, Token, admitted};
 
-/// An open queue file that is not locked yet.
-#[derive(Debug)]
+/// How a queue file is locked before it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Locking {
+    /// Without sleeping. An edit takes microseconds.
+    Try,
+    /// Sleeps until the file is locked.
+    Wait,
+    /// Not at all, for inspection. An edit may be under way.
+    Not,
+}
+
+/// A queue file that was read, under its lock.
 pub(super) struct QueueFile {
-    file: OpenFile,
+    /// `None` if the file is missing. Then the queue is empty, and it is not changed.
+    file: Option<OpenFile>,
     at: Location,
-}
-
-/// Whether a missing file is made.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Missing {
-    Make,
-    Keep,
-}
-
-/// The outcome of an attempt to lock a queue file without waiting.
-pub(super) enum TryLock {
-    Locked(LockedQueueFile),
-    /// Another process has had the file locked for longer than a transaction takes.
-    Busy(QueueFile),
+    boot: Boot,
+    counter: TokenCounter,
+    /// Whether the counter must be written again before it is used.
+    needs_rewrite: bool,
+    /// Slots that power loss has torn. They are freed before anything is written.
+    torn: Vec<usize>,
+    /// The length of the file.
+    len: u64,
+    /// The claims in order of arrival.
+    entries: Vec<StoredClaim>,
+    before: Vec<Position>,
 }
 
 impl QueueFile {
-    /// Opens the file. Returns `None` if it is missing and must not be made.
-    pub(super) fn open(folder: &Folder, at: Location, missing: Missing) -> Result<Option<Self>> {
-        let action = "open the queue file";
-        let file = match missing {
-            Missing::Make => folder.open_or_make_file(&at, OFlags::RDWR, b"", action)?,
-            Missing::Keep => match at.open(FileType::RegularFile, OFlags::RDWR) {
-                Ok(file) => file,
-                Err(OpenError::Kernel(Errno::NOENT)) => return Ok(None),
-                Err(error) => return Err(open_error(error, action, &at)),
-            },
-        };
-
-        let file = OpenFile::inspect(File::from(file), &at)?;
-        Ok(Some(Self { file, at }))
-    }
-
-    /// Opens the file, unless this process has kept it open.
-    pub(super) fn open_or_reuse(
-        shared: &Shared,
-        name: &Name,
-        missing: Missing,
-    ) -> Result<Option<Self>> {
-        let at = shared.folder.queue_path(name);
-        match shared.kept_queue_files.take(name) {
-            Some(file) => Ok(Some(Self { file, at })),
-            None => Self::open(&shared.folder, at, missing),
-        }
-    }
-
-    /// Locks the file without sleeping.
-    pub(super) fn try_lock(self) -> Result<TryLock> {
-        for _ in 0..TRIES_MAX {
-            match flock(self.file.file(), FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(TryLock::Locked(LockedQueueFile(self))),
-                Err(Errno::WOULDBLOCK) => std::thread::yield_now(),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(io_error(error, "lock the queue file", &self.at.path())),
-            }
-        }
-        Ok(TryLock::Busy(self))
-    }
-
-    /// Reads the file without its lock, for inspection. A transaction may be under way in it.
-    pub(super) fn read_unlocked(self, shared: &Shared) -> Result<Option<Transaction>> {
-        LockedQueueFile(self).read(shared)
-    }
-
-    /// Locks the file, and sleeps until that succeeds.
-    pub(super) fn lock(self) -> Result<LockedQueueFile> {
-        loop {
-            match flock(self.file.file(), FlockOperation::LockExclusive) {
-                Ok(()) => return Ok(LockedQueueFile(self)),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(io_error(error, "lock the queue file", &self.at.path())),
-            }
-        }
-    }
-}
-
-/// A queue file under its lock.
-#[derive(Debug)]
-pub(super) struct LockedQueueFile(QueueFile);
-
-impl LockedQueueFile {
-    /// Reads the file and begins a transaction.
+    /// Locks and reads an open file.
     ///
-    /// `None` if the file was deleted after it was opened and before it was locked. The caller
-    /// opens it again.
-    pub(super) fn read(self, shared: &Shared) -> Result<Option<Transaction>> {
-        let QueueFile { file, at } = self.0;
+    /// `None` if another process has had the file locked for longer than an edit takes, or if the
+    /// file was deleted after it was opened and before it was locked.
+    pub(super) fn read(
+        file: OpenFile,
+        at: Location,
+        boot: Boot,
+        locking: Locking,
+    ) -> Result<Option<Self>> {
+        if !lock(&file, &at, locking)? {
+            return Ok(None);
+        }
         let Some(status) = file.status_at(&at)? else {
             return Ok(None);
         };
 
         let len = u64::try_from(status.st_size).unwrap_or_default();
         let bytes = read_all(file.file(), len, &at)?;
-        let content = parse(&bytes, shared.boot, &at)?;
-        Ok(Some(Transaction::begin(shared, file, at, content)))
+        Self::parse(file, at, boot, &bytes).map(Some)
     }
-}
 
-/// The content of a queue file.
-pub(super) struct Content {
-    pub(super) counter: TokenCounter,
-    /// Whether the counter must be written again before it is used.
-    pub(super) needs_rewrite: bool,
-    /// The claims in order of arrival.
-    pub(super) entries: Vec<StoredClaim>,
-    /// The slots of torn entries.
-    pub(super) torn: Vec<usize>,
-    /// The length of the file.
-    pub(super) len: u64,
-}
+    /// The empty queue of a missing file.
+    pub(super) fn missing(at: Location, boot: Boot) -> Self {
+        Self {
+            file: None,
+            at,
+            boot,
+            counter: TokenCounter::fresh(boot),
+            needs_rewrite: false,
+            torn: Vec::new(),
+            len: 0,
+            entries: Vec::new(),
+            before: Vec::new(),
+        }
+    }
 
-fn parse(bytes: &[u8], boot: Boot, at: &Location) -> Result<Content> {
-    let stored = read_counter(bytes, boot, at)?;
-    let is_of_this_boot = stored.counter.boot() == boot;
-
-    let slots = bytes.get(COUNTER_LEN..).unwrap_or_default();
-    let (entries, torn) = read_entries(slots);
-    if let Some(slot) = torn.first()
-        && is_of_this_boot
-    {
+    fn parse(file: OpenFile, at: Location, boot: Boot, bytes: &[u8]) -> Result<Self> {
         let path = at.path();
-        let message = format!("the entry in slot {slot} of {} is torn", path.display());
-        return Err(Error::damaged(message).help(removal_help(&path)));
-    }
+        let described = counter_file(&path);
+        let state = TokenCounter::read(bytes);
+        let is_current = matches!(state, CounterState::Intact(stored) if stored.boot() == boot);
+        let counter = described.counter(&state, boot)?;
 
-    Ok(Content {
-        counter: stored.counter,
-        needs_rewrite: stored.needs_rewrite,
-        entries,
-        torn,
-        len: bytes.len() as u64,
-    })
-}
+        let (entries, torn) = read_entries(bytes.get(COUNTER_LEN..).unwrap_or_default());
+        if let Some(slot) = torn.first()
+            && counter.boot() == boot
+        {
+            let message = format!("the entry in slot {slot} of {} is torn", path.display());
+            return Err(Error::damaged(message).help(described.removal_help()));
+        }
 
-struct StoredCounter {
-    counter: TokenCounter,
-    needs_rewrite: bool,
-}
-
-fn read_counter(bytes: &[u8], boot: Boot, at: &Location) -> Result<StoredCounter> {
-    let stored = |counter, needs_rewrite| {
-        Ok(StoredCounter {
+        Ok(Self {
+            before: positions(&entries),
+            needs_rewrite: !is_current,
+            len: bytes.len() as u64,
+            file: Some(file),
+            at,
+            boot,
             counter,
-            needs_rewrite,
+            torn,
+            entries,
         })
-    };
-    let path = at.path();
-    let shown = path.display();
+    }
 
-    match TokenCounter::read(bytes) {
-        CounterState::Fresh => stored(TokenCounter::fresh(boot), true),
-        CounterState::Intact(counter) if counter.boot() == boot => stored(counter, false),
-        CounterState::Intact(counter) | CounterState::OneBlockLost(counter) => {
-            stored(counter.restarted(), true)
-        }
-        CounterState::Newer(version) => {
-            let message =
-                format!("{shown} has version {version} of the format, newer than this program");
-            Err(Error::unsupported(message)
-                .help("use the newer leasehold everywhere on this machine"))
-        }
-        CounterState::Corrupt => {
-            let message = format!("the counter in {shown} is torn");
-            Err(Error::damaged(message).help(removal_help(&path)))
-        }
-        CounterState::Foreign => {
-            let message = format!("{shown} is not a queue file of leasehold");
-            Err(Error::damaged(message).help("move it away, or choose another folder"))
+    pub(super) fn is_missing(&self) -> bool {
+        self.file.is_none()
+    }
+
+    /// Whether the file exists and its queue is empty.
+    pub(super) fn is_free(&self) -> bool {
+        self.file.is_some() && self.entries.is_empty()
+    }
+
+    pub(super) fn entries(&self) -> &[StoredClaim] {
+        &self.entries
+    }
+
+    pub(super) fn position(&self, id: ClaimId) -> Option<usize> {
+        self.entries.iter().position(|stored| stored.id() == id)
+    }
+
+    /// The processes that have claims in the queue.
+    pub(super) fn processes(&self) -> Vec<ProcessId> {
+        let mut processes: Vec<ProcessId> = self.entries.iter().map(StoredClaim::process).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        processes
+    }
+
+    /// Returns the number of claims, from the front of the queue, that can be held together.
+    pub(super) fn admitted(&self) -> usize {
+        admitted(self.entries.iter().map(StoredClaim::share))
+    }
+
+    /// Whether one more claim with this share would be granted at once.
+    pub(super) fn has_room_for(&self, share: Share) -> bool {
+        let shares = self.entries.iter().map(StoredClaim::share).chain([share]);
+        admitted(shares) > self.entries.len()
+    }
+
+    pub(super) fn standing(&self, at: usize) -> Standing {
+        match self.entries[at].token() {
+            Some(token) => Standing::Held { token },
+            None => Standing::Queued {
+                ahead: u32::try_from(at).unwrap_or(u32::MAX),
+            },
         }
     }
+
+    /// The token of the last grant, if there was one.
+    pub(super) fn last_token(&self) -> Option<Token> {
+        Token::new(self.highest_token())
+    }
+
+    /// The processes that the waiter at this position must watch.
+    pub(super) fn watched(&self, at: usize) -> Vec<ProcessId> {
+        watches(&positions(&self.entries), at)
+    }
+
+    /// The waiters that may be granted now.
+    pub(super) fn grantable(&self) -> Vec<(ProcessId, ClaimId)> {
+        self.entries[..self.admitted()]
+            .iter()
+            .filter(|stored| stored.token().is_none())
+            .map(|stored| (stored.process(), stored.id()))
+            .collect()
+    }
+
+    /// A token that is not below any granted one, for the counter that outlives the file. It is
+    /// zero if none was granted.
+    pub(super) fn highest_token(&self) -> u64 {
+        if self.counter.is_fresh() {
+            return 0;
+        }
+        self.counter.last_token()
+    }
+
+    /// Takes a range of tokens if the counter needs one and this is possible without waiting.
+    /// Returns whether [`mint`](Self::mint) can run without waiting.
+    pub(super) fn prepare_to_mint(&mut self) -> bool {
+        if self.is_missing() || !self.needs_rewrite && !self.counter.is_spent() {
+            return true;
+        }
+
+        // A step that mints reports an error. A release does not mint, and goes on.
+        self.extend(1, MayWait::No).unwrap_or(false)
+    }
+
+    /// Mints the token of a grant, which is above the last one by one and the
+    /// [reserved](Claim::reserved) tokens.
+    pub(super) fn mint(&mut self, reserved: u32) -> Result<Token> {
+        self.repair()?;
+        let len = 1 + u64::from(reserved);
+        if !self.counter.has_room_for(len) {
+            self.extend(len, MayWait::Yes)?;
+        }
+
+        let range = self
+            .counter
+            .take(len, open_file(self.file.as_ref()))
+            .map_err(|error| self.write_error(error))?;
+        Ok(Token::new(range.up_to).expect("counters begin above zero"))
+    }
+
+    /// Appends a claim to the queue, as a holder if it has a token. Returns its position.
+    pub(super) fn append(
+        &mut self,
+        claim: &Claim,
+        process: ProcessId,
+        token: Option<Token>,
+    ) -> Result<usize> {
+        self.repair()?;
+        let sequence = self.entries.last().map_or(0, StoredClaim::sequence) + 1;
+        let mut stored = StoredClaim::new(claim, process, self.free_slot(), sequence);
+        if let Some(token) = token {
+            stored.grant(token);
+        }
+
+        self.write(&stored)?;
+        self.len = self.len.max(offset_of(stored.slot + 1));
+        self.entries.push(stored);
+        Ok(self.entries.len() - 1)
+    }
+
+    pub(super) fn grant(&mut self, at: usize, token: Token) -> Result<()> {
+        self.change(at, |stored| stored.grant(token))
+    }
+
+    pub(super) fn set_share(&mut self, at: usize, share: Share) -> Result<()> {
+        self.change(at, |stored| stored.set_share(share))
+    }
+
+    pub(super) fn remove(&mut self, at: usize) -> Result<()> {
+        self.free(self.entries[at].slot)?;
+        self.entries.remove(at);
+        Ok(())
+    }
+
+    /// Removes all claims of a dead process.
+    pub(super) fn remove_process(&mut self, process: ProcessId) -> Result<()> {
+        let is_of_process = |stored: &StoredClaim| stored.process() == process;
+        while let Some(at) = self.entries.iter().position(is_of_process) {
+            self.remove(at)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps the times of the file recent, so that cleaners do not delete it.
+    pub(super) fn touch(&self) {
+        touch(open_file(self.file.as_ref()));
+    }
+
+    /// Whether the locked file is still at this place.
+    pub(super) fn is_at(&self, at: &Location) -> Result<bool> {
+        match &self.file {
+            Some(file) => Ok(file.status_at(at)?.is_some()),
+            None => Ok(false),
+        }
+    }
+
+    /// Shortens the file of an empty queue. Its slots are free.
+    pub(super) fn shorten_if_free(&self) {
+        if self.is_free() && self.len > IDLE_LEN_MAX {
+            // If this fails, the long file only uses disk space.
+            let _ = open_file(self.file.as_ref()).set_len(COUNTER_LEN as u64);
+        }
+    }
+
+    /// Unlocks the file. Returns it, and the claims to wake: they may be granted, or they must
+    /// watch another process than before.
+    pub(super) fn unlock(self) -> (Option<OpenFile>, Vec<(ProcessId, ClaimId)>) {
+        if let Some(file) = &self.file {
+            file.unlock();
+        }
+        let to_wake = to_wake(&self.before, &positions(&self.entries));
+        (self.file, to_wake)
+    }
+
+    /// Takes a range for a counter that cannot be continued as it is.
+    fn repair(&mut self) -> Result<()> {
+        if self.needs_rewrite {
+            self.extend(1, MayWait::Yes)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a range of tokens from the folder's counter, above all tokens of this queue, and frees
+    /// the torn slots. Returns `false` if this would have had to wait.
+    fn extend(&mut self, len_min: u64, may_wait: MayWait) -> Result<bool> {
+        let usual = if self.counter.is_fresh() {
+            FIRST_RANGE
+        } else {
+            RANGE
+        };
+        let len = usual.max(len_min);
+        let at_least = self.highest_token();
+        let Some(range) = take_range(self.at.folder(), self.boot, at_least, len, may_wait)? else {
+            return Ok(false);
+        };
+
+        for slot in std::mem::take(&mut self.torn) {
+            self.free(slot)?;
+        }
+        self.counter
+            .extend(&range, self.boot, open_file(self.file.as_ref()))
+            .map_err(|error| self.write_error(error))?;
+        self.needs_rewrite = false;
+        Ok(true)
+    }
+
+    /// Frees a slot by writing zeros: a slot with the sequence number zero is free.
+    fn free(&self, slot: usize) -> Result<()> {
+        self.write_slot(slot, &[0; ENTRY_LEN])
+    }
+
+    fn free_slot(&self) -> usize {
+        let mut used: Vec<usize> = self.entries.iter().map(|stored| stored.slot).collect();
+        used.sort_unstable();
+        used.iter()
+            .enumerate()
+            .find(|(at, slot)| at != *slot)
+            .map_or(used.len(), |(at, _)| at)
+    }
+
+    fn change(&mut self, at: usize, change: impl FnOnce(&mut StoredClaim)) -> Result<()> {
+        let mut stored = self.entries[at];
+        change(&mut stored);
+        self.write(&stored)?;
+        self.entries[at] = stored;
+        Ok(())
+    }
+
+    fn write(&self, stored: &StoredClaim) -> Result<()> {
+        self.write_slot(stored.slot, &stored.to_bytes())
+    }
+
+    fn write_slot(&self, slot: usize, bytes: &[u8; ENTRY_LEN]) -> Result<()> {
+        open_file(self.file.as_ref())
+            .write_all_at(bytes, offset_of(slot))
+            .map_err(|error| self.write_error(error))
+    }
+
+    #[cold]
+    fn write_error(&self, error: std::io::Error) -> Error {
+        self.at.io_error(error, "write")
+    }
+}
+
+fn open_file(file: Option<&OpenFile>) -> &File {
+    file.expect("a missing queue is not changed").file()
+}
+
+/// Locks the file, and returns whether it may be read.
+fn lock(file: &OpenFile, at: &Location, locking: Locking) -> Result<bool> {
+    match locking {
+        Locking::Not => return Ok(true),
+        Locking::Wait => return file.lock(FlockOperation::LockExclusive, at),
+        Locking::Try => {}
+    }
+    for _ in 0..TRIES_MAX {
+        if file.lock(FlockOperation::NonBlockingLockExclusive, at)? {
+            return Ok(true);
+        }
+        std::thread::yield_now();
+    }
+    Ok(false)
 }
 
 /// Reads the entries in use, in order of arrival, and the slots of entries that are torn or cut
@@ -219,36 +400,56 @@ pub(super) fn read_entries(slots: &[u8]) -> (Vec<StoredClaim>, Vec<usize>) {
     (entries, torn)
 }
 
+/// Reads the file. Of one that is too long for a queue, it reads only the counter.
 fn read_all(file: &File, len: u64, at: &Location) -> Result<Vec<u8>> {
     let read = |len: u64| {
         let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
         file.read_exact_at(&mut bytes, 0)
             .map(|()| bytes)
-            .map_err(|error| io_error(error, "read", &at.path()))
+            .map_err(|error| at.io_error(error, "read"))
     };
+    if len <= IDLE_LEN_MAX {
+        return read(len);
+    }
 
-    if len > IDLE_LEN_MAX {
-        // A file of another program may be larger than the memory. Its first bytes show that it is
-        // not leasehold's.
-        let head = read(COUNTER_LEN as u64)?;
-        let is_ours = matches!(
-            TokenCounter::read(&head),
-            CounterState::Intact(_) | CounterState::OneBlockLost(_)
-        );
-        if !is_ours {
-            return Ok(head);
-        }
-        if len > LEN_MAX {
-            let message = format!("{} is longer than any queue", at.path().display());
-            return Err(Error::damaged(message).help(removal_help(&at.path())));
-        }
+    // A file of another program may be larger than the memory. Its first bytes show that it is not
+    // leasehold's.
+    let head = read(COUNTER_LEN as u64)?;
+    let is_ours = matches!(
+        TokenCounter::read(&head),
+        CounterState::Intact(_) | CounterState::OneBlockLost(_)
+    );
+    if !is_ours {
+        return Ok(head);
+    }
+    if len > LEN_MAX {
+        let path = at.path();
+        let message = format!("{} is longer than any queue", path.display());
+        return Err(Error::damaged(message).help(counter_file(&path).removal_help()));
     }
     read(len)
 }
 
-fn removal_help(path: &Path) -> String {
-    let path = path.display();
-    format!("stop every user of this lock, then remove {path}: tokens continue from the clock")
+fn counter_file(path: &Path) -> CounterFile<'_> {
+    CounterFile {
+        path,
+        kind: "a queue file",
+        used_for: "this lock",
+    }
+}
+
+fn positions(entries: &[StoredClaim]) -> Vec<Position> {
+    let position = |stored: &StoredClaim| Position {
+        id: stored.id(),
+        process: stored.process(),
+        share: stored.share(),
+        held: stored.token().is_some(),
+    };
+    entries.iter().map(position).collect()
+}
+
+fn offset_of(slot: usize) -> u64 {
+    (COUNTER_LEN + slot * ENTRY_LEN) as u64
 }
 
 /// The longest file that is read: a queue of 262,000 claims. A sparse file of another user could be
@@ -256,7 +457,7 @@ fn removal_help(path: &Path) -> String {
 const LEN_MAX: u64 = 64 * 1024 * 1024;
 
 /// The length above which a file is truncated when its queue is empty.
-pub(super) const IDLE_LEN_MAX: u64 = 64 * 1024;
+const IDLE_LEN_MAX: u64 = 64 * 1024;
 
 /// How often the lock is tried before a thread sleeps on it. An edit takes microseconds.
 const TRIES_MAX: u32 = 20;

@@ -14,37 +14,37 @@ use futures_util::stream::FuturesUnordered;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use tokio::net::unix::pipe;
 
+use super::folder::location::Location;
 use super::process::Peer;
-use super::protocol;
+use super::protocol::Transaction;
+use super::shared::Shared;
 use super::transact::view;
-use super::{File, Shared};
 use crate::local_fs::io_error;
-use crate::store::{Observe, Subscription};
+use crate::store::Subscription;
 use crate::{Error, Name, Result};
-
-#[async_trait]
-impl Observe for File {
-    async fn subscribe(&self, name: &Name) -> Result<Box<dyn Subscription>> {
-        let files = WatchedFiles::watch(&self.shared, name)?;
-        let peers = live_processes(&self.shared, name)?;
-        Ok(Box::new(QueueWatch {
-            shared: Arc::clone(&self.shared),
-            name: name.clone(),
-            files,
-            peers: Some(peers),
-        }))
-    }
-}
 
 /// The watch of one queue.
 #[derive(Debug)]
-struct QueueWatch {
+pub(super) struct QueueWatch {
     shared: Arc<Shared>,
     name: Name,
     files: WatchedFiles,
     /// The processes of the queue, to notice their end; `None` if they were not read since the last
     /// change.
     peers: Option<Vec<Peer>>,
+}
+
+impl QueueWatch {
+    pub(super) async fn begin(shared: &Arc<Shared>, name: &Name) -> Result<Self> {
+        let files = WatchedFiles::watch(shared, name)?;
+        let peers = view(shared, name, Transaction::live_processes).await?;
+        Ok(Self {
+            shared: Arc::clone(shared),
+            name: name.clone(),
+            files,
+            peers: Some(peers),
+        })
+    }
 }
 
 #[async_trait]
@@ -57,14 +57,9 @@ impl Subscription for QueueWatch {
                 Some(died) = deaths.next() => died?,
             }
         }
-        self.peers = Some(live_processes(&self.shared, &self.name)?);
+        self.peers = Some(view(&self.shared, &self.name, Transaction::live_processes).await?);
         Ok(())
     }
-}
-
-fn live_processes(shared: &Arc<Shared>, name: &Name) -> Result<Vec<Peer>> {
-    let peers = view(shared, name, protocol::live_processes)?;
-    Ok(peers.unwrap_or_default())
 }
 
 /// The queue file and the lock file of one name, in the folder that has both.
@@ -78,19 +73,21 @@ struct WatchedFiles {
 
 impl WatchedFiles {
     fn watch(shared: &Shared, name: &Name) -> Result<Self> {
-        let queue = shared.folder.queue_path(name);
+        let folder = shared.folder();
+        let queue = Location::queue(&folder, name);
         if queue.has_parents() {
             return Err(Error::unsupported(
                 "the folder of a long name may be removed",
             ));
         }
 
-        let folder = shared.folder.path();
-        let events = events_of(folder).and_then(pipe::Receiver::from_owned_fd_unchecked);
+        let events = events_of(folder.path())
+            .and_then(pipe::Receiver::from_owned_fd_unchecked)
+            .map_err(|error| io_error(error, "watch", folder.path()))?;
         Ok(Self {
-            events: events.map_err(|error| io_error(error, "watch", folder))?,
+            events,
             queue: file_name(&queue.path()),
-            lock: file_name(&shared.folder.lock_path(name).path()),
+            lock: file_name(&Location::lock(&folder, name).path()),
         })
     }
 

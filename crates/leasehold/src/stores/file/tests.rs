@@ -48,6 +48,11 @@ impl TestFolder {
         File::of_boot(self.folder.path(), THIS).expect("the folder opens")
     }
 
+    fn opened(&self) -> Arc<Folder> {
+        let folder = Folder::open(self.folder.path(), Locality::Known, None);
+        Arc::new(folder.expect("the folder opens"))
+    }
+
     fn queue(&self) -> PathBuf {
         self.folder.path().join("a.queue")
     }

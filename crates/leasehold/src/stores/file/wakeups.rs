@@ -1,7 +1,4 @@
-//! Wakes claims: which ones a change concerns, and how they are notified.
-//!
-//! A claim of this process is notified through [`Wakers`]. A claim of another process is notified
-//! through that process's FIFO.
+//! The claims to wake after a change, and how a task of this process waits for its wake-up.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,30 +7,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-use super::Shared;
-use super::process::{Peer, ProcessId};
+use super::process::ProcessId;
 use crate::{ClaimId, Share, admitted};
-
-/// Wakes claims of this process and of others.
-pub(super) fn wake(shared: &Shared, concerned: Vec<(ProcessId, ClaimId)>) {
-    let mut others: HashMap<ProcessId, Vec<ClaimId>> = HashMap::new();
-    for (process, id) in concerned {
-        if process == shared.own_process() {
-            shared.wakers.wake(id);
-        } else {
-            others.entry(process).or_default().push(id);
-        }
-    }
-
-    for (process, ids) in others {
-        match Peer::open(&shared.folder.members(), process) {
-            Ok(Some(peer)) => peer.wake(&ids),
-            // A process that watches the dead one removes its claims.
-            Ok(None) => {}
-            Err(error) => tracing::warn!(%error, "could not wake the next waiter"),
-        }
-    }
-}
 
 /// The claims of this process that a task waits for.
 #[derive(Debug, Default)]

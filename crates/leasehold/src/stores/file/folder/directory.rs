@@ -4,11 +4,9 @@
 //! still reach the directory that was opened and checked.
 
 use std::ffi::OsStr;
-use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{
@@ -18,186 +16,144 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use super::location::Location;
-use super::object::{Change, ObjectKind, replaced};
+use super::object::{Change, ObjectKind, READ, replaced};
 use super::sharing::{Access, Sharing, is_in_group};
 use crate::local_fs::{Locality, check_local, io_error};
 use crate::{ClaimId, Error, Result};
 
-/// An open directory whose owner may be trusted with locks.
-pub(crate) struct Directory {
-    fd: OwnedFd,
-    path: PathBuf,
+/// Opens the directory at an absolute path and makes the missing parts of the path.
+///
+/// Existing parts may be reached through symbolic links. A new part is never made through one. An
+/// existing directory keeps its mode; `stated` is the access that a new directory gives.
+pub(super) fn open_or_make(
+    path: &Path,
+    locality: Locality,
+    stated: Option<Access>,
+) -> Result<OwnedFd> {
+    let found = match openat(CWD, path, LOOK, Mode::empty()) {
+        Err(Errno::NOENT) => make_path(path, locality, stated)?,
+        found => found.map_err(|error| io_error(error, "open the folder", path))?,
+    };
+
+    let directory = accept(&found, path)?;
+    check_local(&directory, path, locality, STATE_LOCAL)?;
+    Ok(directory)
 }
 
-impl Directory {
-    /// Opens the directory at an absolute path and makes the missing parts of the path.
-    ///
-    /// Existing parts may be reached through symbolic links. A new part is never made through one.
-    /// An existing directory keeps its mode; `stated` is the access that a new directory gives.
-    pub(crate) fn open_or_make(
-        path: &Path,
-        locality: Locality,
-        stated: Option<Access>,
-    ) -> Result<Self> {
-        let found = match openat(CWD, path, LOOK, Mode::empty()) {
-            Err(Errno::NOENT) => make_path(path, locality, stated)?,
-            found => found.map_err(|error| io_error(error, "open the folder", path))?,
-        };
+/// Opens a directory in another one, never through a symbolic link, and makes it if it is missing.
+pub(super) fn open_or_make_inside(
+    parent: &OwnedFd,
+    name: &OsStr,
+    path: &Path,
+    sharing: Sharing,
+) -> Result<OwnedFd> {
+    let found = match openat(parent, name, LOOK | OFlags::NOFOLLOW, Mode::empty()) {
+        Err(Errno::NOENT) if sharing.is_private() => make_part(parent, name, path)?,
+        Err(Errno::NOENT) => make_shared_inside(parent, name, path, sharing)?,
+        found => found.map_err(|error| not_a_directory(error, path))?,
+    };
 
-        let directory = Self::accept(&found, path.to_owned())?;
-        check_local(&directory, path, locality, STATE_LOCAL)?;
-        Ok(directory)
+    sharing.repair(&found, ObjectKind::Directory, path)?;
+    accept(&found, path)
+}
+
+/// Makes a directory that gets its name only when its mode is right. Another user may open it from
+/// then on.
+fn make_shared_inside(
+    parent: &OwnedFd,
+    name: &OsStr,
+    path: &Path,
+    sharing: Sharing,
+) -> Result<OwnedFd> {
+    let pending = format!("{PENDING_DIRECTORY}{}", ClaimId::draw());
+    let pending_path = path.with_file_name(&pending);
+    let made = make_part(parent, OsStr::new(&pending), &pending_path)?;
+    if let Err(error) = sharing.apply(&made, ObjectKind::Directory, &pending_path) {
+        // The first error says more than an error of the removal.
+        let _ = unlinkat(parent, &pending, AtFlags::REMOVEDIR);
+        return Err(error);
     }
 
-    /// Opens a directory in this one, never through a symbolic link, and makes it if it is missing.
-    pub(crate) fn open_or_make_inside(&self, name: &OsStr, sharing: Sharing) -> Result<Self> {
-        let path = self.path.join(name);
-        let found = match openat(self, name, LOOK | OFlags::NOFOLLOW, Mode::empty()) {
-            Err(Errno::NOENT) if sharing.is_private() => make_part(self, name, &path)?,
-            Err(Errno::NOENT) => self.make_shared_inside(name, &path, sharing)?,
-            found => found.map_err(|error| not_a_directory(error, &path))?,
-        };
-
-        sharing.repair(&found, ObjectKind::Directory, &path)?;
-        Self::accept(&found, path)
+    if renameat_with(parent, &pending, parent, name, RenameFlags::NOREPLACE).is_ok() {
+        return Ok(made);
     }
-
-    /// Makes a directory that gets its name only when its mode is right. Another user may open it
-    /// from then on.
-    fn make_shared_inside(&self, name: &OsStr, path: &Path, sharing: Sharing) -> Result<OwnedFd> {
-        let pending = format!("{PENDING_DIRECTORY}{}", ClaimId::draw());
-        let pending_path = self.path.join(&pending);
-        let made = make_part(self, OsStr::new(&pending), &pending_path)?;
-        if let Err(error) = sharing.apply(&made, ObjectKind::Directory, &pending_path) {
-            // The first error says more than an error of the removal.
-            let _ = unlinkat(self, &pending, AtFlags::REMOVEDIR);
-            return Err(error);
-        }
-
-        if renameat_with(self, &pending, self, name, RenameFlags::NOREPLACE).is_ok() {
-            return Ok(made);
-        }
-        // Another process made it at the same moment, or the file system cannot rename without
-        // replacing. Then the directory gets its mode after its name.
-        match unlinkat(self, &pending, AtFlags::REMOVEDIR) {
-            // `leasehold gc` removed it, because this process was stopped for a long time.
-            Ok(()) | Err(Errno::NOENT) => make_part_or_open(self, name, path),
-            Err(error) => Err(io_error(error, "remove the folder", &pending_path)),
-        }
-    }
-
-    /// Opens a directory in this one for listing; `None` if the entry is not a directory.
-    pub(crate) fn read_inside(&self, name: &OsStr) -> Result<Option<Self>> {
-        let path = self.path.join(name);
-        match openat(self, name, READ | OFlags::NOFOLLOW, Mode::empty()) {
-            Ok(fd) => Ok(Some(Self { fd, path })),
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
-            Err(error) => Err(io_error(error, "list the folder", &path)),
-        }
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Removes a directory in this one if a process made it a long time ago and never named it.
-    ///
-    /// The removal fails if the directory is not empty. So it removes nothing that is in use.
-    pub(super) fn remove_abandoned(&self, name: &OsStr) {
-        if !name.as_bytes().starts_with(PENDING_DIRECTORY.as_bytes()) {
-            return;
-        }
-
-        let status = statat(self, name, AtFlags::SYMLINK_NOFOLLOW);
-        if status.is_ok_and(|status| is_abandoned(&status)) {
-            // It stays if another user owns it. That user or root removes it.
-            let _ = unlinkat(self, name, AtFlags::REMOVEDIR);
-        }
-    }
-
-    /// A file in this directory.
-    pub(crate) fn file(self: &Arc<Self>, name: impl Into<PathBuf>) -> Location {
-        Location::new(Arc::clone(self), name.into())
-    }
-
-    /// Checks the owner and opens the directory for reading.
-    ///
-    /// The check concerns the directory that was opened, even if another one is at the path now.
-    fn accept(found: &OwnedFd, path: PathBuf) -> Result<Self> {
-        let status = fstat(found).map_err(|error| io_error(error, "inspect the folder", &path))?;
-        if !is_trusted(&status) {
-            return Err(untrusted_owner(&status, &path));
-        }
-
-        let fd = openat(found, ".", READ, Mode::empty())
-            .map_err(|error| io_error(error, "open the folder", &path))?;
-        Ok(Self { fd, path })
+    // Another process made it at the same moment, or the file system cannot rename without
+    // replacing. Then the directory gets its mode after its name.
+    match unlinkat(parent, &pending, AtFlags::REMOVEDIR) {
+        // `leasehold gc` removed it, because this process was stopped for a long time.
+        Ok(()) | Err(Errno::NOENT) => make_part(parent, name, path),
+        Err(error) => Err(io_error(error, "remove the folder", &pending_path)),
     }
 }
 
-impl AsFd for Directory {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+/// Opens a directory in another one for listing; `None` if the entry is not a directory.
+pub(super) fn read_inside(parent: &OwnedFd, name: &OsStr, path: &Path) -> Result<Option<OwnedFd>> {
+    match openat(parent, name, READ | OFlags::NOFOLLOW, Mode::empty()) {
+        Ok(directory) => Ok(Some(directory)),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        Err(error) => Err(io_error(error, "list the folder", path)),
     }
 }
 
-impl fmt::Debug for Directory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.path.fmt(f)
+/// Removes a directory if a process made it a long time ago and never named it.
+///
+/// The removal fails if the directory is not empty. So it removes nothing that is in use.
+pub(super) fn remove_if_abandoned(parent: &OwnedFd, name: &OsStr) {
+    if !name.as_bytes().starts_with(PENDING_DIRECTORY.as_bytes()) {
+        return;
     }
+
+    let status = statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
+    if status.is_ok_and(|status| is_abandoned(&status)) {
+        // It stays if another user owns it. That user or root removes it.
+        let _ = unlinkat(parent, name, AtFlags::REMOVEDIR);
+    }
+}
+
+/// Checks the owner and opens the directory for reading.
+///
+/// The check concerns the directory that was opened, even if another one is at the path now.
+fn accept(found: &OwnedFd, path: &Path) -> Result<OwnedFd> {
+    let status = fstat(found).map_err(|error| io_error(error, "inspect the folder", path))?;
+    if !is_trusted(&status) {
+        return Err(untrusted_owner(&status, path));
+    }
+    openat(found, ".", READ, Mode::empty())
+        .map_err(|error| io_error(error, "open the folder", path))
 }
 
 /// Follows the path as far as it exists, and makes each missing part inside the part before it.
 ///
 /// Other users must be able to reach a folder that is made for them too.
 fn make_path(path: &Path, locality: Locality, stated: Option<Access>) -> Result<OwnedFd> {
+    let longest =
+        path.ancestors().find_map(
+            |ancestor| match openat(CWD, ancestor, LOOK, Mode::empty()) {
+                Err(Errno::NOENT) => None,
+                found => Some((ancestor, found)),
+            },
+        );
+    let (existing, found) = longest.expect("every path begins at the root folder");
+    let mut at = found.map_err(|error| io_error(error, "open the folder", existing))?;
+    check_local(&at, path, locality, STATE_LOCAL)?;
+
     let is_shared = stated.is_some_and(|access| access != Access::Owner);
-
-    let mut here = PathBuf::from("/");
-    let mut at = openat(CWD, &here, LOOK, Mode::empty())
-        .map_err(|error| io_error(error, "open the folder", &here))?;
-    let mut is_made = false;
-
-    for part in path.components().filter(|part| *part != Component::RootDir) {
-        let part = part.as_os_str();
-        if is_made && is_shared {
+    let mut here = existing.to_owned();
+    for part in path.strip_prefix(existing).expect("it is an ancestor") {
+        if is_shared && here != existing {
             change_of_mode(REACHABLE_MODE).apply_to_new(&at, &here)?;
         }
         here.push(part);
-
-        let found = if is_made {
-            Err(Errno::NOENT)
-        } else {
-            openat(&at, part, LOOK, Mode::empty())
-        };
-
-        at = match found {
-            Err(Errno::NOENT) => {
-                if !is_made {
-                    check_local(&at, path, locality, STATE_LOCAL)?;
-                }
-                is_made = true;
-                make_part(&at, part, &here)?
-            }
-            found => found.map_err(|error| io_error(error, "open the folder", &here))?,
-        };
+        at = make_part(&at, part, &here)?;
     }
 
-    if let Some(access) = stated.filter(|_| is_made) {
+    if let Some(access) = stated
+        && here != existing
+    {
         let status = fstat(&at).map_err(|error| io_error(error, "inspect the folder", path))?;
         Sharing::of_new_folder(&status, access).apply(&at, ObjectKind::Directory, path)?;
     }
     Ok(at)
-}
-
-/// Opens a directory, or makes it.
-fn make_part_or_open(parent: impl AsFd, name: &OsStr, path: &Path) -> Result<OwnedFd> {
-    let found = openat(&parent, name, LOOK | OFlags::NOFOLLOW, Mode::empty());
-    match found {
-        Err(Errno::NOENT) => make_part(parent, name, path),
-        found => found.map_err(|error| not_a_directory(error, path)),
-    }
 }
 
 /// Makes one directory and opens it, or the one that another process made at the same moment.
@@ -307,11 +263,6 @@ const REACHABLE_MODE: Mode = Mode::RWXU
 
 /// Opens a directory that this process may not read, so that the error can name its owner.
 pub(super) const LOOK: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-
-/// Opens a directory for listing and for opening files in it.
-pub(super) const READ: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::CLOEXEC);
 
 /// The setting that a user adds to the URL for a file system that leasehold does not know.
 const STATE_LOCAL: &str = "if it is local to this machine, add ?local=yes to the URL of the store";

@@ -1,12 +1,14 @@
 //! The names in a folder.
 
 use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use rustix::fs::{Dir, DirEntry, FileType};
 
-use super::directory::Directory;
-use super::names::{self, Piece};
+use super::directory::{read_inside, remove_if_abandoned};
+use super::names::{self, CONTINUED};
 use crate::local_fs::io_error;
 use crate::{Name, Result};
 
@@ -14,89 +16,84 @@ use crate::{Name, Result};
 ///
 /// A folder of a long name that this user may not read is logged and left out: one user's files do
 /// not hide the names of others.
-pub(super) fn names(root: &Directory, endings: &[&str]) -> Result<Vec<Name>> {
-    let mut names = Vec::new();
-    collect(root, endings, "", &mut names)?;
-    names.sort_unstable();
-    names.dedup();
-    Ok(names)
+pub(super) fn names(root: &OwnedFd, path: &Path, endings: &[&str]) -> Result<Vec<Name>> {
+    let mut listing = Listing {
+        endings,
+        names: Vec::new(),
+    };
+    listing.collect(root, path, "")?;
+    listing.names.sort_unstable();
+    listing.names.dedup();
+    Ok(listing.names)
 }
 
 /// Removes the folders, here and in the folders of long names, that were begun a long time ago and
 /// never finished.
 ///
 /// `depth` bounds the folders in folders, of which another user may have made any number.
-pub(super) fn remove_abandoned(folder: &Directory, depth: usize) {
+pub(super) fn remove_abandoned(folder: &OwnedFd, path: &Path, depth: usize) {
     for entry in Dir::read_from(folder).into_iter().flatten().flatten() {
         let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        folder.remove_abandoned(name);
+        remove_if_abandoned(folder, name);
 
-        let is_continued = matches!(
-            name.to_str().and_then(|name| names::piece_of(name, "")),
-            Some(Piece::Continued(_))
-        );
+        let is_continued = name.as_bytes().ends_with(CONTINUED.as_bytes());
+        let inner_path = path.join(name);
         if is_continued
             && depth > 0
-            && let Ok(Some(inner)) = folder.read_inside(name)
+            && let Ok(Some(inner)) = read_inside(folder, name, &inner_path)
         {
-            remove_abandoned(&inner, depth - 1);
+            remove_abandoned(&inner, &inner_path, depth - 1);
         }
     }
 }
 
-/// Collects the names below a folder. `prefix` is the encoded part of the names above it.
-fn collect(
-    folder: &Directory,
-    endings: &[&str],
-    prefix: &str,
-    names: &mut Vec<Name>,
-) -> Result<()> {
-    let failed = |error| io_error(error, "list the folder", folder.path());
-    for entry in Dir::read_from(folder).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        // A file of another program may have any name.
-        let Ok(file) = entry.file_name().to_str() else {
-            continue;
-        };
+/// The names of the files with one of the endings.
+struct Listing<'a> {
+    endings: &'a [&'a str],
+    names: Vec<Name>,
+}
 
-        for ending in endings {
-            match names::piece_of(file, ending) {
-                Some(Piece::Last(piece)) => {
-                    names.extend(names::decode(&format!("{prefix}{piece}")));
-                }
-                Some(Piece::Continued(_)) | None => {}
+impl Listing<'_> {
+    /// Collects the names below a folder. `prefix` is the encoded part of the names above it.
+    fn collect(&mut self, folder: &OwnedFd, path: &Path, prefix: &str) -> Result<()> {
+        let failed = |error| io_error(error, "list the folder", path);
+        for entry in Dir::read_from(folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            // A file of another program may have any name.
+            let Ok(file) = entry.file_name().to_str() else {
+                continue;
+            };
+
+            let pieces = self.endings.iter().filter_map(|end| file.strip_suffix(end));
+            let names = pieces.filter_map(|piece| names::decode(&format!("{prefix}{piece}")));
+            self.names.extend(names);
+
+            if let Some(piece) = file.strip_suffix(CONTINUED)
+                && may_be_directory(&entry)
+                && let Err(error) = self.collect_inside(folder, &path.join(file), prefix, piece)
+            {
+                tracing::warn!(%error, "left out the names in a folder");
             }
         }
-        if let Some(Piece::Continued(piece)) = names::piece_of(file, "")
-            && may_be_directory(&entry)
-        {
-            let longer = format!("{prefix}{piece}");
-            collect_inside(folder, &entry, endings, &longer, names);
+        Ok(())
+    }
+
+    fn collect_inside(
+        &mut self,
+        folder: &OwnedFd,
+        path: &Path,
+        prefix: &str,
+        piece: &str,
+    ) -> Result<()> {
+        // Another user may have made folders in folders without end.
+        if prefix.len() + piece.len() > names::ENCODED_MAX {
+            return Ok(());
         }
-    }
-    Ok(())
-}
-
-fn collect_inside(
-    folder: &Directory,
-    entry: &DirEntry,
-    endings: &[&str],
-    prefix: &str,
-    names: &mut Vec<Name>,
-) {
-    // Another user may have made folders in folders without end.
-    if prefix.len() > names::ENCODED_MAX {
-        return;
-    }
-
-    let name = OsStr::from_bytes(entry.file_name().to_bytes());
-    let collected = match folder.read_inside(name) {
-        Ok(Some(inner)) => collect(&inner, endings, prefix, names),
-        Ok(None) => Ok(()),
-        Err(error) => Err(error),
-    };
-    if let Err(error) = collected {
-        tracing::warn!(%error, "left out the names in a folder");
+        let name = path.file_name().expect("the path of an entry has a name");
+        match read_inside(folder, name, path)? {
+            Some(inner) => self.collect(&inner, path, &format!("{prefix}{piece}")),
+            None => Ok(()),
+        }
     }
 }
 

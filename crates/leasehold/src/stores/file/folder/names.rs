@@ -1,9 +1,10 @@
 //! Encodes lock names as file names. The encoding is reversible, and no encoded name leads out of
 //! the folder.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use rustix::fs::FileType;
 
 use crate::Name;
 
@@ -18,16 +19,19 @@ pub(super) const ENCODED_MAX: usize = 3 * 512;
 pub(super) const PIECES_MAX: usize = ENCODED_MAX.div_ceil(PIECE_MAX);
 
 /// Ends the name of a folder that has the rest of long names. It does not occur in an encoded name.
-const CONTINUED: char = '+';
+pub(super) const CONTINUED: &str = "+";
 
 /// The characters that are not encoded.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
 
-/// Returns the path of `name` below `folder`, with an `ending` such as `.lock`.
+/// The prefix of the name, in `.members`, of a file that is still being made.
+pub(crate) const PENDING: &str = "new-";
+
+/// Returns the path of `name` in the folder, with an `ending` such as `.lock`.
 ///
 /// Letters, digits, `-`, `_` and `.` are kept, and every other byte becomes `%XX`. A dot at the
 /// beginning is encoded too. So no file is hidden, and no name adds a `..` or a `/` to a path.
-pub(crate) fn path_of(folder: &Path, name: &Name, ending: &str) -> PathBuf {
+pub(super) fn path_of(name: &Name, ending: &str) -> PathBuf {
     let encoded = encode(name.as_str());
     let mut pieces = encoded
         .as_bytes()
@@ -35,7 +39,7 @@ pub(crate) fn path_of(folder: &Path, name: &Name, ending: &str) -> PathBuf {
         .map(|piece| String::from_utf8_lossy(piece))
         .peekable();
 
-    let mut path = folder.to_owned();
+    let mut path = PathBuf::new();
     while let Some(piece) = pieces.next() {
         if pieces.peek().is_some() {
             path.push(format!("{piece}{CONTINUED}"));
@@ -46,24 +50,7 @@ pub(crate) fn path_of(folder: &Path, name: &Name, ending: &str) -> PathBuf {
     path
 }
 
-/// The part of a lock's name that an entry of a folder encodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Piece<'a> {
-    /// The entry is a folder, and the name continues below it.
-    Continued(&'a str),
-    /// The entry is the file of the name.
-    Last(&'a str),
-}
-
-/// The piece of a name in an entry of a folder; `None` for other files.
-pub(crate) fn piece_of<'a>(entry: &'a str, ending: &str) -> Option<Piece<'a>> {
-    match entry.strip_suffix(CONTINUED) {
-        Some(piece) => Some(Piece::Continued(piece)),
-        None => entry.strip_suffix(ending).map(Piece::Last),
-    }
-}
-
-pub(crate) fn encode(name: &str) -> String {
+fn encode(name: &str) -> String {
     match name.strip_prefix('.') {
         Some(rest) => format!("%2E{}", utf8_percent_encode(rest, PLAIN)),
         None => utf8_percent_encode(name, PLAIN).to_string(),
@@ -77,14 +64,25 @@ pub(crate) fn decode(encoded: &str) -> Option<Name> {
     (encode(name.as_str()) == encoded).then_some(name)
 }
 
+/// Whether leasehold makes entries with this name and type in `.members`.
+pub(crate) fn is_member(name: &str, file_type: FileType) -> bool {
+    let is_id = |text: &str| text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match name.strip_prefix(PENDING) {
+        Some(id) => is_id(id) && [FileType::Fifo, FileType::RegularFile].contains(&file_type),
+        None => is_id(name) && file_type == FileType::Fifo,
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use proptest::prelude::*;
 
     fn path(name: &str) -> PathBuf {
         let name = Name::parse(name).expect("a valid name");
-        path_of(Path::new("/d"), &name, ".lock")
+        Path::new("/d").join(path_of(&name, ".lock"))
     }
 
     /// Shows G-17.

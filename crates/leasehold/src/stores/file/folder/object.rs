@@ -7,18 +7,19 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, StatxFlags, chmodat, chownat, fstat, openat,
-    statx,
+    AtFlags, CWD, Dir, DirEntry, FileType, Gid, Mode, OFlags, Stat, StatxFlags, Timespec,
+    Timestamps, UTIME_NOW, chmodat, chownat, fstat, futimens, openat, statat, statx,
 };
 use rustix::io::Errno;
 
-use super::directory::READ;
+use super::names::is_member;
 use crate::local_fs::io_error;
-use crate::stores::file::{folder_counter, process};
+use crate::stores::file::counter;
 use crate::{Error, Result};
 
 /// Why an entry of the folder was not opened.
@@ -68,6 +69,30 @@ fn check(object: &OwnedFd, file_type: FileType) -> std::result::Result<(), OpenE
     Ok(())
 }
 
+/// Sets the times of a file in use to now, unless they are recent.
+///
+/// Cleaners of temporary folders delete files with old times.
+pub(crate) fn touch(file: impl AsFd) {
+    let Ok(status) = fstat(&file) else { return };
+    let oldest = status.st_mtime.min(status.st_atime).try_into().unwrap_or(0);
+    let age = SystemTime::now().duration_since(UNIX_EPOCH + Duration::from_secs(oldest));
+    if !age.is_ok_and(|age| age > RECENT) {
+        return;
+    }
+
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: UTIME_NOW,
+    };
+    let times = Timestamps {
+        last_access: now,
+        last_modification: now,
+    };
+    // Only the owner, or a user who may write the file, may do this. The hold does not depend on
+    // it.
+    let _ = futimens(file, &times);
+}
+
 /// The kinds of objects that leasehold makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ObjectKind {
@@ -92,10 +117,10 @@ impl ObjectKind {
         match self {
             Self::NewFile | Self::Fifo => true,
             Self::Counter => {
-                File::open(proc_path(object)).is_ok_and(|file| folder_counter::is_counter(&file))
+                File::open(proc_path(object)).is_ok_and(|file| counter::is_counter(&file))
             }
             Self::Directory => openat(object, ".", READ, Mode::empty())
-                .is_ok_and(|directory| process::has_only_members(&directory)),
+                .is_ok_and(|directory| has_only_members(&directory)),
         }
     }
 }
@@ -134,8 +159,16 @@ impl Change {
         }
 
         // The group comes first: before, the mode would give access to another.
-        set_group(object, group, path)?;
-        set_mode(object, mode).map_err(|error| io_error(error, "set the mode of", path))?;
+        if let Some(group) = group {
+            chownat(object, "", None, Some(group), AtFlags::EMPTY_PATH)
+                .map_err(|error| group_error(error, group, path))?;
+        }
+        if let Some(mode) = mode {
+            // `fchmod` needs a descriptor that is open for reading or writing. The umask may forbid
+            // both.
+            chmodat(CWD, proc_path(object), mode, AtFlags::empty())
+                .map_err(|error| io_error(error, "set the mode of", path))?;
+        }
         Ok(Changed::Done)
     }
 
@@ -152,19 +185,6 @@ impl Change {
             && status.st_uid == self.owner
             && !has_second_name(object, status)
     }
-}
-
-fn set_group(object: &OwnedFd, group: Option<Gid>, path: &Path) -> Result<()> {
-    let Some(group) = group else { return Ok(()) };
-    chownat(object, "", None, Some(group), AtFlags::EMPTY_PATH)
-        .map_err(|error| group_error(error, group, path))
-}
-
-/// Works on the path of the descriptor, because `fchmod` needs one that is open for reading or
-/// writing. The umask may forbid both.
-fn set_mode(object: &OwnedFd, mode: Option<Mode>) -> rustix::io::Result<()> {
-    let Some(mode) = mode else { return Ok(()) };
-    chmodat(CWD, proc_path(object), mode, AtFlags::empty())
 }
 
 /// Whether a file has a second name, and so may be in another folder too. The link count of a
@@ -187,6 +207,18 @@ fn proc_path(object: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", object.as_raw_fd())
 }
 
+/// Whether a directory has only what leasehold makes in `.members`, or nothing.
+fn has_only_members(directory: &OwnedFd) -> bool {
+    let is_own = |entry: &DirEntry| {
+        let status = statat(directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
+        let name = entry.file_name().to_str().unwrap_or_default();
+        [".", ".."].contains(&name)
+            || status.is_ok_and(|status| is_member(name, FileType::from_raw_mode(status.st_mode)))
+    };
+    Dir::read_from(directory)
+        .is_ok_and(|mut entries| entries.all(|entry| entry.is_ok_and(|entry| is_own(&entry))))
+}
+
 /// The error if another user put something else in the place of what this process was making.
 #[cold]
 pub(super) fn replaced(path: &Path) -> Error {
@@ -204,6 +236,14 @@ fn group_error(error: Errno, group: Gid, path: &Path) -> Error {
     let message = format!("cannot give {path} to group {group}: this user is not a member");
     Error::denied(message).help("add this user to the group, or set the folder's setgid bit")
 }
+
+/// The age from which the times of a file are renewed. Cleaners delete files after hours or days.
+const RECENT: Duration = Duration::from_secs(60);
+
+/// Opens a directory for listing and for opening files in it.
+pub(super) const READ: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::CLOEXEC);
 
 /// An entry that is replaced by a FIFO or a terminal at this moment neither blocks this process nor
 /// becomes its terminal.

@@ -125,12 +125,12 @@ async fn no_descriptor_and_no_process_remains() {
 #[test]
 fn regular_file_in_place_of_an_inbox_is_not_a_process() {
     let test_folder = TestFolder::new();
-    let folder = Folder::open(test_folder.folder.path(), Locality::Known, None).expect("opens");
+    let folder = test_folder.opened();
     let id = ProcessId::from_bytes([7; 16]);
     let path = test_folder.folder.path().join(format!(".members/{id}"));
     fs::write(&path, "text").expect("written");
 
-    let peer = Peer::open(&folder.members(), id).expect("the store replies");
+    let peer = Peer::open(&folder, id).expect("the store replies");
     assert!(peer.is_none());
 }
 
@@ -147,13 +147,13 @@ async fn linked_fifo_gets_no_message_and_its_process_counts_as_alive() {
     let fifo = fifo.expect("one process").expect("listed").path();
     fs::hard_link(&fifo, test_folder.folder.path().join("second")).expect("linked");
 
-    let folder = Folder::open(test_folder.folder.path(), Locality::Known, None).expect("opens");
+    let folder = test_folder.opened();
     let id = fifo
         .file_name()
         .and_then(std::ffi::OsStr::to_str)
         .expect("an id");
     let id = u128::from_str_radix(id, 16).expect("an id").to_be_bytes();
-    let error = Peer::open(&folder.members(), ProcessId::from_bytes(id)).expect_err("refused");
+    let error = Peer::open(&folder, ProcessId::from_bytes(id)).expect_err("refused");
     assert!(error.is_damaged(), "{error}");
 
     let other = test_folder.boot(THIS);

@@ -174,6 +174,25 @@ async fn huge_foreign_file_is_refused() {
     assert!(error.is_damaged(), "{error}");
 }
 
+/// A stopped process may be about to append an entry.
+#[tokio::test]
+async fn inspection_without_the_lock_does_not_shorten_the_file() {
+    const LEN: u64 = 1 << 17;
+    let test_folder = TestFolder::new();
+    let locks = test_folder.boot(THIS);
+    grant(&locks).await;
+    let stopped = fs::OpenOptions::new()
+        .write(true)
+        .open(test_folder.queue())
+        .expect("there is a queue file");
+    stopped.lock().expect("the lock is free");
+    stopped.set_len(LEN).expect("made longer");
+
+    let seen = locks.inspect("a").await.expect("inspected");
+    assert!(seen.entries.is_empty());
+    assert_eq!(stopped.metadata().expect("inspected").len(), LEN);
+}
+
 /// Power loss tears entries, and their processes end with it.
 #[tokio::test]
 async fn torn_entry_of_another_boot_is_cleared() {
@@ -283,7 +302,7 @@ proptest! {
             if counter.is_spent() {
                 counter.reserve(&file).expect("written");
             }
-            counter.mint(1, &file).expect("written");
+            counter.take(1, &file).expect("written");
         }
         let last = counter.last_token();
 

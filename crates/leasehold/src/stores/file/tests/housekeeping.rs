@@ -77,8 +77,7 @@ async fn files_of_idle_names_are_removed_while_the_store_is_open() {
 /// set back would do. A counter that began at the clock again would then repeat tokens.
 fn raise_above_clock(test_folder: &TestFolder) {
     const HOUR: u64 = 3_600_000_000;
-    let folder = Folder::open(test_folder.folder.path(), Locality::Known, None).expect("it opens");
-    folder_counter::raise(&folder, THIS, wall_clock_micros() + HOUR).expect("raised");
+    folder_counter::raise(&test_folder.opened(), THIS, wall_clock_micros() + HOUR).expect("raised");
 }
 
 /// Shows G-04.

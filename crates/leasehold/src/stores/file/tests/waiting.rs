@@ -112,10 +112,10 @@ async fn stopped_transaction_does_not_block_other_names() {
 #[tokio::test]
 async fn full_inbox_wakes_every_waiter() {
     let test_folder = TestFolder::new();
-    let folder = Folder::open(test_folder.folder.path(), Locality::Known, None).expect("opens");
+    let folder = test_folder.opened();
     let _entered = background::start().expect("it runs").enter();
     let (process, inbox) = Process::join(&folder).expect("joined");
-    let peer = Peer::open(&folder.members(), process.id())
+    let peer = Peer::open(&folder, process.id())
         .expect("the store replies")
         .expect("alive");
 

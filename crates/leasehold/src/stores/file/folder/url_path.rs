@@ -1,0 +1,62 @@
+//! The folder that a `file:` URL names.
+
+use std::path::PathBuf;
+
+use crate::{Error, Result};
+
+/// Returns the path that a `file:` URL names after the colon. An empty path means the user's state
+/// folder.
+pub(crate) fn path_of_url(path: &str) -> Result<PathBuf> {
+    let path = match path.strip_prefix("//localhost/") {
+        Some(_) => &path["//localhost".len()..],
+        None => path,
+    };
+    if path.is_empty() {
+        return state_folder();
+    }
+    if path.starts_with('~') {
+        let message = "only a shell expands ~, and only at the beginning of a word";
+        return Err(Error::invalid(message.to_owned())
+            .help("write the whole path, such as file:/home/user/folder"));
+    }
+
+    match path.strip_prefix("//") {
+        None if path.starts_with('/') => Ok(PathBuf::from(path)),
+        None => Err(relative_path(path)),
+        Some(absolute) if absolute.starts_with('/') => Ok(PathBuf::from(absolute)),
+        Some(host) => {
+            let host = host.split('/').next().unwrap_or_default();
+            let message = format!(
+                "file: needs a folder on this machine, but the URL names the host {host:?}"
+            );
+            Err(Error::invalid(message).help("write file:/some/folder"))
+        }
+    }
+}
+
+/// Returns the error for a relative path, which would name another folder in each working
+/// directory.
+fn relative_path(path: &str) -> Error {
+    let message = format!("the folder {path:?} depends on the working directory");
+    let absolute = std::path::absolute(path).map_or_else(
+        |_| "/some/folder".to_owned(),
+        |absolute| absolute.display().to_string(),
+    );
+    Error::invalid(message).help(format!("write the whole path, such as file:{absolute}"))
+}
+
+/// The user's state folder.
+fn state_folder() -> Result<PathBuf> {
+    let absolute = |name| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    let in_home = || absolute("HOME").map(|home| home.join(".local/state"));
+
+    let state = absolute("XDG_STATE_HOME").or_else(in_home).ok_or_else(|| {
+        Error::invalid("neither XDG_STATE_HOME nor HOME names the folder of this user's files")
+            .help("name a folder: file:/some/folder")
+    })?;
+    Ok(state.join("leasehold"))
+}
