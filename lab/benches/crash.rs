@@ -1,7 +1,7 @@
 //! `kill -9`: the time until the next live waiter holds the lock.
 
 use anyhow::{Context, Result};
-use lab::raw::Raw;
+use lab::raw;
 use lab::report::{Report, Samples};
 use lab::{EventKind, HoldWork, Process, Testbed, WorkerConfig};
 
@@ -87,12 +87,12 @@ fn served_after(line: &mut [Process], moment: u64) -> Result<u64> {
 
 fn flock_holder_killed(testbed: &Testbed) -> Result<u64> {
     let file = testbed.scratch_file();
-    let mut holder = Raw::start(RAW, "locker", &file)?;
-    holder.send_signal()?;
-    holder.read_line()?;
-    let mut next = Raw::start(RAW, "locker", &file)?;
-    next.send_signal()?;
-    next.wait_until_waiting()?;
+    let mut holder = raw::start(RAW, "locker", &file)?;
+    holder.send_line("")?;
+    holder.receive_line()?;
+    let mut next = raw::start(RAW, "locker", &file)?;
+    next.send_line("")?;
+    raw::wait_until_waiting(&next)?;
     let killed = holder.kill()?;
-    Ok(next.read_line()? - killed)
+    Ok(next.receive::<u64>()? - killed)
 }

@@ -7,9 +7,6 @@ use leasehold::blocking::{self, Guard, Lock};
 
 use super::{Baseline, BaselineConfig};
 
-/// The timeout of an acquisition without one.
-const BEGIN_TIMEOUT: Duration = Duration::from_secs(60);
-
 pub(super) struct Leasehold {
     lock: Lock,
     guard: Option<Guard>,
@@ -19,14 +16,14 @@ impl Leasehold {
     pub(super) fn new(config: &BaselineConfig) -> Result<Self> {
         let lock = blocking::open(&config.server)?
             .mutex(&config.name)
-            .lease(config.lease());
+            .lease(config.lease);
         Ok(Self { lock, guard: None })
     }
 }
 
 impl Baseline for Leasehold {
-    fn begin(&mut self) -> Result<()> {
-        self.acquire(BEGIN_TIMEOUT).map(drop)
+    fn begin(&mut self) -> Result<bool> {
+        Ok(false)
     }
 
     fn acquire(&mut self, timeout: Duration) -> Result<Option<u64>> {

@@ -17,10 +17,8 @@ impl Redisson {
     /// Starts the program, and waits until it is connected. The lease is that of the watchdog.
     pub(super) fn new(config: &BaselineConfig) -> Result<Self> {
         let address = format!("redis://{}", config.server);
-        let watchdog = Duration::from_millis(config.lease_millis);
-
         Ok(Self {
-            peer: RedissonPeer::start_at(&address, watchdog, "")?,
+            peer: RedissonPeer::start_at(&address, config.lease, "")?,
             name: config.name.clone(),
         })
     }
@@ -32,8 +30,8 @@ impl Redisson {
 }
 
 impl Baseline for Redisson {
-    fn begin(&mut self) -> Result<()> {
-        self.request("try", "").map(drop)
+    fn begin(&mut self) -> Result<bool> {
+        Ok(false)
     }
 
     fn acquire(&mut self, timeout: Duration) -> Result<Option<u64>> {

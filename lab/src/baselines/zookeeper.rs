@@ -10,7 +10,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error};
 
-use super::bare::value;
+use super::recipe::value;
 use super::{Baseline, BaselineConfig};
 use crate::until;
 
@@ -117,7 +117,7 @@ impl Recipe {
 
 async fn connect(config: &BaselineConfig) -> Result<Client> {
     let client = Client::connector()
-        .with_session_timeout(config.lease())
+        .with_session_timeout(config.lease)
         .connect(&config.server)
         .await?;
     match client.mkdir(&folder(config), &FOLDER).await {
@@ -131,8 +131,9 @@ fn folder(config: &BaselineConfig) -> String {
 }
 
 impl Baseline for Recipe {
-    fn begin(&mut self) -> Result<()> {
-        self.runtime.block_on(self.create_node())
+    fn begin(&mut self) -> Result<bool> {
+        self.runtime.block_on(self.create_node())?;
+        Ok(true)
     }
 
     fn acquire(&mut self, time_limit: Duration) -> Result<Option<u64>> {
