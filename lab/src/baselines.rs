@@ -17,8 +17,6 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::redisson_class_path;
-
 pub use process::{Client, Reply, Request, Response, run};
 
 /// The longest session that the ZooKeeper servers accept.
@@ -29,7 +27,9 @@ trait Baseline {
     /// Sends only the first of several requests of an acquisition.
     ///
     /// Returns `false`, and sends nothing, if an acquisition is one request.
-    fn begin(&mut self) -> Result<bool>;
+    fn begin(&mut self) -> Result<bool> {
+        Ok(false)
+    }
 
     /// Acquires the lock, waiting for at most `timeout`, and returns its token.
     ///
@@ -40,7 +40,9 @@ trait Baseline {
     ///
     /// This is all that a user sees while doing the protected work. A lock that never notifies its
     /// user of a loss returns `true`.
-    fn holds(&mut self) -> bool;
+    fn holds(&mut self) -> bool {
+        true
+    }
 
     /// Releases the lock as its users do after their work, even if it was not granted.
     fn release(&mut self) -> Result<()>;
@@ -230,14 +232,6 @@ impl Contender {
         let session = lease.min(SESSION_MAX).as_millis();
         url.replace("SERVERS", servers)
             .replace("SESSION", &session.to_string())
-    }
-
-    /// Prepares what the processes of this lock need, before the first of them starts.
-    pub(crate) fn prepare(&self) -> Result<()> {
-        match self.kind {
-            Kind::Redisson => redisson_class_path().map(drop),
-            _ => Ok(()),
-        }
     }
 
     fn make(&self, config: &BaselineConfig) -> Result<Box<dyn Baseline>> {

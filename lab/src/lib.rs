@@ -46,7 +46,7 @@ pub use observer::{Grants, INTRUDER_NAME, Observation, ObservedClaim, Observer, 
 pub use peer::Peer;
 pub use process::Process;
 pub use random::Random;
-pub use redisson_peer::{RedissonPeer, class_path as redisson_class_path};
+pub use redisson_peer::RedissonPeer;
 pub use testbed::{Route, Server, Servers, Testbed};
 pub use worker_config::{
     Api, CrashAction, CrashPoint, HoldWork, LockKind, OnError, Recording, Side, Start, Step,

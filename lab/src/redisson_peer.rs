@@ -104,12 +104,8 @@ impl RedissonPeer {
 
 /// Returns the paths of the library and of the compiled program.
 ///
-/// The first call of a process compiles the program, unless another process has done so. A process
-/// that starts others which use the program calls it before.
-///
-/// # Errors
-/// If Java or Redisson is missing.
-pub fn class_path() -> Result<&'static str> {
+/// The first call of a process compiles the program, unless another process has done so.
+fn class_path() -> Result<&'static str> {
     static CLASS_PATH: LazyLock<Result<String, String>> =
         LazyLock::new(|| compiled().map_err(|error| format!("{error:#}")));
 

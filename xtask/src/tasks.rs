@@ -6,7 +6,6 @@ use std::fs;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::baselines;
 use crate::documents;
 use crate::mutants;
 use crate::prerequisites;
@@ -58,7 +57,6 @@ fn rules() -> Result<()> {
 
 /// Runs all baselines, or the named ones, under all faults.
 pub(crate) fn four_conditions(names: &[String]) -> Result<()> {
-    let kinds = baselines::kinds_of(names)?;
     prerequisites::install_servers()?;
 
     Step::cargo("the baselines", "build -p lab --bins").run()?;
@@ -66,7 +64,7 @@ pub(crate) fn four_conditions(names: &[String]) -> Result<()> {
         "four conditions",
         "run --quiet -p lab --bin four_conditions --",
     )
-    .args(kinds)
+    .args(names.iter().map(String::as_str))
     .run()
 }
 

@@ -22,10 +22,6 @@ impl Leasehold {
 }
 
 impl Baseline for Leasehold {
-    fn begin(&mut self) -> Result<bool> {
-        Ok(false)
-    }
-
     fn acquire(&mut self, timeout: Duration) -> Result<Option<u64>> {
         self.guard = self.lock.try_acquire_for(timeout)?;
         Ok(self.guard.as_ref().map(|guard| guard.token().get()))

@@ -17,6 +17,9 @@ use crate::{Peer, now};
 /// How long a free lock may take to be granted.
 const TAKE_TIMEOUT_MILLIS: u64 = 30_000;
 
+/// The first line of a process. Its lock is connected then, if it connects at the start.
+const READY: &str = "ready";
+
 /// A request for one step, which is one line of JSON.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Request {
@@ -40,8 +43,6 @@ pub enum Request {
 /// The outcome of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
-    /// The process has started. It is connected, if its lock connects at the start.
-    Ready,
     /// The step is done and has no result.
     Done,
     /// The lock was granted.
@@ -77,13 +78,17 @@ pub struct Client {
 }
 
 impl Client {
-    /// Starts a process. `program` is the path of `baseline`. Its first reply is [`Reply::Ready`].
+    /// Starts a process, and waits until it is ready. `program` is the path of `baseline`.
     ///
     /// # Errors
-    /// If the process cannot be started.
-    pub fn launch(program: &Path, config: &BaselineConfig) -> Result<Self> {
+    /// If the process cannot be started, or is not ready in time.
+    pub fn start(program: &Path, config: &BaselineConfig) -> Result<Self> {
         let mut command = Peer::command(program);
-        let process = Peer::start(command.arg(serde_json::to_string(config)?))?;
+        let mut process = Peer::start(command.arg(serde_json::to_string(config)?))?;
+        ensure!(
+            process.receive_line()? == READY,
+            "the baseline is not ready"
+        );
         Ok(Self { process })
     }
 
@@ -140,7 +145,7 @@ pub fn run(config: &BaselineConfig) -> Result<()> {
         register: None,
         entries: 0,
     };
-    send(now(), Reply::Ready)?;
+    println!("{READY}");
 
     for line in io::stdin().lines() {
         let request = serde_json::from_str(&line?)?;

@@ -102,10 +102,6 @@ impl Baseline for Recipe {
         Ok(Some(0))
     }
 
-    fn holds(&mut self) -> bool {
-        true
-    }
-
     fn release(&mut self) -> Result<()> {
         self.server.send(&self.release).map(drop)
     }

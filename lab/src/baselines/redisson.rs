@@ -1,4 +1,7 @@
 //! The `RLock` of Redisson itself, in a Java program.
+//!
+//! `isHeldByCurrentThread` needs a request to the server, and Redisson does not notify its user of a
+//! loss.
 
 use std::time::Duration;
 
@@ -30,10 +33,6 @@ impl Redisson {
 }
 
 impl Baseline for Redisson {
-    fn begin(&mut self) -> Result<bool> {
-        Ok(false)
-    }
-
     fn acquire(&mut self, timeout: Duration) -> Result<Option<u64>> {
         let reply = self.request("wait", &timeout.as_millis().to_string())?;
         match reply.as_str() {
@@ -41,12 +40,6 @@ impl Baseline for Redisson {
             "false" => Ok(None),
             error => bail!("{error}"),
         }
-    }
-
-    /// Returns `true`. `isHeldByCurrentThread` needs a request to the server, and Redisson does not
-    /// notify its user of a loss.
-    fn holds(&mut self) -> bool {
-        true
     }
 
     fn release(&mut self) -> Result<()> {

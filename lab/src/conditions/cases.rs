@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 
 use super::outages::{down, failover};
-use super::testbed::{BaselineTestbed, Fixture};
+use super::testbed::BaselineTestbed;
 use super::{CROWD, LEASE, NEVER_MILLIS};
 use crate::baselines::{Client, Contender, Reply, Request, Response};
 use crate::now;
@@ -31,8 +31,9 @@ pub struct Row {
     pub holder_killed: Crash,
     /// A client was killed between two requests of its acquisition.
     pub acquirer_killed: Crash,
-    /// A holder was paused for longer than its lease.
-    pub paused: Pause,
+    /// A holder was paused for longer than its lease. `None` if no other client was granted the lock
+    /// meanwhile.
+    pub paused: Option<Pause>,
     /// A client that was refused the lock and released it anyway freed it.
     pub refused_freed: bool,
     /// The server was replaced by one that had not received the lock yet.
@@ -55,10 +56,8 @@ pub enum Crash {
 }
 
 /// A holder was paused between its read and its write, until another client had held and written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pause {
-    /// Whether another client was granted the lock meanwhile. If not, the other figures are empty.
-    pub next_held: bool,
     /// Whether the paused holder still reported the lock as held when it continued.
     pub both_claimed: bool,
     /// Whether its late release freed the lock of the other client.
@@ -181,7 +180,7 @@ pub fn crash(testbed: &BaselineTestbed, step: Request) -> Result<Crash> {
 ///
 /// # Errors
 /// As [`crash`].
-pub fn pause(testbed: &BaselineTestbed) -> Result<Pause> {
+pub fn pause(testbed: &BaselineTestbed) -> Result<Option<Pause>> {
     let fixture = testbed.fixture();
     let mut first = fixture.start(1, LEASE)?;
     let mut next = fixture.start(2, testbed.ample())?;
@@ -192,7 +191,7 @@ pub fn pause(testbed: &BaselineTestbed) -> Result<Pause> {
     let granted = next.request(Request::Acquire(NEVER_MILLIS))?;
     if granted.reply != Reply::Granted {
         first.process.resume()?;
-        return Ok(Pause::default());
+        return Ok(None);
     }
 
     next.request(Request::Read)?;
@@ -207,12 +206,11 @@ pub fn pause(testbed: &BaselineTestbed) -> Result<Pause> {
     first.request(Request::Release)?;
     let freed = third.request(Request::Acquire(SOON_MILLIS))?;
     ensure_in_time(testbed, &granted)?;
-    Ok(Pause {
-        next_held: true,
+    Ok(Some(Pause {
         both_claimed,
         late_freed: freed.reply == Reply::Granted,
         lost: lost_at(&fixture.resources())?,
-    })
+    }))
 }
 
 /// Releases the lock from a client that was refused it, as code with an unconditional release does.
@@ -246,7 +244,9 @@ pub fn refused_frees(testbed: &BaselineTestbed) -> Result<bool> {
 pub fn crowd(testbed: &BaselineTestbed, count: u32) -> Result<Crowd> {
     let fixture = testbed.fixture();
     let mut holder = fixture.start(0, testbed.ample())?;
-    let mut all = start_all(&fixture, count, testbed.ample())?;
+    let mut all = (1..=count)
+        .map(|worker| fixture.start(worker, testbed.ample()))
+        .collect::<Result<Vec<_>>>()?;
 
     holder.take()?;
     let requests_before = testbed.servers.requests();
@@ -270,25 +270,6 @@ pub fn crowd(testbed: &BaselineTestbed, count: u32) -> Result<Crowd> {
         lost: lost_at(&fixture.resources())?,
         requests_each: requests.map(|(after, before)| after.saturating_sub(before).div_ceil(each)),
     })
-}
-
-/// Starts clients and waits until all are ready. The start of a Java program takes seconds, so only
-/// a few start at once.
-fn start_all(fixture: &Fixture<'_>, count: u32, lease: Duration) -> Result<Vec<Client>> {
-    const AT_ONCE: usize = 10;
-    let workers: Vec<u32> = (1..=count).collect();
-    let mut all = Vec::with_capacity(workers.len());
-
-    for workers in workers.chunks(AT_ONCE) {
-        let begun = all.len();
-        for worker in workers {
-            all.push(fixture.launch(*worker, lease)?);
-        }
-        for client in &mut all[begun..] {
-            client.receive()?;
-        }
-    }
-    Ok(all)
 }
 
 pub(super) fn claims_to_hold(one: &mut Client) -> Result<bool> {

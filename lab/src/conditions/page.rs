@@ -103,3 +103,29 @@ fn cell(row: u16, column: usize, colour: RGBColor, text: &str) -> Bar {
         text: text.to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::update;
+    use crate::baselines::CONTENDERS;
+
+    const PAGE: &str = include_str!("../../../docs/four-conditions.md");
+
+    #[test]
+    fn page_has_a_row_for_each_contender() {
+        for contender in &CONTENDERS {
+            assert!(PAGE.contains(&format!("\n| {} | ", contender.title)));
+        }
+    }
+
+    #[test]
+    fn only_the_table_is_replaced() -> anyhow::Result<()> {
+        let updated = update(PAGE, &[])?;
+
+        let rows = updated.lines().filter(|line| line.starts_with('|'));
+        assert_eq!(rows.count(), 2);
+        let prose = |page: &str| page.lines().filter(|line| !line.starts_with('|')).count();
+        assert_eq!(prose(&updated), prose(PAGE));
+        Ok(())
+    }
+}

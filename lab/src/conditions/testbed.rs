@@ -53,7 +53,6 @@ impl BaselineTestbed {
     /// # Errors
     /// If no lock is granted.
     pub fn start(program: &Path, contender: &'static Contender) -> Result<Self> {
-        contender.prepare()?;
         let folder = tempfile::Builder::new()
             .prefix("four-conditions-")
             .tempdir()?;
@@ -155,20 +154,11 @@ impl Servers {
 impl Fixture<'_> {
     /// Starts a client with this lease, and waits until it is ready.
     pub(super) fn start(&self, worker: u32, lease: Duration) -> Result<Client> {
-        ready(self.launch(worker, lease)?)
+        self.start_at(worker, lease, &self.servers)
     }
 
     /// Starts a client like [`start`](Self::start), on other servers.
     pub(super) fn start_at(&self, worker: u32, lease: Duration, servers: &str) -> Result<Client> {
-        ready(self.launch_at(worker, lease, servers)?)
-    }
-
-    /// Starts a client without waiting until it is ready.
-    pub(super) fn launch(&self, worker: u32, lease: Duration) -> Result<Client> {
-        self.launch_at(worker, lease, &self.servers)
-    }
-
-    fn launch_at(&self, worker: u32, lease: Duration, servers: &str) -> Result<Client> {
         let Clients {
             program, contender, ..
         } = self.clients;
@@ -180,21 +170,12 @@ impl Fixture<'_> {
             worker,
             resources: self.resources(),
         };
-        Client::launch(program, &config)
+        Client::start(program, &config)
     }
 
     pub(super) fn resources(&self) -> PathBuf {
         self.clients.folder.path().join(&self.name)
     }
-}
-
-fn ready(mut client: Client) -> Result<Client> {
-    let response = client.receive()?;
-    ensure!(
-        response.reply == Reply::Ready,
-        "the baseline is not ready: {response:?}"
-    );
-    Ok(client)
 }
 
 /// Returns the addresses of some servers, separated by commas.

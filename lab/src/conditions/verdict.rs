@@ -4,6 +4,8 @@ use super::NEVER_MILLIS;
 use super::cases::{Both, Crash, Lost, Minority, Row};
 use crate::baselines::Service;
 
+use Verdict::{Broken, Kept, Neither};
+
 /// Whether a condition was kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -48,32 +50,16 @@ pub(super) fn cells(row: &Row) -> [Cell; 8] {
     ]
 }
 
-fn kept(text: impl Into<String>) -> Cell {
-    Cell {
-        text: text.into(),
-        verdict: Verdict::Kept,
-    }
-}
-
-fn broken(text: impl Into<String>) -> Cell {
-    Cell {
-        text: text.into(),
-        verdict: Verdict::Broken,
-    }
-}
-
-fn neither(text: impl Into<String>) -> Cell {
-    Cell {
-        text: text.into(),
-        verdict: Verdict::Neither,
-    }
+fn cell(verdict: Verdict, text: impl Into<String>) -> Cell {
+    let text = text.into();
+    Cell { text, verdict }
 }
 
 fn unless_broken(violations: &[String]) -> Cell {
     if violations.is_empty() {
-        kept("kept")
+        cell(Kept, "kept")
     } else {
-        broken(format!("broken: {}", violations.join("; ")))
+        cell(Broken, format!("broken: {}", violations.join("; ")))
     }
 }
 
@@ -83,7 +69,7 @@ fn exclusion(row: &Row) -> Vec<String> {
     if row.crowd.overlaps > 0 {
         violations.push(format!("{} times under contention", row.crowd.overlaps));
     }
-    if row.paused.both_claimed {
+    if row.paused.is_some_and(|paused| paused.both_claimed) {
         violations.push("a paused holder continues while the next one holds".to_owned());
     }
 
@@ -122,7 +108,7 @@ fn owner(row: &Row) -> Vec<String> {
     if row.refused_freed {
         violations.push("a refused client frees it".to_owned());
     }
-    if row.paused.late_freed {
+    if row.paused.is_some_and(|paused| paused.late_freed) {
         violations.push("a late client frees another's lock".to_owned());
     }
     violations
@@ -130,10 +116,10 @@ fn owner(row: &Row) -> Vec<String> {
 
 fn fault_tolerance(row: &Row) -> Cell {
     let Some(down) = row.down else {
-        return neither("no server");
+        return cell(Neither, "no server");
     };
     if down.majority_granted {
-        return broken("granted without a majority");
+        return cell(Broken, "granted without a majority");
     }
 
     let notified = down
@@ -142,23 +128,30 @@ fn fault_tolerance(row: &Row) -> Cell {
             format!("its holder is notified after {}", time(millis))
         });
     match down.minority {
-        Minority::None => neither(format!(
-            "none, as it is one server; when it is down {notified}"
-        )),
-        Minority::GrantedAfter(millis) => kept(format!(
-            "a minority down: next grant after {}; a majority: none, {notified}",
-            time(millis)
-        )),
-        Minority::NotGranted => broken(format!("a minority down: no grant; {notified}")),
+        Minority::None => cell(
+            Neither,
+            format!("none, as it is one server; when it is down {notified}"),
+        ),
+        Minority::GrantedAfter(millis) => cell(
+            Kept,
+            format!(
+                "a minority down: next grant after {}; a majority: none, {notified}",
+                time(millis)
+            ),
+        ),
+        Minority::NotGranted => cell(Broken, format!("a minority down: no grant; {notified}")),
     }
 }
 
 fn next_holder(row: &Row) -> Cell {
     let holder = after(row.holder_killed);
-    neither(match row.acquirer_killed {
-        Crash::OneRequest => holder,
-        acquirer => format!("{holder}; killed while acquiring: {}", after(acquirer)),
-    })
+    cell(
+        Neither,
+        match row.acquirer_killed {
+            Crash::OneRequest => holder,
+            acquirer => format!("{holder}; killed while acquiring: {}", after(acquirer)),
+        },
+    )
 }
 
 pub(super) fn after(crash: Crash) -> String {
@@ -170,34 +163,36 @@ pub(super) fn after(crash: Crash) -> String {
 
 fn requests(row: &Row) -> Cell {
     let requests = row.crowd.requests_each;
-    neither(requests.map_or("no server".to_owned(), |each| each.to_string()))
+    cell(
+        Neither,
+        requests.map_or("no server".to_owned(), |each| each.to_string()),
+    )
 }
 
 /// Returns the sum over the cases, with the count of each case.
 fn lost(row: &Row, of: fn(Lost) -> Option<usize>) -> Cell {
-    let failover = row.failover.map(|failover| failover.lost);
     let cases = [
-        ("paused", row.paused.lost),
-        ("failover", failover.unwrap_or_default()),
-        ("contention", row.crowd.lost),
+        ("paused", row.paused.map(|paused| paused.lost)),
+        ("failover", row.failover.map(|failover| failover.lost)),
+        ("contention", Some(row.crowd.lost)),
     ];
     if of(row.crowd.lost).is_none() {
-        return neither("no token");
+        return cell(Neither, "no token");
     }
 
     let mut all = 0;
     let mut parts = Vec::new();
     for (case, lost) in cases {
-        let count = of(lost).unwrap_or(0);
+        let count = lost.and_then(of).unwrap_or(0);
         all += count;
         if count > 0 {
             parts.push(format!("{case} {count}"));
         }
     }
     if all == 0 {
-        return kept("0");
+        return cell(Kept, "0");
     }
-    broken(format!("{all} ({})", parts.join(", ")))
+    cell(Broken, format!("{all} ({})", parts.join(", ")))
 }
 
 /// Formats a time in milliseconds or seconds.
@@ -212,7 +207,6 @@ fn time(millis: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::cases::{Crowd, Down, Pause};
-    use super::Verdict::{Broken, Kept, Neither};
     use super::*;
     use crate::baselines::contender_named;
 
@@ -227,11 +221,11 @@ mod tests {
             contender: contender_named("redis").unwrap(),
             holder_killed: Crash::NextAfter(1_234),
             acquirer_killed: Crash::OneRequest,
-            paused: Pause {
-                next_held: true,
+            paused: Some(Pause {
+                both_claimed: false,
+                late_freed: false,
                 lost: lost(1),
-                ..Pause::default()
-            },
+            }),
             refused_freed: false,
             failover: None,
             down: Some(Down {
@@ -263,14 +257,12 @@ mod tests {
     fn broken_conditions_are_marked_broken() {
         let changes: [(usize, fn(&mut Row)); 8] = [
             (0, |row| row.crowd.overlaps = 1),
-            (0, |row| row.paused.both_claimed = true),
+            (0, |row| row.paused.as_mut().unwrap().both_claimed = true),
             (1, |row| row.holder_killed = Crash::Never),
             (1, |row| row.acquirer_killed = Crash::Never),
             (2, |row| row.refused_freed = true),
-            (2, |row| row.paused.late_freed = true),
-            (3, |row| {
-                row.down.as_mut().unwrap().majority_granted = true;
-            }),
+            (2, |row| row.paused.as_mut().unwrap().late_freed = true),
+            (3, |row| row.down.as_mut().unwrap().majority_granted = true),
             (7, |row| row.crowd.lost.fenced = Some(1)),
         ];
 

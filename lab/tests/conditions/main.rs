@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use lab::baselines::{Request, contender_named};
 use lab::conditions::BaselineTestbed;
 use lab::conditions::cases::{self, Crash, Lost};
@@ -37,7 +37,7 @@ fn crash_locks_forever(contender: &str, step: Request) -> Result<()> {
 fn unconditional_del_releases_the_lock_of_another_client() -> Result<()> {
     let testbed = testbed("set-nx-px")?;
     ensure!(cases::refused_frees(&testbed)?);
-    let paused = cases::pause(&testbed)?;
+    let paused = cases::pause(&testbed)?.context("the next client held")?;
     ensure!(
         paused.late_freed && paused.both_claimed && paused.lost.unfenced == 1,
         "{paused:?}"
@@ -52,7 +52,7 @@ fn unconditional_del_releases_the_lock_of_another_client() -> Result<()> {
 fn paused_redisson_continues_while_the_next_client_holds() -> Result<()> {
     let testbed = testbed("redisson")?;
     ensure!(!cases::refused_frees(&testbed)?);
-    let paused = cases::pause(&testbed)?;
+    let paused = cases::pause(&testbed)?.context("the next client held")?;
     ensure!(!paused.late_freed && paused.both_claimed, "{paused:?}");
     ensure!(paused.lost.unfenced == 1, "{paused:?}");
 
@@ -68,8 +68,8 @@ fn paused_redisson_continues_while_the_next_client_holds() -> Result<()> {
 fn leasehold_release_is_owner_only_and_tokens_refuse_late_writes() -> Result<()> {
     let testbed = testbed("redis-plain")?;
     ensure!(!cases::refused_frees(&testbed)?);
-    let paused = cases::pause(&testbed)?;
-    ensure!(paused.next_held && !paused.both_claimed, "{paused:?}");
+    let paused = cases::pause(&testbed)?.context("the next client held")?;
+    ensure!(!paused.both_claimed, "{paused:?}");
     ensure!(!paused.late_freed, "{paused:?}");
     let lost = Lost {
         unfenced: 1,

@@ -9,37 +9,26 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::Peer;
+use super::libraries::Library;
 use crate::workload::Workload;
 
-/// A lock library.
-pub(crate) trait Library: Sized + Send + Sync + 'static {
-    /// The value that a holder of a lock has.
-    type Held: Send;
-
-    /// Connects to the server, in the runtime that sends the later requests.
-    fn open(url: &str) -> impl Future<Output = Result<Self>> + Send;
-    /// Waits until the client holds the lock.
-    fn acquire(&self, name: &str) -> impl Future<Output = Result<Self::Held>> + Send;
-    /// Releases the lock.
-    fn release(&self, held: Self::Held) -> impl Future<Output = Result<()>> + Send;
-}
-
 /// A peer that runs the tasks with a library. Each thread of a contest is a tokio task.
-pub(crate) struct Tasks<L: Library> {
+pub(super) struct Tasks<L: Library> {
     runtime: Runtime,
     library: Arc<L>,
     kept: Vec<L::Held>,
 }
 
 impl<L: Library> Tasks<L> {
-    pub(crate) fn connect(url: &str) -> Result<Box<dyn Peer>> {
+    /// Connects to the server, in the runtime that sends the later requests.
+    pub(super) fn connect(open: impl Future<Output = Result<L>>) -> Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let library = Arc::new(runtime.block_on(L::open(url))?);
-        Ok(Box::new(Self {
+        let library = Arc::new(runtime.block_on(open)?);
+        Ok(Self {
             runtime,
             library,
             kept: Vec::new(),
-        }))
+        })
     }
 }
 
@@ -47,34 +36,26 @@ impl<L: Library> Peer for Tasks<L> {
     fn run(&mut self, task: &Workload) -> Result<Option<Vec<u64>>> {
         let library = Arc::clone(&self.library);
 
-        match *task {
-            Workload::Pairs { ref name, count } => self
-                .runtime
-                .block_on(pairs(&library, name, count))
-                .map(Some),
-            Workload::Names { names, each } => self
-                .runtime
-                .block_on(many_names(&library, names, each))
-                .map(Some),
-            Workload::Contend {
-                threads,
-                hold_micros,
-                think_micros,
-                until,
-            } => {
-                // The time to hold the lock, and the time without the lock.
-                let pauses = [hold_micros, think_micros].map(Duration::from_micros);
-                self.runtime
-                    .block_on(contend(&library, threads, pauses, until))
-                    .map(Some)
-            }
-            Workload::Hold { names } => {
-                let begun = Instant::now();
-                self.kept = self.runtime.block_on(hold(&library, names))?;
-                Ok(Some(vec![nanos(begun.elapsed())]))
-            }
-            _ => Ok(None),
-        }
+        self.runtime.block_on(async {
+            Ok(Some(match task {
+                Workload::Pairs { name, count } => pairs(&library, name, *count).await?,
+                Workload::Names { names, each } => many_names(&library, *names, *each).await?,
+                Workload::Contend {
+                    name,
+                    threads,
+                    hold_micros,
+                    until,
+                } => {
+                    let hold = Duration::from_micros(*hold_micros);
+                    contend(&library, name, *threads, hold, *until).await?
+                }
+                Workload::Hold { names, at_once } => {
+                    self.kept = hold(&library, *names, *at_once).await?;
+                    vec![lab::now()]
+                }
+                _ => return Ok(None),
+            }))
+        })
     }
 }
 
@@ -104,53 +85,54 @@ async fn many_names<L: Library>(library: &Arc<L>, names: usize, each: usize) -> 
 
 async fn contend<L: Library>(
     library: &Arc<L>,
+    name: &str,
     threads: usize,
-    pauses: [Duration; 2],
+    hold: Duration,
     until: u64,
 ) -> Result<Vec<u64>> {
     let mut running = JoinSet::new();
     for _ in 0..threads {
-        running.spawn(one_thread(Arc::clone(library), pauses, until));
+        running.spawn(one_thread(
+            Arc::clone(library),
+            name.to_owned(),
+            hold,
+            until,
+        ));
     }
-    let mut rounds = Vec::new();
+    let mut moments = Vec::new();
     while let Some(done) = running.join_next().await {
-        rounds.append(&mut done??);
+        moments.append(&mut done??);
     }
-    Ok(rounds)
+    Ok(moments)
 }
 
 async fn one_thread<L: Library>(
     library: Arc<L>,
-    pauses: [Duration; 2],
+    name: String,
+    hold: Duration,
     until: u64,
 ) -> Result<Vec<u64>> {
-    let mut rounds = Vec::new();
+    let mut moments = Vec::new();
     while lab::now() < until {
-        rounds.push(lab::now());
-        let held = library.acquire("c").await?;
-        rounds.push(lab::now());
-        pause(pauses[0]).await;
-        rounds.push(lab::now());
+        moments.push(lab::now());
+        let held = library.acquire(&name).await?;
+        moments.push(lab::now());
+        if !hold.is_zero() {
+            sleep(hold).await;
+        }
+        moments.push(lab::now());
         library.release(held).await?;
-        pause(pauses[1]).await;
     }
-    Ok(rounds)
+    Ok(moments)
 }
 
-async fn pause(time: Duration) {
-    if !time.is_zero() {
-        sleep(time).await;
-    }
-}
-
-async fn hold<L: Library>(library: &Arc<L>, names: usize) -> Result<Vec<L::Held>> {
-    const AT_ONCE: usize = 64;
+async fn hold<L: Library>(library: &Arc<L>, names: usize, at_once: usize) -> Result<Vec<L::Held>> {
     let mut threads = JoinSet::new();
-    for thread in 0..AT_ONCE {
+    for thread in 0..at_once {
         let library = Arc::clone(library);
         threads.spawn(async move {
             let mut held = Vec::new();
-            for name in (thread..names).step_by(AT_ONCE) {
+            for name in (thread..names).step_by(at_once) {
                 held.push(library.acquire(&format!("h{name}")).await?);
             }
             anyhow::Ok(held)
@@ -161,7 +143,6 @@ async fn hold<L: Library>(library: &Arc<L>, names: usize) -> Result<Vec<L::Held>
     while let Some(done) = threads.join_next().await {
         held.append(&mut done??);
     }
-
     Ok(held)
 }
 
