@@ -15,6 +15,7 @@ use std::io::{BufRead, Write, stdin, stdout};
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
+use tokio::runtime::Builder;
 
 use crate::workload::Workload;
 use libraries::{Leasehold, Rslock, ZooKeeperClient};
@@ -43,12 +44,19 @@ trait Peer {
 
 /// Runs the tasks that arrive on stdin, as one peer.
 pub(crate) fn serve(peer: &str, url: &str) -> Result<()> {
+    let alone = &mut Builder::new_current_thread();
+    // The session must be kept alive between two tasks.
+    let with_worker = &mut Builder::new_multi_thread();
+    with_worker.worker_threads(1);
     let mut peer: Box<dyn Peer> = match peer {
         "raw" => Box::new(Raw::connect(url)?),
-        "leasehold" => Box::new(Tasks::connect(Leasehold::open(url, None))?),
-        "leasehold_cohort" => Box::new(Tasks::connect(Leasehold::open(url, Some(PASSES_MAX)))?),
-        "rslock" => Box::new(Tasks::connect(Rslock::open(url))?),
-        "zookeeper_client" => Box::new(Tasks::connect(ZooKeeperClient::open(url))?),
+        "leasehold" => Box::new(Tasks::connect(alone, Leasehold::open(url, None))?),
+        "leasehold_cohort" => Box::new(Tasks::connect(
+            alone,
+            Leasehold::open(url, Some(PASSES_MAX)),
+        )?),
+        "rslock" => Box::new(Tasks::connect(alone, Rslock::open(url))?),
+        "zookeeper_client" => Box::new(Tasks::connect(with_worker, ZooKeeperClient::open(url))?),
         _ => bail!("peer {peer} does not exist"),
     };
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lab::until;
-use lab_servers::{Redis, ZooKeeper};
+use lab_servers::ZooKeeper;
 use leasehold::Locks;
 use tokio::runtime::{Builder, Runtime};
 
@@ -56,12 +56,11 @@ pub(super) fn show() -> Result<()> {
         } = crash;
         let (took, sent) = crash.measure()?;
         let what = format!("holder and {processes} × {waiters} waiters, crash-grace={grace}s");
-        // The next waiter looks twice for each client before its own, at most for a third of the
+        // The next waiter looks twice for each claim before its own, at most for a third of the
         // lease. The first look comes before it observes the absence.
-        let looks = if processes == 0 {
-            0
-        } else {
-            (2 * (processes + 1)).min(10)
+        let looks = match processes * waiters {
+            0 => 0,
+            dying => (2 * (dying + 1)).min(10),
         };
         let goal = Goal::AtMost(float(grace) + 0.6 + count(looks));
         let who = "leasehold";
@@ -155,7 +154,8 @@ impl Queue {
     /// Kills the processes, and returns the seconds until the next waiter holds.
     fn take_over(mut self) -> Result<f64> {
         let mut killed = 0;
-        for client in self.dying {
+        // The holder dies last, so that no dying waiter is granted the lock.
+        for client in self.dying.into_iter().rev() {
             killed = client.kill()?;
         }
         let granted = self.next.end()?;

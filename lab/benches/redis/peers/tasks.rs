@@ -1,4 +1,4 @@
-//! The tasks of any async lock library, on a runtime with one thread.
+//! The tasks of any async lock library.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,8 +21,11 @@ pub(super) struct Tasks<L: Library> {
 
 impl<L: Library> Tasks<L> {
     /// Connects to the server, in the runtime that sends the later requests.
-    pub(super) fn connect(open: impl Future<Output = Result<L>>) -> Result<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
+    pub(super) fn connect(
+        runtime: &mut Builder,
+        open: impl Future<Output = Result<L>>,
+    ) -> Result<Self> {
+        let runtime = runtime.enable_all().build()?;
         let library = Arc::new(runtime.block_on(open)?);
         Ok(Self {
             runtime,
