@@ -24,7 +24,7 @@ use std::process::ExitCode;
 
 use anyhow::{Error, Result};
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use usage::UsageError;
 
@@ -66,13 +66,6 @@ enum Task {
         /// Measure these only, and leave the documents as they are
         baselines: Vec<String>,
     },
-    /// Measure whether three ZooKeeper servers agree after their leader was killed
-    Agreement {
-        release: Release,
-        /// The number of kills, 100 without it
-        kills: Option<u64>,
-        seed: Option<u64>,
-    },
     /// Run the engine in virtual time, with faults that are drawn from a seed
     Simulate(simulate::Histories),
     /// Run kept and random inputs for everything that leasehold parses
@@ -94,12 +87,6 @@ enum Task {
     },
     /// Apply each seeded bug of lab/mutants to a copy of the tree and run the test that finds it
     Mutants(mutants::MutantsArgs),
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Release {
-    Installed,
-    Newest,
 }
 
 fn main() -> ExitCode {
@@ -128,14 +115,6 @@ fn run(task: &Task) -> Result<()> {
         Task::Install { list: false } => prerequisites::install_for_tests(),
         Task::Lab(cells) => lab::run(cells),
         Task::FourConditions { baselines } => tasks::four_conditions(baselines),
-        Task::Agreement {
-            release,
-            kills,
-            seed,
-        } => {
-            let numbers: Vec<u64> = kills.iter().chain(seed).copied().collect();
-            tasks::agreement(release.name(), &numbers)
-        }
         Task::Simulate(histories) => simulate::run(histories),
         Task::Fuzz(inputs) => fuzz::run(inputs),
         Task::Soak(soaks) => soak::run(soaks),
@@ -143,15 +122,6 @@ fn run(task: &Task) -> Result<()> {
         Task::Dist => dist::dist(),
         Task::Publishable { baseline } => publishable::check(baseline.as_deref()),
         Task::Mutants(options) => mutants::run(options),
-    }
-}
-
-impl Release {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Installed => "installed",
-            Self::Newest => "newest",
-        }
     }
 }
 

@@ -226,6 +226,7 @@ proptest! {
         max_shrink_iters: 200,
         ..ProptestConfig::default()
     })]
+    /// Shows G-01, G-05, S2.
     #[test]
     fn random_queues_match_the_model(steps in steps()) {
         let (server, runtime, stores) = clients();

@@ -59,11 +59,11 @@ fn requesting_claim_counts_as_alive() {
 /// A record of one of two slots, whose client has no connection.
 fn record_without_connection(server: &Server, id: &str) -> String {
     let info = server.info("replication");
-    let history = info
+    let replication_id = info
         .lines()
         .find_map(|line| line.strip_prefix("master_replid:"))
         .expect("every server has a replication id");
-    let history = &history[..redis_layout::record::SERVER.len];
+    let history = &replication_id[..redis_layout::record::SERVER.len];
 
     let token = "0".repeat(redis_layout::record::TOKEN.len);
     let nonce = "-".repeat(redis_layout::record::NONCE.len);

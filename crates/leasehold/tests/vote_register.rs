@@ -63,8 +63,7 @@ fn vote(server: &Redis, claim: u8, token: u64) -> VoteOutcome {
     let requested = [
         "EVAL", VOTE, "3", KEYS[0], KEYS[1], KEYS[2], &record, &life, "", "", "",
     ];
-    let reply = server.command(&requested);
-    let reply = reply.text();
+    let reply = server.command(&requested).text();
     assert!(reply.len() == 72 && reply.ends_with(&id(claim)), "{reply}");
     let last = small(&reply[2..21]);
     let held = small(&reply[21..40]);
@@ -119,6 +118,7 @@ proptest! {
         max_shrink_iters: 500,
         ..ProptestConfig::default()
     })]
+    /// Shows G-04.
     #[test]
     fn vote_scripts_match_the_model(steps in steps()) {
         let server = server();
@@ -147,6 +147,8 @@ proptest! {
 }
 
 /// A vote request that arrives after the claim has left finds its token stale.
+///
+/// Shows G-04.
 #[test]
 fn requests_in_any_order_leave_no_vote() {
     let server = Redis::start();

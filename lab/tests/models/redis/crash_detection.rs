@@ -479,6 +479,7 @@ pub(super) fn answer(reply: Reply) -> EnterReply {
     }
 }
 
+/// Shows G-01.
 #[test]
 fn crash_detection_model_keeps_exclusion() {
     holds(CrashDetection(Mutation::None));

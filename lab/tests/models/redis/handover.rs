@@ -348,6 +348,7 @@ impl State {
     }
 }
 
+/// Shows G-01.
 #[test]
 fn handover_model_keeps_exclusion() {
     holds(HandOver(Mutation::None));
@@ -363,6 +364,7 @@ fn validity_counted_from_receipt_breaks_exclusion() {
     breaks(HandOver(Mutation::FromReceipt), "no two hold");
 }
 
+/// Shows G-01.
 #[test]
 fn hold_trusted_for_the_waiters_lease_makes_two() {
     breaks(HandOver(Mutation::WaitersLease), "no two hold");

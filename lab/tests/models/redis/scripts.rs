@@ -497,6 +497,7 @@ fn random_steps(seeds: std::ops::Range<u64>) {
     }
 }
 
+/// Shows G-01, S12.
 #[test]
 fn scripts_match_the_lock_model() {
     random_steps(0..150);

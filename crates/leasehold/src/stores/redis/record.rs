@@ -231,6 +231,8 @@ mod tests {
     }
 
     /// All names of up to five characters that have a meaning in keys.
+    ///
+    /// Shows G-17.
     #[test]
     fn names_with_braces_have_keys_of_their_own() {
         let mut names = vec![String::new()];
@@ -260,6 +262,7 @@ mod tests {
         }
     }
 
+    /// Shows G-17.
     #[test]
     fn names_without_a_tag_keep_their_keys() {
         for (name, key) in [
@@ -299,6 +302,7 @@ mod tests {
         }
     }
 
+    /// Shows G-01.
     #[test]
     fn nonces_never_repeat() {
         let draw = || {
@@ -319,6 +323,7 @@ mod tests {
         }
     }
 
+    /// Shows G-23.
     #[test]
     fn record_of_another_version_is_refused() {
         let claim = claim("");

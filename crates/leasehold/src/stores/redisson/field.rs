@@ -154,6 +154,7 @@ mod tests {
         assert_eq!(token_in(&field), Token::new(77));
     }
 
+    /// Shows G-52.
     #[test]
     fn holder_of_redisson_is_shown_with_client_and_thread() {
         let field = "285475da-9152-4c83-822a-67ee2f116a79:52";
@@ -171,6 +172,7 @@ mod tests {
         assert_eq!(fenced.token(), Token::new(9));
     }
 
+    /// Shows G-55.
     #[test]
     fn permit_of_redisson_is_shown_as_redisson_names_it() {
         let entry = holder(&raw("0123456789abcdef", "P"), None, 3);

@@ -154,6 +154,7 @@ mod tests {
         watched.iter().map(index).collect()
     }
 
+    /// Shows G-31.
     #[test]
     fn waiter_watches_the_fewest_nodes_that_must_go() {
         let lock = "-lock-";
@@ -184,6 +185,7 @@ mod tests {
         Queue::read(&nodes, Dialect::Curator)
     }
 
+    /// Shows G-01.
     #[test]
     fn claims_with_one_number_are_refused_as_damaged() {
         for numbers in [
@@ -197,6 +199,7 @@ mod tests {
         read(&["0000000007", "0000000008"]).expect("an order");
     }
 
+    /// Shows G-01.
     #[test]
     fn claims_with_negative_numbers_are_refused_as_damaged() {
         for number in ["-2147483648", "-000000001"] {
@@ -205,6 +208,7 @@ mod tests {
         }
     }
 
+    /// Shows G-01.
     #[test]
     fn claim_with_one_of_the_last_numbers_is_never_granted() {
         let position = |number: i64| {

@@ -87,6 +87,7 @@ mod tests {
         path_of(Path::new("/d"), &name, ".lock")
     }
 
+    /// Shows G-17.
     #[test]
     fn hostile_names_stay_inside_the_folder() {
         assert_eq!(path("orders/42"), Path::new("/d/orders%2F42.lock"));

@@ -178,6 +178,8 @@ mod tests {
     }
 
     /// The group is set up again from an empty state, without one of its sentinels.
+    ///
+    /// Shows G-25.
     #[test]
     fn retired_sentinel_is_forgotten_when_the_others_agree() {
         let mut view = View::of(3);

@@ -232,6 +232,7 @@ fn library_of(value: &[u8]) -> &'static str {
 mod tests {
     use super::*;
 
+    /// Shows G-56.
     #[test]
     fn libraries_are_recognised_by_their_values() {
         for (value, library) in [
