@@ -241,7 +241,7 @@ impl Contender {
             }
             Kind::Redisson => Box::new(redisson::Redisson::new(config)?),
             Kind::Redlock => Box::new(redlock::Redlock::new(config)),
-            Kind::ZooKeeper => Box::new(zookeeper::Recipe::new(config)?),
+            Kind::ZooKeeper => Box::new(zookeeper::ZooKeeperRecipe::new(config)?),
             Kind::Leasehold(_) => Box::new(leasehold::Leasehold::new(config)?),
         })
     }

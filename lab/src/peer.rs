@@ -117,7 +117,8 @@ impl Peer {
     pub fn pause(&self) -> Result<()> {
         self.signal(Signal::STOP)?;
         until("a process to be stopped", || {
-            let stopped: Result<Vec<bool>> = self.processes()?.iter().map(is_stopped).collect();
+            let stopped: Result<Vec<bool>> =
+                self.processes()?.into_iter().map(is_stopped).collect();
             Ok(stopped?.into_iter().all(|stopped| stopped).then_some(()))
         })
     }
@@ -156,7 +157,7 @@ impl Drop for Peer {
     }
 }
 
-fn is_stopped(pid: &Pid) -> Result<bool> {
+fn is_stopped(pid: Pid) -> Result<bool> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()))?;
     let state = stat.rsplit(") ").next();
     Ok(state.is_some_and(|state| state.starts_with('T')))

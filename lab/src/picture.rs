@@ -9,10 +9,10 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// The width of a picture, the space for the labels, and that for the caption, in pixels.
+/// The width of a picture, the height of its caption, and the width of a letter, in pixels.
 const WIDTH: u16 = 1_200;
-const LABELS: i32 = 330;
 const CAPTION: i32 = 32;
+const LETTER: usize = 8;
 /// The height of a row, in pixels.
 pub const ROW: i32 = 28;
 
@@ -43,22 +43,26 @@ pub fn draw(file: &Path, caption: &str, labels: &[String], bars: &[Bar]) -> Resu
     area.fill(&WHITE)?;
     write(&area, caption, (8, CAPTION / 2), HPos::Left)?;
 
+    let longest = labels.iter().map(|label| label.chars().count()).max();
+    let begin = i32::try_from(LETTER * longest.unwrap_or(0) + 24)?;
     let mut top = CAPTION;
     for label in labels {
-        write(&area, label, (LABELS - 8, top + ROW / 2), HPos::Right)?;
+        write(&area, label, (begin - 8, top + ROW / 2), HPos::Right)?;
         top += ROW;
     }
 
     let end = bars.iter().map(|bar| bar.range.end).fold(1e-9, f64::max);
     let scale = RangedCoordf64::from(0.0..end);
     for bar in bars {
-        let x = |value: f64| scale.map(&value, (LABELS, i32::from(WIDTH) - 8));
+        let x = |value: f64| scale.map(&value, (begin, i32::from(WIDTH) - 8));
         let y = CAPTION + ROW * i32::from(bar.row);
         let left = x(bar.range.start);
         let right = x(bar.range.end).max(left + 1);
         let corners = [(left, y + bar.height.start), (right, y + bar.height.end)];
         area.draw(&Rectangle::new(corners, bar.colour.filled()))?;
-        write(&area, &bar.text, (left + 4, y + ROW / 2), HPos::Left)?;
+        if !bar.text.is_empty() {
+            write(&area, &bar.text, (left + 4, y + ROW / 2), HPos::Left)?;
+        }
     }
 
     Ok(area.present()?)
@@ -71,6 +75,6 @@ fn write(
     at: (i32, i32),
     end: HPos,
 ) -> Result<()> {
-    let style = TextStyle::from(("sans-serif", 13)).pos(Pos::new(end, VPos::Center));
+    let style = TextStyle::from(("sans-serif", 16)).pos(Pos::new(end, VPos::Center));
     Ok(area.draw_text(text, &style, at)?)
 }

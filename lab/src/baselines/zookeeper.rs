@@ -22,7 +22,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
 /// The pause before the next try after a failed request.
 const PAUSE: Duration = Duration::from_millis(50);
 
-pub(super) struct Recipe {
+pub(super) struct ZooKeeperRecipe {
     runtime: Runtime,
     session: Session,
 }
@@ -35,7 +35,7 @@ struct Session {
     guid: String,
 }
 
-impl Recipe {
+impl ZooKeeperRecipe {
     pub(super) fn new(config: &BaselineConfig) -> Result<Self> {
         // A separate thread keeps the session alive.
         let runtime = Builder::new_multi_thread()
@@ -55,7 +55,7 @@ impl Recipe {
     }
 }
 
-impl Baseline for Recipe {
+impl Baseline for ZooKeeperRecipe {
     fn begin(&mut self) -> Result<bool> {
         self.runtime.block_on(self.session.create_node())?;
         Ok(true)

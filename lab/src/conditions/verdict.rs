@@ -255,7 +255,8 @@ mod tests {
 
     #[test]
     fn broken_conditions_are_marked_broken() {
-        let changes: [(usize, fn(&mut Row)); 8] = [
+        type Change = fn(&mut Row);
+        let changes: [(usize, Change); 8] = [
             (0, |row| row.crowd.overlaps = 1),
             (0, |row| row.paused.as_mut().unwrap().both_claimed = true),
             (1, |row| row.holder_killed = Crash::Never),
