@@ -55,7 +55,7 @@ pub(crate) fn serve(peer: &str, url: &str) -> Result<()> {
             alone,
             Leasehold::open(url, Some(PASSES_MAX)),
         )?),
-        "rslock" => Box::new(Tasks::connect(alone, Rslock::open(url))?),
+        "rslock" => Box::new(Tasks::connect(alone, async { Ok(Rslock::new(url)) })?),
         "zookeeper_client" => Box::new(Tasks::connect(with_worker, ZooKeeperClient::open(url))?),
         _ => bail!("peer {peer} does not exist"),
     };

@@ -14,15 +14,15 @@ use lab::conditions::{BaselineTestbed, draw, table, update};
 
 fn main() -> Result<()> {
     let names: Vec<String> = env::args().skip(1).collect();
-    let named: Vec<&Contender> = names
+    let chosen: Vec<&Contender> = names
         .iter()
         .map(|name| contender_named(name))
         .collect::<Result<_>>()?;
-    let is_complete = named.is_empty();
+    let is_complete = chosen.is_empty();
     let wanted = if is_complete {
         CONTENDERS.iter().collect()
     } else {
-        named
+        chosen
     };
 
     let program = env::current_exe()?.with_file_name("baseline");

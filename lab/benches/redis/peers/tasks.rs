@@ -112,7 +112,7 @@ async fn contend<L: Library>(
 async fn one_thread<L: Library>(
     library: Arc<L>,
     name: String,
-    hold: Duration,
+    time: Duration,
     until: u64,
 ) -> Result<Vec<u64>> {
     let mut moments = Vec::new();
@@ -120,8 +120,8 @@ async fn one_thread<L: Library>(
         moments.push(lab::now());
         let held = library.acquire(&name).await?;
         moments.push(lab::now());
-        if !hold.is_zero() {
-            sleep(hold).await;
+        if !time.is_zero() {
+            sleep(time).await;
         }
         moments.push(lab::now());
         library.release(held).await?;
