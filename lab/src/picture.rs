@@ -27,7 +27,7 @@ pub struct Bar {
     pub height: Range<i32>,
     /// The colour.
     pub colour: RGBColor,
-    /// What is written from the begin of the bar on.
+    /// The text that starts at the begin of the bar.
     pub text: String,
 }
 

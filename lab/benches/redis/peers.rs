@@ -2,8 +2,8 @@
 //!
 //! A peer in Rust is a lock library with the tasks of [`tasks`]. A peer in another language is a
 //! file here that runs the tasks of `workload.rs`. The first line of that file names the packages
-//! that it needs, and `cargo xtask bench` installs them. The peers in Java use Redisson and Curator,
-//! which the tests need too.
+//! that it needs, and `cargo xtask bench` installs them. The peers in Java use Redisson and
+//! Curator, which the tests need too.
 
 mod libraries;
 mod raw;

@@ -1,7 +1,7 @@
 //! The `RLock` of Redisson itself, in a Java program.
 //!
-//! `isHeldByCurrentThread` needs a request to the server, and Redisson does not notify its user of a
-//! loss.
+//! `isHeldByCurrentThread` needs a request to the server, and Redisson does not notify its user of
+//! a loss.
 
 use std::time::Duration;
 

@@ -31,8 +31,8 @@ pub struct Row {
     pub holder_killed: Crash,
     /// A client was killed between two requests of its acquisition.
     pub acquirer_killed: Crash,
-    /// A holder was paused for longer than its lease. `None` if no other client was granted the lock
-    /// meanwhile.
+    /// A holder was paused for longer than its lease. `None` if no other client was granted the
+    /// lock meanwhile.
     pub paused: Option<Pause>,
     /// A client that was refused the lock and released it anyway freed it.
     pub refused_freed: bool,
@@ -44,7 +44,7 @@ pub struct Row {
     pub crowd: Crowd,
 }
 
-/// What followed a crash.
+/// The effect of a crash on another client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
     /// Another client was granted the lock after this number of milliseconds.
@@ -98,7 +98,7 @@ pub enum Both {
 /// Servers were killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Down {
-    /// What happened while a majority ran.
+    /// The grant while a majority ran.
     pub minority: Minority,
     /// Whether a lock was granted without a majority, which must not happen.
     pub majority_granted: bool,
@@ -106,7 +106,7 @@ pub struct Down {
     pub notified_millis: Option<u64>,
 }
 
-/// What happened while a minority of the servers was down.
+/// The next grant while a minority of the servers was down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Minority {
     /// There is only one server.
