@@ -1,12 +1,12 @@
 //! `kill -9` of a holder, alone or with the first waiters: the time until the next waiter, in
-//! another process, receives its grant, and the requests that all clients send meanwhile.
+//! another process, receives its grant, and the requests and scripts that the server runs meanwhile.
 
 use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lab::until;
-use lab_servers::ZooKeeper;
+use lab_servers::{Redis, ZooKeeper};
 use leasehold::Locks;
 use tokio::runtime::{Builder, Runtime};
 
@@ -54,7 +54,7 @@ pub(super) fn show() -> Result<()> {
             waiters,
             ..
         } = crash;
-        let (took, sent) = crash.measure()?;
+        let [took, sent, script] = crash.measure()?;
         let what = format!("holder and {processes} × {waiters} waiters, crash-grace={grace}s");
         // The next waiter looks twice for each claim before its own, at most for a third of the
         // lease. The first look comes before it observes the absence.
@@ -68,28 +68,48 @@ pub(super) fn show() -> Result<()> {
         let longest = format!("{what}, longest");
         table.add((&longest, who, "s"), &took.longest(), Some(goal));
         table.add((&format!("{what}, requests"), who, ""), &sent, None);
+        let what = format!("{what}, slowest script");
+        table.add((&what, who, "µs"), &script, Some(Goal::AtMost(2_000.0)));
     }
     others(&mut table)?;
     table.finish()
 }
 
 impl Crash {
-    fn measure(&self) -> Result<(Rounds, Rounds)> {
+    /// Returns the seconds until the next waiter holds, the requests, and the mean time of the kind
+    /// of script that takes longest.
+    fn measure(&self) -> Result<[Rounds; 3]> {
         let server = server();
         let url = format!("{}?crash-grace={}s", server.url(), self.grace);
-        let mut took = Rounds::default();
-        let mut sent = Rounds::default();
+        let [mut took, mut sent, mut script]: [Rounds; 3] = Default::default();
         for time in 0..self.times {
             // Each kill comes at another moment of the periodic tasks.
             let pause = Duration::from_millis(1_000 + time * 170);
             let queue = Queue::start(&url, self.processes, self.waiters)?;
             sleep(pause);
+            server.command(&["CONFIG", "RESETSTAT"]);
             let watch = Watch::begin(&server)?;
             took.add(queue.take_over()?);
             sent.add(count(watch.end(&server)?));
+            script.add(slowest_script(&server));
         }
-        Ok((took, sent))
+        Ok([took, sent, script])
     }
+}
+
+/// Returns the mean time of the kind of script that takes longest, in microseconds.
+fn slowest_script(server: &Redis) -> f64 {
+    let stats = server.info("commandstats");
+    let scripts = stats
+        .lines()
+        .filter(|line| line.starts_with("cmdstat_eval"));
+    scripts
+        .filter_map(|line| {
+            line.split(',')
+                .find_map(|part| part.strip_prefix("usec_per_call="))
+        })
+        .filter_map(|micros| micros.parse().ok())
+        .fold(0.0, f64::max)
 }
 
 /// Adds the time of stores that detect a crash by themselves. The limit of ZooKeeper is the
