@@ -1,5 +1,6 @@
 //! `kill -9` of a holder, alone or with the first waiters: the time until the next waiter, in
-//! another process, receives its grant, and the requests and scripts that the server runs meanwhile.
+//! another process, receives its grant, and the requests and scripts that the server runs
+//! meanwhile.
 
 use std::thread::sleep;
 use std::time::Duration;
