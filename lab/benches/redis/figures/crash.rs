@@ -63,11 +63,12 @@ pub(super) fn show() -> Result<()> {
             0 => 0,
             dying => (2 * (dying + 1)).min(10),
         };
-        let goal = Goal::AtMost(float(grace) + 0.6 + count(looks));
+        let most = float(grace) + 0.6 + count(looks);
+        let goal = (waiters <= 1).then_some(Goal::AtMost(most));
         let who = "leasehold";
         table.add((&what, who, "s"), &took, None);
         let longest = format!("{what}, longest");
-        table.add((&longest, who, "s"), &took.longest(), Some(goal));
+        table.add((&longest, who, "s"), &took.longest(), goal);
         table.add((&format!("{what}, requests"), who, ""), &sent, None);
         let what = format!("{what}, slowest script");
         table.add((&what, who, "µs"), &script, Some(Goal::AtMost(2_000.0)));
