@@ -47,7 +47,7 @@ fn leasehold(testbed: &Testbed, names: usize, api: Api) -> Result<u64> {
     let begun = Instant::now();
     let start = |number: usize| {
         let names = vec![(number % names).to_string()];
-        testbed.start_recording(WorkerConfig {
+        testbed.start(WorkerConfig {
             names,
             api,
             cycles: CYCLES,

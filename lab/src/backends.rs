@@ -1,5 +1,5 @@
-//! The stores that the matrix tests: one file for each implements [`Backend`], and [`BACKENDS`]
-//! lists them.
+//! The stores that the matrix tests: one file for each has its [`Backend`], and [`BACKENDS`] lists
+//! them.
 
 mod cluster;
 mod disk;
@@ -27,84 +27,35 @@ use crate::{Testbed, WorkerConfig, until_within};
 pub(crate) use disk::Disk;
 
 /// All backends, in the order of the report.
-pub const BACKENDS: &[&dyn Backend] = &[
-    &file::File,
+pub const BACKENDS: &[&Backend] = &[
+    &file::FILE,
     &redis::SINGLE,
     &redis::COHORT,
-    &replica::Replica,
+    &replica::REPLICA,
     &sentinel::PLAIN,
     &sentinel::REPLICATED,
     &sentinel::WAITING,
-    &cluster::Cluster,
-    &plain::Plain,
+    &cluster::CLUSTER,
+    &plain::PLAIN,
     &redisson::LOCK,
     &redisson::READ_WRITE,
     &redisson::SEMAPHORE,
-    &redlock::Redlock,
-    &zookeeper::ZooKeeper,
-    &ensemble::Ensemble,
+    &redlock::REDLOCK,
+    &zookeeper::SINGLE,
+    &ensemble::ENSEMBLE,
 ];
 
 /// A store as the lab runs it.
-pub trait Backend: fmt::Debug + Sync {
-    /// The figures and capabilities of the store.
-    fn profile(&self) -> Profile;
-
-    /// How many times the threads of a worker pass a hold on. `None` if every acquire is a claim.
-    fn cohort(&self) -> Option<u32> {
-        None
-    }
-
-    /// Starts the servers of the store with the set-up that a fault requires.
-    ///
-    /// With [`Capability::Network`] there is a wire before each server. It is in
-    /// [`Testbed::wires`], and `worker_url` leads through it. The client that inspects has the URL
-    /// without wires.
-    ///
-    /// # Errors
-    /// If a server cannot be started or the store cannot be opened.
-    fn start(&self, worker: &str, requires: Requirement) -> Result<Testbed>;
-
-    /// Waits until every server serves and its reply counts. Faults that restart servers call it.
-    ///
-    /// # Errors
-    /// If a server does not serve before the deadline.
-    fn wait_until_ready(&self, testbed: &Testbed) -> Result<()>;
-
-    /// Puts data of another application beside the locks: the canaries, whose names are near those
-    /// of the locks.
-    ///
-    /// # Errors
-    /// If the data cannot be written.
-    fn plant(&self, testbed: &Testbed) -> Result<()>;
-
-    /// Removes the canaries and returns how many were missing, as `FLUSHALL` deletes them too.
-    ///
-    /// # Errors
-    /// If a canary is there and was changed.
-    ///
-    /// Shows S13.
-    fn verify_and_remove(&self, testbed: &Testbed) -> Result<usize>;
-
-    /// Checks that the workers, which have all ended, left nothing behind in the store: no claim,
-    /// no key without an expiry, no connection and no subscription.
-    ///
-    /// # Errors
-    /// If something is left behind.
-    ///
-    /// Shows L5.
-    fn check_clean(&self, testbed: &Testbed, last: &WorkerConfig) -> Result<()>;
-}
-
-/// The figures and capabilities of a store.
-#[derive(Clone, Copy, Debug)]
-pub struct Profile {
+#[derive(Debug)]
+pub struct Backend {
     /// The name in commands and tables.
     pub name: &'static str,
     /// How long the store keeps a claim after its last renewal: the lease, or the session.
     pub lease: Duration,
     /// The lease that workers request.
     pub requested_lease: Duration,
+    /// How many times the threads of a worker pass a hold on. `None` if every acquire is a claim.
+    pub cohort: Option<u32>,
     /// Within how many seconds after a fault every name is granted again, on a busy machine.
     pub recovery_seconds: u64,
     /// How far tokens may fall when the server loses its data. It is not zero where the store does
@@ -115,6 +66,47 @@ pub struct Profile {
     pub load_min: f64,
     /// The capabilities that faults need and checkers rely on.
     pub has: &'static [Capability],
+    /// Starts the servers with the set-up that a fault requires, for workers with this program.
+    ///
+    /// With [`Capability::Network`] there is a wire before each server. It is in
+    /// [`Testbed::wires`], and `worker_url` leads through it. The client that inspects has the URL
+    /// without wires.
+    pub start: fn(&str, Requirement) -> Result<Testbed>,
+    /// Waits until every server serves and its reply counts. Faults that restart servers call it.
+    pub wait_until_ready: fn(&Testbed) -> Result<()>,
+    /// Puts data of another application beside the locks: the canaries, whose names are near those
+    /// of the locks.
+    pub plant: fn(&Testbed) -> Result<()>,
+    /// Removes the canaries and returns how many were missing, as `FLUSHALL` deletes them too. A
+    /// canary that was changed is an error.
+    ///
+    /// Shows S13.
+    pub verify_and_remove: fn(&Testbed) -> Result<usize>,
+    /// Checks that the workers, which have all ended, left nothing behind in the store: no claim,
+    /// no key without an expiry, no connection and no subscription.
+    ///
+    /// Shows L5.
+    pub check_clean: fn(&Backend, &Testbed, &WorkerConfig) -> Result<()>,
+}
+
+impl Backend {
+    /// Whether the store has a capability.
+    #[must_use]
+    pub fn has(&self, capability: Capability) -> bool {
+        self.has.contains(&capability)
+    }
+
+    /// Whether the store has one of these capabilities.
+    #[must_use]
+    pub fn has_any(&self, capabilities: &[Capability]) -> bool {
+        capabilities.iter().any(|one| self.has(*one))
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name)
+    }
 }
 
 /// A property of a store that a fault needs or a checker relies on.
@@ -130,18 +122,28 @@ pub enum Capability {
     ServerClock,
     /// The servers accept Redis commands that change their state.
     RedisCommands,
-    /// The store is one Redis server, whose data is the only copy.
-    SingleRedis,
+    /// One server is all: its data is the only copy.
+    SingleServer,
     /// The store is several Redis masters: a minority may lose its data.
     Masters,
     /// The locks are keys in the format of other libraries.
     PlainKeys,
+    /// Every key of a lock expires.
+    ExpiringKeys,
+    /// Tokens rise also when the clock of a server falls.
+    SteadyTokens,
     /// A replica can take the place of the server.
     Replica,
     /// A replica is promoted when the master is lost, without a request.
     Failover,
     /// Sentinels promote the replica.
     Sentinels,
+    /// The master grants also while its replicas lag.
+    LaggingReplicas,
+    /// A replica has each grant before the client receives it.
+    ReplicatedGrants,
+    /// A new master grants nothing until earlier holds have ended.
+    WaitsAfterFailover,
     /// The keys are divided among several masters.
     Slots,
     /// A majority of several servers decides.
@@ -152,36 +154,16 @@ pub enum Capability {
     Sessions,
     /// The disk of the store can be made small.
     SmallDisk,
+    /// No other backend has the same way of clients to the servers.
+    OwnRoute,
+    /// No other backend has the same queue of clients.
+    OwnQueue,
     /// The store grants claims in order of arrival.
     FifoQueue,
     /// A released claim is gone when its release returns.
     ImmediateRemoval,
-}
-
-impl dyn Backend + '_ {
-    /// The name in commands and tables.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        self.profile().name
-    }
-
-    /// The store's lease.
-    #[must_use]
-    pub fn lease(&self) -> Duration {
-        self.profile().lease
-    }
-
-    /// Whether the store has a capability.
-    #[must_use]
-    pub fn has(&self, capability: Capability) -> bool {
-        self.profile().has.contains(&capability)
-    }
-}
-
-impl fmt::Display for dyn Backend + '_ {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
+    /// A client cannot renew over connections that the server closes one after another.
+    LastingConnections,
 }
 
 /// The user name of the workers where a fault revokes rights.
@@ -192,12 +174,8 @@ const CANARY: &str = "data of another application";
 
 /// Waits until no queue has an entry. Where leases end claims, a claim that was abandoned during a
 /// fault may remain for one more lease.
-fn wait_for_empty_queues(
-    backend: &dyn Backend,
-    testbed: &Testbed,
-    last: &WorkerConfig,
-) -> Result<()> {
-    until_within(backend.lease() * 4, "all queues to be empty", || {
+fn wait_for_empty_queues(backend: &Backend, testbed: &Testbed, last: &WorkerConfig) -> Result<()> {
+    until_within(backend.lease * 4, "all queues to be empty", || {
         Ok(testbed.check_empty(&last.names).ok())
     })
 }

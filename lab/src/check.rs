@@ -20,15 +20,14 @@
 //! | L2 | a lock that a client waits for is not idle | [`idle`] |
 //! | L2 | a release is notified to the next waiter | [`hand_over_time`] |
 //! | L3, L4 | an [observed](queue_positions) waiter is not overtaken | [`order`], [`overtaking`] |
-//! | L4, L8 | every waiter is granted in time | [`starved`] |
-//! | L6 | a wait with a limit ends in time | [`deadlines`] |
+//! | L4, L8 | every waiter is granted in time | [`waits`] |
+//! | L6 | a wait with a limit ends in time | [`waits`] |
 //! | | a store that must refuse requests grants no lock | [`refusal`] |
 //! | | a lock is held during a fault; one that outlasts a lease ends a hold | [`losses_in`] |
 //! | L5 | a process returns descriptors, threads, tasks, memory | [`resource_leaks`] |
 //! | L5 | queues, keys, connections, files and nodes are removed | `check_clean` of each backend |
 
 mod cycles;
-mod deadlines;
 mod ended;
 mod exclusion;
 mod idle;
@@ -53,7 +52,6 @@ use anyhow::Result;
 use crate::{Event, Hold, history::in_time, holds};
 
 pub use cycles::{Cycle, cycles};
-pub use deadlines::deadlines;
 pub use ended::ended;
 pub use exclusion::{exclusion, overlaps};
 pub use idle::{Span, idle, idle_time};
@@ -70,8 +68,7 @@ pub use resource_leaks::{resource_leaks, resource_leaks_beyond};
 pub use stale_entries::{GoneTimes, stale_entries};
 pub use tokens::{tokens, tokens_over_loss};
 pub use validity::validity;
-pub(crate) use waiting::quiet_time;
-pub use waiting::{hand_over_time, starved};
+pub use waiting::{hand_over_time, waits};
 
 /// Two holds that violate a guarantee.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,61 +1,39 @@
-//! One run of the matrix: ten workers on a store, an observer, an intruder, and a fault.
+//! One run of the matrix: workers on a store, an observer, an intruder, and a fault.
 
 mod long_hold;
 mod plan;
-mod steady;
+mod workload;
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use lab_servers::{Clock, Wire};
-use leasehold::{Guarantees, Slots};
+use leasehold::Guarantees;
 
 use crate::backends::{Backend, Capability, keep_folder};
-use crate::faults::{Fault, Guarantee, Requirement};
+use crate::faults::{Guarantee, Requirement};
 use crate::matrix::Cell;
 use crate::observer::{Grants, Observed, Observer};
 use crate::testbed::Route;
 use crate::{
-    Api, DEADLINE, Event, EventKind, HoldWork, LockKind, Observation, OnError, Process, Random,
-    Testbed, WorkerConfig, check, hostile_names, now, until,
+    DEADLINE, Event, EventKind, Observation, OnError, Process, Random, Testbed, WorkerConfig,
+    check, hostile_names, now, until,
 };
 
-pub use long_hold::{LONG_NAME, LongHold};
 pub use plan::{Plan, Target};
+pub(crate) use workload::LONG;
+use workload::{NAMES, STEADY_WORKERS, WORKERS, WorkerSpec, all_names, with_long_name};
 
-/// The workers that take the three short names. The long holder and its successor come after them.
-const PROCESSES: usize = 8;
-const NAMES: [&str; 3] = ["a", "b", "c"];
-/// The index of the name that several workers may hold at once, where the store supports that. The
-/// other names are mutexes.
-const SHARED: usize = 2;
 /// A fault without an effect so many times in a row is broken.
 const MISSES_MAX: usize = 20;
-/// The worker that acquires a lock again while it holds it.
-const NESTS: usize = 2;
-/// The workers with two threads.
-const PAIRS: [usize; 2] = [3, 4];
-/// The threads of a worker that pass holds on to each other.
-const COHORT: u32 = 3;
 /// The shortest and the longest pause between two injections.
 const PAUSE_MILLIS: (u64, u64) = (100, 500);
-/// Longer than a third of a lease, so that a loss is reported during the hold.
-const LONG_HOLD_MICROS: u64 = 600_000;
-
-/// How the workers wait and hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WorkloadProfile {
-    /// Most workers wait without a limit.
-    Unbounded,
-    /// Most workers wait without a limit, and one holds long enough for a loss to be reported.
-    LongHolds,
-    /// Every worker waits for a limited time.
-    Bounded,
-}
+/// In microseconds: how long every worker waits where requests are refused.
+const BOUNDED_WAIT: u64 = 700_000;
 
 /// What an injection did.
 #[derive(Clone, Debug)]
@@ -97,14 +75,12 @@ impl Injection {
 /// A store, the workers on it, and the history so far.
 #[derive(Debug)]
 pub struct FaultRun {
-    /// The kind of store.
-    pub backend: &'static dyn Backend,
-    /// The store and its servers.
+    /// The store and the fault.
+    pub cell: Cell,
+    /// The store's servers, and the client that inspects.
     pub testbed: Testbed,
-    /// The running workers.
+    /// The workers in the order of their table, and then those that no fault kills or pauses.
     pub workers: Vec<Process>,
-    /// More workers, which no fault kills or pauses.
-    pub steady: Vec<Process>,
     /// The configuration that all workers share.
     pub config: WorkerConfig,
     /// All injections so far.
@@ -116,10 +92,9 @@ pub struct FaultRun {
     /// The wall clocks of the workers, if they have their own.
     pub clocks: Vec<Clock>,
     events: Vec<Event>,
-    long_hold_micros: u64,
-    stop_file: PathBuf,
+    /// When each new client had opened the store.
+    opened: Vec<u64>,
     observer: Observer,
-    long_hold: LongHold,
     /// The seed of all random choices.
     pub seed: u64,
     begun: u64,
@@ -150,6 +125,11 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// The effects of the injections that had one.
+    pub(crate) fn effects(&self) -> impl Iterator<Item = &Effect> {
+        effects(&self.injections)
+    }
+
     /// Copies the folders of ZooKeeper servers, for the analysis of a failed run.
     ///
     /// # Errors
@@ -167,12 +147,18 @@ impl Outcome {
     }
 }
 
+fn effects(injections: &[Injection]) -> impl Iterator<Item = &Effect> {
+    injections
+        .iter()
+        .filter_map(|injection| injection.effect.as_ref())
+}
+
 /// How many more descriptors and tasks a process may have at its end than when it was warm: some
 /// servers may have been unreachable then.
 ///
 /// A process has two connections to each server. Each is a descriptor and a task. In a folder it
 /// keeps two files of each name open.
-fn resource_slack(testbed: &Testbed, backend: &dyn Backend, names: usize) -> usize {
+fn resource_slack(testbed: &Testbed, backend: &Backend, names: usize) -> usize {
     let connections = 2 * testbed.redis().len().max(testbed.wires.len());
     let files = if backend.has(Capability::Folder) {
         2 * names
@@ -188,73 +174,49 @@ impl FaultRun {
     ///
     /// # Errors
     /// If a worker ends or does not start to work.
-    pub fn begin(
-        cell: &Cell,
-        mut testbed: Testbed,
-        seed: u64,
-        on_error: OnError,
-        profile: WorkloadProfile,
-    ) -> Result<Self> {
-        let backend = cell.backend;
-        let stop_file = testbed.scratch_file();
-        let lease = backend.profile().requested_lease;
-        let lease_of_store = backend.lease();
-        let names = names(cell.fault.requires, seed);
-        let resource_slack = resource_slack(&testbed, backend, names.len());
-        let config = WorkerConfig {
-            store: testbed.worker_url.clone(),
-            lease_millis: Some(u64::try_from(lease.as_millis())?),
-            names,
-            cohort: backend.cohort(),
-            on_error,
-            cycles: u64::MAX,
-            stop_file: Some(stop_file.display().to_string()),
-            wait_micros: (profile == WorkloadProfile::Bounded).then_some(700_000),
-            resource_slack,
-            ..WorkerConfig::default()
-        };
-        let long_hold_micros = if profile == WorkloadProfile::LongHolds {
-            LONG_HOLD_MICROS
-        } else {
-            40_000
-        };
-
+    pub fn begin(cell: &Cell, mut testbed: Testbed, seed: u64) -> Result<Self> {
+        (cell.backend.plant)(&testbed)?;
+        testbed.holder_route = Route::beside(&testbed.wires, &testbed.worker_url);
+        let config = common_config(cell, &testbed, seed)?;
         let grants = match cell.guarantee {
             Guarantee::TokensOnly => Grants::MayBeLost,
             Guarantee::Exclusion | Guarantee::Refuses => Grants::Kept,
         };
-        backend.plant(&testbed)?;
-        testbed.holder_route = Route::beside(&testbed.wires, &testbed.worker_url);
+        let watched = with_long_name(&config.names);
+
         let mut run = Self {
-            backend,
+            cell: *cell,
             workers: Vec::new(),
-            steady: Vec::new(),
             injections: Vec::new(),
             wait_limits: HashMap::new(),
             clocks: clocks(&testbed, cell.fault.requires)?,
             events: Vec::new(),
-            long_hold_micros,
-            stop_file,
-            observer: Observer::begin(
-                testbed.url(),
-                long_hold::with_long_name(&config.names),
-                grants,
-            ),
-            long_hold: LongHold::of(lease_of_store),
-            plan: Plan::of(seed, 0, lease_of_store),
+            opened: Vec::new(),
+            observer: Observer::begin(testbed.url(), watched, grants),
+            plan: Plan::of(seed, 0, cell.backend.lease),
             testbed,
             config,
             seed,
             begun: now(),
         };
-        run.config.kinds = run.kinds(0);
+        run.config.kinds = run.kinds_of_parts();
 
-        for number in 0..PROCESSES + LongHold::WORKERS {
-            let worker = run.start_worker(number)?;
-            run.workers.push(worker);
-        }
+        run.start_workers(&WORKERS)?;
         run.wait_until_working()?;
         Ok(run)
+    }
+
+    /// Starts the workers that live as long as the run, so that a leak adds up in them.
+    ///
+    /// # Errors
+    /// If a worker cannot be started.
+    pub(crate) fn start_steady_workers(&mut self) -> Result<()> {
+        self.start_workers(&STEADY_WORKERS)
+    }
+
+    /// The workers that no fault kills or pauses.
+    pub(crate) fn steady_workers(&self) -> &[Process] {
+        &self.workers[WORKERS.len()..]
     }
 
     /// Waits until every worker has recorded an event. A worker cannot open the store while its
@@ -273,106 +235,36 @@ impl FaultRun {
         })
     }
 
-    /// Starts the worker of a number. The numbers decide what a run mixes: both APIs, a long and an
-    /// empty hold, one worker that nests, two with two threads, and two that time out soon.
-    fn start_worker(&mut self, number: usize) -> Result<Process> {
-        let config = self.config_of(number);
+    fn start_workers(&mut self, specs: &[WorkerSpec]) -> Result<()> {
+        for spec in specs {
+            let worker = self.start_worker(self.workers.len(), spec)?;
+            self.workers.push(worker);
+        }
+        Ok(())
+    }
+
+    fn start_worker(&mut self, number: usize, spec: &WorkerSpec) -> Result<Process> {
+        let config = self.config_of(number, spec);
         let wait_limit = config.wait_micros.map(Duration::from_micros);
         let count = config.threads;
 
-        let worker = self.testbed.start_recording(config)?;
+        let worker = self.testbed.start(config)?;
         let threads = worker.first_thread()..worker.first_thread() + count;
         self.wait_limits
             .extend(threads.filter_map(|thread| Some((thread, wait_limit?))));
         Ok(worker)
     }
 
-    fn config_of(&self, number: usize) -> WorkerConfig {
-        match number.checked_sub(PROCESSES) {
-            Some(role) => self.config_of_long_name(role, self.short_config_of(number)),
-            None => self.short_config_of(number),
-        }
-    }
-
-    fn short_config_of(&self, number: usize) -> WorkerConfig {
-        let nests = number == NESTS;
-        let names = &self.config.names;
-        let environment = self.clocks.get(number).map(|clock| {
-            let variables = clock.environment().into_iter();
-            variables.map(|(key, value)| (key.to_owned(), value.display().to_string()))
-        });
-
-        WorkerConfig {
-            api: if number.is_multiple_of(2) {
-                Api::Async
-            } else {
-                Api::Blocking
-            },
-            work: match number {
-                0 => HoldWork::CheckedSleep(self.long_hold_micros),
-                7 => HoldWork::Nothing,
-                _ => HoldWork::CheckedSleep(1_000),
-            },
-            wait_micros: self
-                .config
-                .wait_micros
-                .or((number == 5 || number == 6).then_some(25_000)),
-            environment: environment.into_iter().flatten().collect(),
-            kinds: self.kinds(number),
-            names: names[..if nests { SHARED } else { names.len() }].to_vec(),
-            max_nesting: if nests { 3 } else { 0 },
-            cohort: self.config.cohort.filter(|_| !nests),
-            threads: self.threads_of(number),
-            ..self.config.clone()
-        }
-    }
-
-    fn threads_of(&self, number: usize) -> u32 {
-        match (PAIRS.contains(&number), self.config.cohort) {
-            (false, _) => 1,
-            (true, None) => 2,
-            (true, Some(_)) => COHORT,
-        }
-    }
-
-    /// The last name is a reader-writer lock that one worker of four writes, or a semaphore with
-    /// two slots, of which one worker of four takes both. Where a store has both, the seed decides.
-    fn kinds(&self, number: usize) -> HashMap<String, LockKind> {
-        if self.config.cohort.is_some() {
-            return HashMap::new();
-        }
-
-        let is_whole = number % 4 == 1;
-        let reader_or_writer = if is_whole {
-            LockKind::Writer
-        } else {
-            LockKind::Reader
-        };
-        let slots = LockKind::Slots {
-            permits: 1 + u32::from(is_whole),
-            slots: 2,
-        };
-
-        let guarantees = self.testbed.locks().guarantees();
-        let has_slots = guarantees.slots != Slots::Unsupported;
-        let kind = match (guarantees.readers, has_slots) {
-            (false, false) => return HashMap::new(),
-            (true, true) if self.seed.is_multiple_of(2) => reader_or_writer,
-            (true, false) => reader_or_writer,
-            (_, true) => slots,
-        };
-        HashMap::from([(self.config.names[SHARED].clone(), kind)])
-    }
-
-    /// Injects `fault` repeatedly, each time after all names were granted again, until `time` is
+    /// Injects the fault repeatedly, each time after all names were granted again, until `time` is
     /// over and the fault had its least number of effects.
     ///
     /// # Errors
-    /// If a name is not granted again within `bound`, or the fault never has an effect.
-    pub fn run(&mut self, fault: &Fault, time: Duration, bound: Duration) -> Result<()> {
+    /// If a name is not granted again in time, or the fault never has an effect.
+    pub fn run(&mut self, time: Duration) -> Result<()> {
+        let fault = self.cell.fault;
         let begun = Instant::now();
         let mut misses = 0;
-        while begun.elapsed() < time || self.effects() < fault.min_effects {
+        while begun.elapsed() < time || effects(&self.injections).count() < fault.min_effects {
             // Each injection has its own generator: the choices of one do not depend on what
             // happened during the injections before it.
             let mut random = Random::seeded(self.seed ^ (self.injections.len() as u64 + 1) << 32);
@@ -381,16 +273,16 @@ impl FaultRun {
             sleep(Duration::from_millis(least + random.below(most - least)));
             self.wait_until_working()?;
 
-            self.wait_for_long_hold(bound)?;
-            self.plan = Plan::of(self.seed, self.effects(), self.lease());
+            self.wait_for_long_hold()?;
+            self.plan = Plan::of(self.seed, effects(&self.injections).count(), self.lease());
 
             let newcomer = self.start_newcomer(&mut random)?;
             let at = now();
             let effect = (fault.inject)(self, &mut random)?;
             misses = if effect.is_some() { 0 } else { misses + 1 };
             let recovered = effect.as_ref().map_or_else(now, |effect| effect.recovered);
-            let recovery = self.recovery(recovered, bound)?;
-            self.add_newcomer(newcomer, bound)?;
+            let recovery = self.recovery(recovered)?;
+            self.add_newcomer(newcomer)?;
 
             self.injections.push(Injection {
                 at,
@@ -405,15 +297,8 @@ impl FaultRun {
         Ok(())
     }
 
-    fn effects(&self) -> usize {
-        let injections = self.injections.iter();
-        injections
-            .filter(|injection| injection.effect.is_some())
-            .count()
-    }
-
     /// How long after `since` the last of the names was granted.
-    fn recovery(&mut self, since: u64, bound: Duration) -> Result<Duration> {
+    fn recovery(&mut self, since: u64) -> Result<Duration> {
         let mut recovery = check::Recovery::of(self.config.names.len(), since);
         for worker in &mut self.workers {
             // Events from before this call may have been recorded after `since`.
@@ -433,7 +318,7 @@ impl FaultRun {
                 .map(|name| &*self.config.names[name])
                 .collect();
             ensure!(
-                waited < bound,
+                waited < self.cell.bound,
                 "{missing:?} not granted for {waited:.1?} after the fault"
             );
 
@@ -450,7 +335,7 @@ impl FaultRun {
     /// The store's lease.
     #[must_use]
     pub fn lease(&self) -> Duration {
-        self.backend.lease()
+        self.cell.backend.lease
     }
 
     /// The wires that the present injection disturbs.
@@ -493,7 +378,7 @@ impl FaultRun {
     /// Draws a name.
     #[must_use]
     pub fn draw_name(&self, random: &mut Random) -> String {
-        let names = long_hold::with_long_name(&self.config.names);
+        let names = with_long_name(&self.config.names);
         let index = random.below(names.len() as u64);
         names[usize::try_from(index).expect("a run has few names")].clone()
     }
@@ -508,7 +393,7 @@ impl FaultRun {
         wanted: fn(&EventKind) -> bool,
     ) -> Result<Option<usize>> {
         for _ in 0..500 {
-            let number = usize::try_from(random.below(self.workers.len() as u64))?;
+            let number = usize::try_from(random.below(WORKERS.len() as u64))?;
             let worker = &mut self.workers[number];
             worker.pause()?;
             let last = worker.last_event()?;
@@ -528,13 +413,13 @@ impl FaultRun {
     /// If the worker had already ended.
     pub fn kill_and_replace(&mut self, number: usize) -> Result<u64> {
         let killed = self.workers[number].kill_now()?;
-        let another = self.start_worker(number)?;
+        let another = self.start_worker(number, &WORKERS[number])?;
         let dead = std::mem::replace(&mut self.workers[number], another);
         self.events.extend(dead.end()?);
         Ok(killed)
     }
 
-    /// Adds the events of a process that is not one of the eight workers.
+    /// Adds the events of a process that is not one of the workers.
     pub fn add_events(&mut self, events: Vec<Event>) {
         self.events.extend(events);
     }
@@ -559,11 +444,12 @@ impl FaultRun {
     /// # Errors
     /// If a worker fails, or something is left behind.
     pub fn finish(mut self) -> Result<Outcome> {
-        self.backend.wait_until_ready(&self.testbed)?;
-        fs::write(&self.stop_file, "")?;
+        let backend = self.cell.backend;
+        (backend.wait_until_ready)(&self.testbed)?;
+        let stop_file = self.config.stop_file.as_ref();
+        fs::write(stop_file.context("a file stops the workers")?, "")?;
         let end = now();
-        let all_names = self.all_names();
-        for worker in self.workers.into_iter().chain(self.steady) {
+        for worker in self.workers {
             let events = worker
                 .finish_within(DEADLINE)
                 .context("at the end of the run")?;
@@ -575,23 +461,21 @@ impl FaultRun {
             intrusions,
         } = self.observer.end()?;
 
-        let missing_canaries = self.backend.verify_and_remove(&self.testbed)?;
+        let missing_canaries = (backend.verify_and_remove)(&self.testbed)?;
         let last = WorkerConfig {
             store: String::new(),
-            names: all_names,
+            names: all_names(&self.config.names),
             cycles: 1,
             stop_file: None,
             wait_micros: None,
             ..self.config
         };
-        self.backend
-            .check_clean(&self.testbed, &last)
-            .context("at the end of the run")?;
+        (backend.check_clean)(backend, &self.testbed, &last).context("at the end of the run")?;
         let guarantees = self.testbed.locks().guarantees();
         Ok(Outcome {
             testbed: self.testbed,
             events: self.events,
-            opened_during_faults: self.long_hold.opened_during(&self.injections),
+            opened_during_faults: long_hold::opened_during(&self.opened, &self.injections),
             injections: self.injections,
             wait_limits: self.wait_limits,
             observations,
@@ -601,6 +485,28 @@ impl FaultRun {
             time: (self.begun, end),
         })
     }
+}
+
+/// The configuration that all workers share.
+fn common_config(cell: &Cell, testbed: &Testbed, seed: u64) -> Result<WorkerConfig> {
+    let backend = cell.backend;
+    let names = names(cell.fault.requires, seed);
+
+    Ok(WorkerConfig {
+        store: testbed.worker_url.clone(),
+        lease_millis: Some(u64::try_from(backend.requested_lease.as_millis())?),
+        cohort: backend.cohort,
+        on_error: match cell.guarantee {
+            Guarantee::Exclusion => OnError::Retry,
+            Guarantee::TokensOnly | Guarantee::Refuses => OnError::RetryAll,
+        },
+        cycles: u64::MAX,
+        stop_file: Some(testbed.scratch_file().display().to_string()),
+        wait_micros: (cell.guarantee == Guarantee::Refuses).then_some(BOUNDED_WAIT),
+        resource_slack: resource_slack(testbed, backend, names.len()),
+        names,
+        ..WorkerConfig::default()
+    })
 }
 
 fn names(requires: Requirement, seed: u64) -> Vec<String> {
@@ -618,7 +524,7 @@ fn clocks(testbed: &Testbed, requires: Requirement) -> Result<Vec<Clock>> {
     }
     let folder = testbed.scratch_file();
     fs::create_dir(&folder)?;
-    Ok(Clock::several(&folder, PROCESSES + LongHold::WORKERS))
+    Ok(Clock::several(&folder, WORKERS.len()))
 }
 
 /// Draws `how_many` different numbers below `count`.

@@ -42,20 +42,25 @@ pub struct Fault {
     pub needs: &'static [Capability],
     /// The set-up with which the store must be started.
     pub requires: Requirement,
+    /// What the fault disturbs.
+    pub disturbs: Disturbed,
     /// How often the fault must have an effect in a run, however short.
     pub min_effects: usize,
-    /// What a store guarantees under the fault, unless it is an exception.
+    /// What a store guarantees under the fault.
     pub guarantee: Guarantee,
+    /// A store with one of these capabilities keeps exclusion all the same.
+    pub exclusion_with: &'static [Capability],
     /// Within how many seconds each name is granted again, if the store does not need longer after
     /// every fault.
     pub recovery_seconds: u64,
-    /// The stores on which a hold must be lost if the fault lasts for a lease or longer. On the
-    /// others the fault reaches too few servers, or holds do not end by time.
-    pub losses: &'static [&'static str],
-    /// The stores that new clients can open while the fault lasts.
-    pub opens: &'static [&'static str],
-    /// The stores with another guarantee or another time.
-    pub exceptions: &'static [(&'static str, Guarantee, u64)],
+    /// The seconds of stores with a capability that need longer.
+    pub slower: &'static [(Capability, u64)],
+    /// On a store with one of these capabilities, a hold must be lost if the fault lasts for a
+    /// lease or longer. On the others the fault reaches too few servers, or holds do not end by
+    /// time.
+    pub losses: &'static [Capability],
+    /// New clients can open a store with one of these capabilities while the fault lasts.
+    pub opens: &'static [Capability],
     /// Injects the fault once and ends it. Returns `None` if it had no effect.
     pub inject: fn(&mut FaultRun, &mut Random) -> Result<Option<Effect>>,
 }
@@ -69,7 +74,7 @@ pub enum Requirement {
     None,
     /// Servers keep their data over a restart. [`Capability::ServerProcess`].
     PersistentData,
-    /// Servers have their own clocks. [`Capability::ServerClock`].
+    /// Servers have their own clocks. [`Capability::ServerClock`], [`Capability::Replica`].
     ServerClock,
     /// Workers have their own wall clocks. [`FaultRun`] does this, on every backend.
     WorkerClocks,
@@ -82,6 +87,18 @@ pub enum Requirement {
     SlowStart,
     /// The names of the locks have a meaning elsewhere. [`FaultRun`] does this, on every backend.
     HostileNames,
+}
+
+/// What a fault disturbs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disturbed {
+    /// One worker. Only it loses its position: a killed waiter is not granted, and a stopped one
+    /// waits longer.
+    OneWorker,
+    /// Wires, which may deliver late bytes for a while after the end of the fault.
+    Wires,
+    /// The store, or many workers.
+    Store,
 }
 
 /// What a store guarantees under a fault.
@@ -116,25 +133,23 @@ impl fmt::Display for Guarantee {
 
 impl Fault {
     /// What a store guarantees under this fault, and within what time it recovers. Returns `None`
-    /// if the fault is impossible on the store or the matrix leaves the pair out.
+    /// if the store lacks what the fault needs.
     #[must_use]
-    pub fn expectation(&self, backend: &dyn Backend) -> Option<(Guarantee, Duration)> {
-        let name = backend.name();
-        let is_left_out = list::NOT_RUN
-            .iter()
-            .any(|(store, faults)| *store == name && faults.contains(&self.name));
-        if is_left_out || !self.needs.iter().all(|need| backend.has(*need)) {
+    pub fn expectation(&self, backend: &Backend) -> Option<(Guarantee, Duration)> {
+        if !self.needs.iter().all(|need| backend.has(*need)) {
             return None;
         }
 
-        let exception = self.exceptions.iter().find(|(store, ..)| *store == name);
-        let (guarantee, seconds) = exception.map_or_else(
-            || {
-                let seconds = backend.profile().recovery_seconds;
-                (self.guarantee, seconds.max(self.recovery_seconds))
-            },
-            |&(_, guarantee, seconds)| (guarantee, seconds),
-        );
+        let guarantee = if backend.has_any(self.exclusion_with) {
+            Guarantee::Exclusion
+        } else {
+            self.guarantee
+        };
+        let slower = self.slower.iter().filter(|(has, _)| backend.has(*has));
+        let seconds = slower
+            .map(|(_, seconds)| *seconds)
+            .fold(self.recovery_seconds, u64::max)
+            .max(backend.recovery_seconds);
         Some((guarantee, Duration::from_secs(seconds)))
     }
 }
@@ -143,7 +158,7 @@ impl Fault {
 /// that need no set-up and under which the store guarantees exclusion.
 fn mixed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let tolerated: Vec<&Fault> = matrix::cells()
-        .filter(|cell| cell.backend.name() == run.backend.name())
+        .filter(|cell| cell.backend.name == run.cell.backend.name)
         .filter(|cell| cell.guarantee == Guarantee::Exclusion)
         .map(|cell| cell.fault)
         .filter(|fault| fault.requires == Requirement::None && fault.name != "mixed")
@@ -181,6 +196,21 @@ fn at_moment(at: u64, evidence: impl Into<String>) -> Effect {
         recovered: at,
         evidence: evidence.into(),
     }
+}
+
+/// The effect of a fault from which the store recovers from now on.
+fn recovered_now(effect: Effect) -> Effect {
+    Effect {
+        recovered: now(),
+        ..effect
+    }
+}
+
+/// The effect of a fault from which the store recovers once all servers serve and their replies
+/// count.
+fn whole(run: &FaultRun, effect: Effect) -> Result<Effect> {
+    (run.cell.backend.wait_until_ready)(&run.testbed)?;
+    Ok(recovered_now(effect))
 }
 
 /// Lets a fault last for this time.

@@ -6,7 +6,7 @@
 //! that it must reject.
 //!
 //! The [`matrix`] runs every store of [`backends`] under every fault of [`faults`] that is possible
-//! on it. A [`fault_run`] starts eight workers, injects the fault repeatedly, and measures how long
+//! on it. A [`fault_run`] starts workers, injects the fault repeatedly, and measures how long
 //! it takes until every lock is granted again.
 #![forbid(unsafe_code)]
 

@@ -1,14 +1,13 @@
 //! A worker process, seen from outside.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::thread;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{DEADLINE, Event, EventKind, WorkerConfig, now, until, until_within};
@@ -19,54 +18,40 @@ pub struct Process {
     child: Child,
     config: WorkerConfig,
     stdin: Option<ChildStdin>,
-    source: EventSource,
+    /// The file to which the worker records its events, and how far it has been read. It has no
+    /// name, and ends with the process.
+    file: File,
+    read: u64,
     events: Vec<Event>,
-}
-
-/// Where a worker records its events.
-#[derive(Debug)]
-enum EventSource {
-    /// A pipe, read as the events happen.
-    Pipe(Receiver<Event>),
-    /// A file, and how far it has been read.
-    File(PathBuf, u64),
+    /// How many of the events were waited for, or came before one that was.
+    awaited: usize,
 }
 
 impl Process {
-    /// Starts a worker whose events arrive as they happen.
+    /// Starts a worker that records its events to a file.
     ///
     /// # Errors
     /// If the process cannot be started.
     pub fn start(worker: &Path, config: WorkerConfig) -> Result<Self> {
-        let mut child = command(worker, &config)?
-            .stdout(Stdio::piped())
+        let file = tempfile::tempfile()?;
+        let mut child = Command::new(worker)
+            .arg(serde_json::to_string(&config)?)
+            .envs(config.environment.iter().cloned())
+            .stdin(Stdio::piped())
+            .stdout(file.try_clone()?)
             .spawn()
             .context("cannot start the worker")?;
-        let stdout = child.stdout.take().context("its stdout is a pipe")?;
-        Ok(Self::new(child, config, EventSource::Pipe(listen(stdout))))
-    }
 
-    /// Starts a worker that records its events to a file, which is cheaper with many workers.
-    ///
-    /// # Errors
-    /// If the process cannot be started.
-    pub fn start_recording(worker: &Path, config: WorkerConfig, file: PathBuf) -> Result<Self> {
-        let child = command(worker, &config)?
-            .stdout(File::create(&file)?)
-            .spawn()
-            .context("cannot start the worker")?;
-        Ok(Self::new(child, config, EventSource::File(file, 0)))
-    }
-
-    fn new(mut child: Child, config: WorkerConfig, source: EventSource) -> Self {
         let stdin = child.stdin.take();
-        Self {
+        Ok(Self {
             child,
             config,
             stdin,
-            source,
+            file,
+            read: 0,
             events: Vec::new(),
-        }
+            awaited: 0,
+        })
     }
 
     /// The number of the worker's first thread.
@@ -93,34 +78,27 @@ impl Process {
         Ok(stdin.write_all(b"\n")?)
     }
 
-    /// Whether a recording worker has recorded an event yet. It has then opened its store.
+    /// Whether the worker has recorded an event yet. It has then opened its store.
     ///
     /// # Errors
-    /// If the worker does not record to a file.
+    /// If the file cannot be read.
     pub fn has_recorded(&self) -> Result<bool> {
-        let EventSource::File(file, _) = &self.source else {
-            bail!("the worker does not record to a file")
-        };
-        Ok(fs::metadata(file)?.len() > 0)
+        Ok(self.file.metadata()?.len() > 0)
     }
 
-    /// The events that a recording worker has recorded since the last call.
+    /// The events that the worker has recorded since the last call.
     ///
     /// # Errors
-    /// If the worker does not record to a file, or an event is invalid.
+    /// If an event is invalid.
     pub fn new_events(&mut self) -> Result<&[Event]> {
-        let EventSource::File(file, read) = &mut self.source else {
-            bail!("the worker does not record to a file")
-        };
-
-        let (new_events, end) = read_events(file, *read)?;
-        *read = end;
+        let (new_events, end) = read_events(&self.file, self.read)?;
+        self.read = end;
         let known = self.events.len();
         self.events.extend(new_events);
         Ok(&self.events[known..])
     }
 
-    /// All events that a recording worker has recorded.
+    /// All events that the worker has recorded.
     ///
     /// # Errors
     /// As [`new_events`](Self::new_events).
@@ -129,16 +107,13 @@ impl Process {
         Ok(&self.events)
     }
 
-    /// The last event of a recording worker's threads.
+    /// The last event of the worker's threads.
     ///
     /// # Errors
     /// As [`new_events`](Self::new_events).
     pub fn last_event(&mut self) -> Result<Option<Event>> {
-        self.new_events()?;
-        Ok(self
-            .events
-            .iter()
-            .rev()
+        let mut events = self.all_events()?.iter().rev();
+        Ok(events
             .find(|event| !matches!(event.kind, EventKind::ResourceUsage(_) | EventKind::Killed))
             .copied())
     }
@@ -148,18 +123,19 @@ impl Process {
     /// # Errors
     /// If the worker ends first, or the event does not come before [`DEADLINE`].
     pub fn wait_for(&mut self, wanted: impl Fn(&EventKind) -> bool) -> Result<Event> {
-        let EventSource::Pipe(receiver) = &self.source else {
-            bail!("the worker records to a file")
-        };
-        loop {
-            let event = receiver
-                .recv_timeout(DEADLINE)
-                .with_context(|| format!("thread {}", self.config.first_thread))?;
-            self.events.push(event);
-            if wanted(&event.kind) {
-                return Ok(event);
+        let thread = self.first_thread();
+        until(&format!("an event of thread {thread}"), || {
+            let has_ended = self.has_ended()?;
+            let awaited = self.awaited;
+            let mut events = self.all_events()?.iter().enumerate().skip(awaited);
+            if let Some((number, event)) = events.find(|(_, event)| wanted(&event.kind)) {
+                let found = *event;
+                self.awaited = number + 1;
+                return Ok(Some(found));
             }
-        }
+            ensure!(!has_ended, "the worker of thread {thread} ended");
+            Ok(None)
+        })
     }
 
     /// Waits for a grant, and returns it.
@@ -258,21 +234,8 @@ impl Process {
     /// If an event is invalid.
     pub fn end(mut self) -> Result<Vec<Event>> {
         self.child.wait()?;
-        let mut events = std::mem::take(&mut self.events);
-        match &self.source {
-            EventSource::Pipe(receiver) => loop {
-                match receiver.recv_timeout(DEADLINE) {
-                    Ok(event) => events.push(event),
-                    Err(RecvTimeoutError::Disconnected) => break,
-                    Err(RecvTimeoutError::Timeout) => {
-                        bail!("the stdout of the worker is still open after its end")
-                    }
-                }
-            },
-            EventSource::File(file, read) => events.extend(read_events(file, *read)?.0),
-        }
-
-        Ok(events)
+        self.new_events()?;
+        Ok(std::mem::take(&mut self.events))
     }
 
     fn signal(&self, signal: Signal) -> Result<()> {
@@ -307,41 +270,13 @@ impl Drop for Process {
     }
 }
 
-fn command(worker: &Path, config: &WorkerConfig) -> Result<Command> {
-    let mut command = Command::new(worker);
-    command
-        .arg(serde_json::to_string(config)?)
-        .stdin(Stdio::piped());
-    command.envs(config.environment.iter().cloned());
-    Ok(command)
-}
-
-fn listen(stdout: ChildStdout) -> Receiver<Event> {
-    let (sender, receiver) = channel();
-    thread::spawn(move || {
-        for line in BufReader::new(stdout).lines() {
-            let event = line
-                .map_err(anyhow::Error::from)
-                .and_then(|line| line.parse());
-            // The line of a killed worker may be torn. The receiver is gone when the process is
-            // dropped.
-            let Ok(event) = event else { return };
-            if sender.send(event).is_err() {
-                return;
-            }
-        }
-    });
-
-    receiver
-}
-
 /// Reads whole lines only, because the last line of a killed worker may be torn. Returns also where
 /// the next line begins.
-fn read_events(file: &Path, from: u64) -> Result<(Vec<Event>, u64)> {
-    let mut file = File::open(file)?;
-    file.seek(SeekFrom::Start(from))?;
-    let mut text = String::new();
-    file.read_to_string(&mut text)?;
+fn read_events(file: &File, from: u64) -> Result<(Vec<Event>, u64)> {
+    let mut bytes = vec![0; usize::try_from(file.metadata()?.len() - from)?];
+    // The worker writes at the position of the file, so that this must not move it.
+    file.read_exact_at(&mut bytes, from)?;
+    let text = String::from_utf8(bytes)?;
     let whole = text.rfind('\n').map_or(0, |end| end + 1);
     let events = text[..whole]
         .lines()

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::fault_run::{FaultRun, WorkloadProfile};
+use crate::Testbed;
+use crate::fault_run::FaultRun;
 use crate::faults::Requirement;
 use crate::matrix::{Cell, Figures, cell_named};
-use crate::{OnError, Testbed};
 
 use growth::Series;
 use measure::{WorkerSeries, entries};
@@ -69,7 +69,7 @@ impl Soak {
         };
 
         let begun = Instant::now();
-        let mut testbed = cell.backend.start(worker, Requirement::None)?;
+        let mut testbed = (cell.backend.start)(worker, Requirement::None)?;
         let mut store_entries = Series::new("keys, nodes or files", ENTRIES_SLACK);
         loop {
             let left = self.time.saturating_sub(begun.elapsed());
@@ -117,7 +117,7 @@ impl Round<'_> {
             .with_context(|| {
                 let seed = self.seed;
                 let minutes = self.time.as_secs_f64() / 60.0;
-                let store = self.cell.backend.name();
+                let store = self.cell.backend.name;
                 format!(
                     "the round with seed {seed} failed; repeat with:\n  \
                      cargo xtask soak --store {store} --minutes {minutes:.1} --resume\n "
@@ -132,13 +132,13 @@ impl Round<'_> {
         state: &mut SoakState,
     ) -> Result<(Testbed, Figures)> {
         let begun = Instant::now();
-        let (on_error, profile) = (OnError::Retry, WorkloadProfile::Unbounded);
-        let mut run = FaultRun::begin(self.cell, testbed, self.seed, on_error, profile)?;
+        let mut run = FaultRun::begin(self.cell, testbed, self.seed)?;
         run.start_steady_workers()?;
-        let mut workers: Vec<WorkerSeries> = run.steady.iter().map(WorkerSeries::of).collect();
+        let mut workers: Vec<WorkerSeries> =
+            run.steady_workers().iter().map(WorkerSeries::of).collect();
 
         while begun.elapsed() < self.time {
-            run.run(self.cell.fault, INTERVAL, self.cell.bound)?;
+            run.run(INTERVAL)?;
             for worker in &mut workers {
                 worker.measure()?;
             }

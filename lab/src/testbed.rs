@@ -152,14 +152,6 @@ impl Testbed {
         Process::start(&self.worker, self.complete(config))
     }
 
-    /// Starts a worker that records its events to a file.
-    ///
-    /// # Errors
-    /// If the process cannot be started.
-    pub fn start_recording(&self, config: WorkerConfig) -> Result<Process> {
-        Process::start_recording(&self.worker, self.complete(config), self.scratch_file())
-    }
-
     /// Fills in the URL and the number of the first thread.
     fn complete(&self, mut config: WorkerConfig) -> WorkerConfig {
         config.first_thread = self.next_thread.get();

@@ -44,7 +44,7 @@ pub fn run(config: &WorkerConfig) -> Result<()> {
 
 /// Records a refusal and pauses briefly, because a store refuses immediately.
 fn refused(recorder: recorder::Recorder<'_>) -> Result<()> {
-    recorder.refused()?;
+    recorder.record(EventKind::Refused)?;
     sleep(Duration::from_millis(2));
     Ok(())
 }
@@ -162,8 +162,8 @@ fn usage() -> Result<ResourceUsage> {
     })
 }
 
-/// The number in the line that begins with `key`.
-fn number(status: &str, key: &str) -> Result<usize> {
+/// The number in the line of a process's status that begins with `key`.
+pub(crate) fn number(status: &str, key: &str) -> Result<usize> {
     let line = status.lines().find_map(|line| line.strip_prefix(key));
     let number = line
         .and_then(|line| line.split_whitespace().next())

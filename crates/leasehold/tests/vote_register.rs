@@ -63,7 +63,8 @@ fn vote(server: &Redis, claim: u8, token: u64) -> VoteOutcome {
     let requested = [
         "EVAL", VOTE, "3", KEYS[0], KEYS[1], KEYS[2], &record, &life, "", "", "",
     ];
-    let reply = server.command(&requested).text();
+    let sent = server.command(&requested);
+    let reply = sent.text();
     assert!(reply.len() == 72 && reply.ends_with(&id(claim)), "{reply}");
     let last = small(&reply[2..21]);
     let held = small(&reply[21..40]);

@@ -1,64 +1,37 @@
 //! Three ZooKeeper servers.
 
-use anyhow::Result;
-use lab_servers::{Ensemble as ThreeServers, ZooKeeperRelease};
+use lab_servers::{Ensemble, ZooKeeperRelease};
 
-use super::zookeeper::{self, REQUESTED_LEASE, SESSION};
-use super::{Backend, Capability, Profile};
-use crate::faults::Requirement;
+use super::Capability::{
+    FifoQueue, Leader, Majority, Network, OwnQueue, OwnRoute, ServerProcess, Sessions,
+};
+use super::{Backend, zookeeper};
 use crate::testbed::{Server, Servers};
-use crate::{Testbed, WorkerConfig};
 
 /// `zookeeper:`, three servers.
-#[derive(Debug)]
-pub(super) struct Ensemble;
-
-impl Backend for Ensemble {
-    fn profile(&self) -> Profile {
-        Profile {
-            name: "ensemble",
-            lease: SESSION,
-            requested_lease: REQUESTED_LEASE,
-            recovery_seconds: 20,
-            token_slack: 0,
-            load_min: 2.0,
-            has: &[
-                Capability::Network,
-                Capability::ServerProcess,
-                Capability::Sessions,
-                Capability::Majority,
-                Capability::Leader,
-                Capability::FifoQueue,
-            ],
-        }
-    }
-
-    fn start(&self, worker: &str, _: Requirement) -> Result<Testbed> {
+pub(super) const ENSEMBLE: Backend = Backend {
+    name: "ensemble",
+    recovery_seconds: 20,
+    load_min: 2.0,
+    has: &[
+        Network,
+        ServerProcess,
+        Sessions,
+        Majority,
+        Leader,
+        OwnRoute,
+        OwnQueue,
+        FifoQueue,
+    ],
+    start: |worker, _| {
         let setup = zookeeper::setup().release(ZooKeeperRelease::Newest);
-        let servers = ThreeServers::of(&setup);
+        let servers = Ensemble::of(&setup);
         zookeeper::start(worker, &servers.url(), servers)
-    }
+    },
+    ..zookeeper::SINGLE
+};
 
-    fn wait_until_ready(&self, testbed: &Testbed) -> Result<()> {
-        zookeeper::wait_until_ready(testbed);
-        Ok(())
-    }
-
-    fn plant(&self, testbed: &Testbed) -> Result<()> {
-        zookeeper::plant(testbed)
-    }
-
-    fn verify_and_remove(&self, testbed: &Testbed) -> Result<usize> {
-        zookeeper::verify_and_remove(testbed)
-    }
-
-    fn check_clean(&self, testbed: &Testbed, last: &WorkerConfig) -> Result<()> {
-        let leader = testbed.servers::<ThreeServers>()?.leader();
-        zookeeper::check_clean(self, testbed, last, leader)
-    }
-}
-
-impl Servers for ThreeServers {
+impl Servers for Ensemble {
     fn count(&self) -> usize {
         Self::count(self)
     }

@@ -7,64 +7,55 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Backend, CANARY, Capability, Disk, Profile, disk};
+use super::Capability::{FifoQueue, Folder, ImmediateRemoval, OwnQueue, OwnRoute, SmallDisk};
+use super::{Backend, CANARY, Disk, disk};
 use crate::faults::Requirement;
-use crate::{Testbed, WorkerConfig, hostile_names, until};
-
-/// `file:`
-#[derive(Debug)]
-pub(super) struct File;
+use crate::{Testbed, hostile_names, until};
 
 const LEASE: Duration = Duration::from_millis(1_500);
 
-impl Backend for File {
-    fn profile(&self) -> Profile {
-        Profile {
-            name: "file",
-            lease: LEASE,
-            requested_lease: LEASE,
-            recovery_seconds: 5,
-            token_slack: 0,
-            load_min: 20.0,
-            has: &[
-                Capability::Folder,
-                Capability::SmallDisk,
-                Capability::FifoQueue,
-                Capability::ImmediateRemoval,
-            ],
-        }
+/// `file:`
+pub(super) const FILE: Backend = Backend {
+    name: "file",
+    lease: LEASE,
+    requested_lease: LEASE,
+    cohort: None,
+    recovery_seconds: 5,
+    token_slack: 0,
+    load_min: 20.0,
+    has: &[
+        Folder,
+        SmallDisk,
+        OwnRoute,
+        OwnQueue,
+        FifoQueue,
+        ImmediateRemoval,
+    ],
+    start,
+    wait_until_ready: |_| Ok(()),
+    plant: |testbed| Ok(fs::write(canary(testbed), CANARY)?),
+    verify_and_remove,
+    check_clean: |_, testbed, last| check_clean(testbed, &last.names),
+};
+
+fn start(worker: &str, requires: Requirement) -> Result<Testbed> {
+    if requires == Requirement::SmallDisk {
+        Testbed::on_disk(worker, Disk::mount(disk::FOLDER_SIZE)?)
+    } else {
+        Testbed::new(worker)
+    }
+}
+
+fn verify_and_remove(testbed: &Testbed) -> Result<usize> {
+    let file = canary(testbed);
+    if !file.exists() {
+        return Ok(1);
     }
 
-    fn start(&self, worker: &str, requires: Requirement) -> Result<Testbed> {
-        if requires == Requirement::SmallDisk {
-            Testbed::on_disk(worker, Disk::mount(disk::FOLDER_SIZE)?)
-        } else {
-            Testbed::new(worker)
-        }
-    }
-
-    fn wait_until_ready(&self, _: &Testbed) -> Result<()> {
-        Ok(())
-    }
-
-    fn plant(&self, testbed: &Testbed) -> Result<()> {
-        Ok(fs::write(canary(testbed), CANARY)?)
-    }
-
-    fn verify_and_remove(&self, testbed: &Testbed) -> Result<usize> {
-        let file = canary(testbed);
-        if !file.exists() {
-            return Ok(1);
-        }
-        let text = fs::read_to_string(&file)?;
-        ensure!(text == CANARY, "the canary file was changed: {text:?}");
-        fs::remove_file(file)?;
-        Ok(0)
-    }
-
-    fn check_clean(&self, testbed: &Testbed, last: &WorkerConfig) -> Result<()> {
-        check_clean(testbed, &last.names)
-    }
+    let text = fs::read_to_string(&file)?;
+    ensure!(text == CANARY, "the canary file was changed: {text:?}");
+    fs::remove_file(file)?;
+    Ok(0)
 }
 
 /// Checks that the queues are empty and that the folder has only the two files of each name.

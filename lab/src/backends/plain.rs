@@ -1,56 +1,33 @@
 //! One Redis server with locks in the format of other libraries.
 
-use anyhow::Result;
-
-use super::redis::{self, LEASE};
-use super::{Backend, Capability, Profile};
-use crate::faults::Requirement;
-use crate::{Testbed, WorkerConfig};
+use super::Backend;
+use super::Capability::{
+    ExpiringKeys, ImmediateRemoval, LastingConnections, Network, OwnQueue, OwnRoute, PlainKeys,
+    RedisCommands, ServerClock, ServerProcess, SingleServer, SmallDisk, SteadyTokens,
+};
+use super::redis;
 
 /// `redis:` with `dialect=plain`.
-#[derive(Debug)]
-pub(super) struct Plain;
-
-impl Backend for Plain {
-    fn profile(&self) -> Profile {
-        Profile {
-            name: "plain",
-            lease: LEASE,
-            requested_lease: LEASE,
-            recovery_seconds: 10,
-            token_slack: 1_000_000_000,
-            load_min: 5.0,
-            has: &[
-                Capability::Network,
-                Capability::ServerProcess,
-                Capability::ServerClock,
-                Capability::RedisCommands,
-                Capability::SingleRedis,
-                Capability::PlainKeys,
-                Capability::SmallDisk,
-                Capability::ImmediateRemoval,
-            ],
-        }
-    }
-
-    fn start(&self, worker: &str, requires: Requirement) -> Result<Testbed> {
-        redis::start_behind_wire(worker, requires, "dialect=plain&tokens=on")
-    }
-
-    fn wait_until_ready(&self, _: &Testbed) -> Result<()> {
-        Ok(())
-    }
-
-    fn plant(&self, testbed: &Testbed) -> Result<()> {
-        redis::plant(testbed);
-        Ok(())
-    }
-
-    fn verify_and_remove(&self, testbed: &Testbed) -> Result<usize> {
-        redis::verify_and_remove(testbed)
-    }
-
-    fn check_clean(&self, testbed: &Testbed, last: &WorkerConfig) -> Result<()> {
-        redis::check_clean_by_lease(self, testbed, last)
-    }
-}
+pub(super) const PLAIN: Backend = Backend {
+    name: "plain",
+    token_slack: 1_000_000_000,
+    load_min: 5.0,
+    has: &[
+        Network,
+        ServerProcess,
+        ServerClock,
+        RedisCommands,
+        SingleServer,
+        PlainKeys,
+        ExpiringKeys,
+        SteadyTokens,
+        SmallDisk,
+        OwnRoute,
+        OwnQueue,
+        ImmediateRemoval,
+        LastingConnections,
+    ],
+    start: |worker, requires| redis::start_behind_wire(worker, requires, "dialect=plain&tokens=on"),
+    check_clean: redis::check_clean_by_lease,
+    ..redis::SINGLE
+};

@@ -3,49 +3,17 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use lab_servers::{Redis as Server, Setup, Wire};
+use lab_servers::{Cluster, Redis, Setup, Wire};
 
-use super::{Backend, CANARY, Capability, Disk, Profile, USER, disk, wait_for_empty_queues};
+use super::Capability::{
+    ExpiringKeys, FifoQueue, ImmediateRemoval, LastingConnections, Network, OwnQueue, OwnRoute,
+    RedisCommands, ServerClock, ServerProcess, SingleServer, SmallDisk, SteadyTokens,
+};
+use super::{Backend, CANARY, Disk, USER, disk, wait_for_empty_queues};
 use crate::faults::Requirement;
 use crate::{Testbed, WorkerConfig, hostile_names, until, until_within};
 
-/// `redis:`, one server. The threads of a worker may pass a hold on.
-#[derive(Debug)]
-pub(super) struct Redis {
-    name: &'static str,
-    cohort: Option<u32>,
-    has: &'static [Capability],
-}
-
-pub(super) const SINGLE: Redis = Redis {
-    name: "redis",
-    cohort: None,
-    has: &[
-        Capability::Network,
-        Capability::ServerProcess,
-        Capability::ServerClock,
-        Capability::RedisCommands,
-        Capability::SingleRedis,
-        Capability::SmallDisk,
-        Capability::FifoQueue,
-        Capability::ImmediateRemoval,
-    ],
-};
-
-/// The queue has one claim for all threads of a worker, so it does not show their order.
-pub(super) const COHORT: Redis = Redis {
-    name: "redis-cohort",
-    cohort: Some(3),
-    has: &[
-        Capability::Network,
-        Capability::ServerProcess,
-        Capability::RedisCommands,
-        Capability::SingleRedis,
-        Capability::ImmediateRemoval,
-    ],
-};
-
-pub(super) const LEASE: Duration = Duration::from_millis(1_500);
+const LEASE: Duration = Duration::from_millis(1_500);
 pub(super) const SETTINGS: &str = "crash-grace=500ms";
 /// The rights of the workers' user.
 const RIGHTS: &str = "app on >secret ~* &* +@all";
@@ -62,47 +30,63 @@ const SLOW_START: [(&str, &str); 3] = [
     ("rdbcompression", "no"),
 ];
 
-impl Backend for Redis {
-    fn profile(&self) -> Profile {
-        Profile {
-            name: self.name,
-            lease: LEASE,
-            requested_lease: LEASE,
-            recovery_seconds: 10,
-            token_slack: 0,
-            load_min: 10.0,
-            has: self.has,
-        }
-    }
-
-    fn cohort(&self) -> Option<u32> {
-        self.cohort
-    }
-
-    fn start(&self, worker: &str, requires: Requirement) -> Result<Testbed> {
-        start_behind_wire(worker, requires, SETTINGS)
-    }
-
-    fn wait_until_ready(&self, _: &Testbed) -> Result<()> {
-        Ok(())
-    }
-
-    fn plant(&self, testbed: &Testbed) -> Result<()> {
+/// `redis:`, one server.
+pub(super) const SINGLE: Backend = Backend {
+    name: "redis",
+    lease: LEASE,
+    requested_lease: LEASE,
+    cohort: None,
+    recovery_seconds: 10,
+    token_slack: 0,
+    load_min: 10.0,
+    has: &[
+        Network,
+        ServerProcess,
+        ServerClock,
+        RedisCommands,
+        SingleServer,
+        ExpiringKeys,
+        SteadyTokens,
+        SmallDisk,
+        OwnRoute,
+        OwnQueue,
+        FifoQueue,
+        ImmediateRemoval,
+        LastingConnections,
+    ],
+    start: |worker, requires| start_behind_wire(worker, requires, SETTINGS),
+    wait_until_ready: |_| Ok(()),
+    plant: |testbed| {
         plant(testbed);
         Ok(())
-    }
-
-    fn verify_and_remove(&self, testbed: &Testbed) -> Result<usize> {
-        verify_and_remove(testbed)
-    }
-
-    fn check_clean(&self, testbed: &Testbed, last: &WorkerConfig) -> Result<()> {
+    },
+    verify_and_remove,
+    check_clean: |backend, testbed, last| {
         // A request that was in flight when the fault came ends with its lease. A reader does not
         // wait for it.
-        wait_for_empty_queues(self, testbed, last)?;
+        wait_for_empty_queues(backend, testbed, last)?;
         check_clean(testbed, last)
-    }
-}
+    },
+};
+
+/// The threads of a worker pass a hold on. The queue has one claim for all of them, so it does not
+/// show their order.
+pub(super) const COHORT: Backend = Backend {
+    name: "redis-cohort",
+    cohort: Some(3),
+    has: &[
+        Network,
+        ServerProcess,
+        RedisCommands,
+        SingleServer,
+        ExpiringKeys,
+        OwnRoute,
+        OwnQueue,
+        ImmediateRemoval,
+        LastingConnections,
+    ],
+    ..SINGLE
+};
 
 /// Starts a server whose locks are opened with these settings (`crash-grace=1s&…`).
 ///
@@ -177,11 +161,11 @@ pub(super) fn user(requires: Requirement) -> String {
 
 /// The set-up of a server for a fault.
 pub(super) fn setup(requires: Requirement, disk: Option<&Disk>) -> Setup {
-    let persistent = Server::setup().append_only("always");
+    let persistent = Redis::setup().append_only("always");
 
     match (requires, disk) {
         // With `always` the server would exit at the first error.
-        (Requirement::SmallDisk, Some(disk)) => Server::setup()
+        (Requirement::SmallDisk, Some(disk)) => Redis::setup()
             .append_only("everysec")
             .config("dir", &disk.path().display().to_string())
             .config("auto-aof-rewrite-min-size", "8mb"),
@@ -189,32 +173,39 @@ pub(super) fn setup(requires: Requirement, disk: Option<&Disk>) -> Setup {
         (Requirement::SlowStart, _) => SLOW_START
             .iter()
             .fold(persistent, |setup, (key, value)| setup.config(key, value)),
-        (Requirement::ServerClock, _) => Server::setup().own_clock(),
-        (Requirement::DedicatedUser, _) => Server::setup().acl(RIGHTS),
-        _ => Server::setup(),
+        (Requirement::ServerClock, _) => Redis::setup().own_clock(),
+        (Requirement::DedicatedUser, _) => Redis::setup().acl(RIGHTS),
+        _ => Redis::setup(),
     }
 }
 
-pub(super) fn plant(testbed: &Testbed) {
-    for server in testbed.redis() {
-        for key in CANARY_KEYS {
-            server.command(&["SET", key, CANARY]);
-        }
+/// Each canary, on each server that has it.
+fn canaries(testbed: &Testbed) -> impl Iterator<Item = (&Redis, &'static str)> {
+    CANARY_KEYS.into_iter().flat_map(|key| {
+        let servers = match testbed.servers::<Cluster>() {
+            Ok(cluster) => vec![cluster.node(cluster.master_of(cluster.slot_of(key)))],
+            Err(_) => testbed.redis(),
+        };
+        servers.into_iter().map(move |server| (server, key))
+    })
+}
+
+fn plant(testbed: &Testbed) {
+    for (server, key) in canaries(testbed) {
+        server.command(&["SET", key, CANARY]);
     }
 }
 
-pub(super) fn verify_and_remove(testbed: &Testbed) -> Result<usize> {
+fn verify_and_remove(testbed: &Testbed) -> Result<usize> {
     let mut missing = 0;
-    for server in testbed.redis() {
-        for key in CANARY_KEYS {
-            missing += usize::from(!verify_and_remove_key(server, key)?);
-        }
+    for (server, key) in canaries(testbed) {
+        missing += usize::from(!verify_and_remove_key(server, key)?);
     }
     Ok(missing)
 }
 
 /// Returns whether the canary was there.
-fn verify_and_remove_key(server: &Server, key: &str) -> Result<bool> {
+fn verify_and_remove_key(server: &Redis, key: &str) -> Result<bool> {
     let found = server.command(&["GET", key]);
     if found.is_nil() {
         return Ok(false);
@@ -230,7 +221,7 @@ fn verify_and_remove_key(server: &Server, key: &str) -> Result<bool> {
 
 /// Checks, after one more hold of each name, that every key expires and the queues are empty.
 pub(super) fn check_clean_by_lease(
-    backend: &dyn Backend,
+    backend: &Backend,
     testbed: &Testbed,
     last: &WorkerConfig,
 ) -> Result<()> {
@@ -240,24 +231,25 @@ pub(super) fn check_clean_by_lease(
 /// Checks what [`check_clean_by_lease`] does, except for keys that never expire.
 pub(super) fn check_clean_except(
     permanent: &[String],
-    backend: &dyn Backend,
+    backend: &Backend,
     testbed: &Testbed,
     last: &WorkerConfig,
 ) -> Result<()> {
     testbed.hold_each_once(last)?;
-    for server in testbed.redis() {
-        for key in server.command(&["KEYS", "*"]).texts() {
+    let servers = testbed.redis().into_iter();
+    for master in servers.filter(|node| node.info("replication").contains("role:master")) {
+        for key in master.command(&["KEYS", "*"]).texts() {
             if permanent.iter().any(|permanent| permanent == key) {
                 continue;
             }
-            let ttl = server.command(&["PTTL", key]).int();
+            let ttl = master.command(&["PTTL", key]).int();
             ensure!(ttl != -1, "the key {key} never expires");
         }
     }
     wait_for_empty_queues(backend, testbed, last)
 }
 
-fn check_keys(server: &Server, names: &[String]) -> Result<()> {
+fn check_keys(server: &Redis, names: &[String]) -> Result<()> {
     for key in server.command(&["KEYS", "*"]).texts() {
         let name = name_of(key);
         ensure!(
@@ -287,13 +279,13 @@ fn name_of(key: &str) -> Option<String> {
 }
 
 /// How many connections the server has besides the one that sends this command.
-fn clients(server: &Server) -> usize {
+fn clients(server: &Redis) -> usize {
     server.command(&["CLIENT", "LIST"]).text().lines().count() - 1
 }
 
 /// The inspecting client has a channel for grants and one for its liveness, and is the only
 /// subscriber of both.
-fn check_channels(server: &Server) -> Result<()> {
+fn check_channels(server: &Redis) -> Result<()> {
     let channels = server.command(&["PUBSUB", "CHANNELS", "*"]);
     let channels = channels.texts();
     ensure!(channels.len() <= OBSERVERS, "channels: {channels:?}");

@@ -2,88 +2,80 @@
 
 use anyhow::{Result, ensure};
 
-use super::redis::{self, LEASE};
-use super::{Backend, Capability, Profile};
-use crate::faults::Requirement;
+use super::Capability::{
+    ExpiringKeys, ImmediateRemoval, Network, OwnQueue, OwnRoute, PlainKeys, RedisCommands,
+    ServerClock, ServerProcess, SingleServer, SmallDisk,
+};
+use super::{Backend, redis};
 use crate::{LockKind, Testbed, WorkerConfig};
 
-/// `redis:` with `dialect=redisson` and one class of locks.
-#[derive(Debug)]
-pub(super) struct RedissonDialect {
-    name: &'static str,
-    settings: &'static str,
-}
-
-pub(super) const LOCK: RedissonDialect = RedissonDialect {
+/// `redis:` with `dialect=redisson`.
+pub(super) const LOCK: Backend = Backend {
     name: "redisson",
-    settings: "dialect=redisson",
+    // The tokens are the server's time, and the format does not remember them.
+    token_slack: u64::MAX,
+    load_min: 5.0,
+    has: &[
+        Network,
+        ServerProcess,
+        ServerClock,
+        RedisCommands,
+        SingleServer,
+        PlainKeys,
+        ExpiringKeys,
+        SmallDisk,
+        OwnRoute,
+        OwnQueue,
+        ImmediateRemoval,
+    ],
+    start: |worker, requires| redis::start_behind_wire(worker, requires, "dialect=redisson"),
+    check_clean: redis::check_clean_by_lease,
+    ..redis::SINGLE
 };
 
 /// Every mutex is a write lock.
-pub(super) const READ_WRITE: RedissonDialect = RedissonDialect {
+pub(super) const READ_WRITE: Backend = Backend {
     name: "redisson-rw",
-    settings: "dialect=redisson&lock=rw",
+    start: |worker, requires| {
+        redis::start_behind_wire(worker, requires, "dialect=redisson&lock=rw")
+    },
+    ..LOCK
 };
 
-/// Every mutex is a semaphore of one permit.
-pub(super) const SEMAPHORE: RedissonDialect = RedissonDialect {
+/// Every mutex is a semaphore of one permit. Its key is the count of the free permits.
+pub(super) const SEMAPHORE: Backend = Backend {
     name: "redisson-semaphore",
-    settings: "dialect=redisson&lock=semaphore",
+    has: &[
+        Network,
+        ServerProcess,
+        ServerClock,
+        RedisCommands,
+        SingleServer,
+        PlainKeys,
+        SmallDisk,
+        OwnRoute,
+        OwnQueue,
+        ImmediateRemoval,
+    ],
+    start: |worker, requires| {
+        redis::start_behind_wire(worker, requires, "dialect=redisson&lock=semaphore")
+    },
+    check_clean: check_clean_of_semaphores,
+    ..LOCK
 };
 
-impl Backend for RedissonDialect {
-    fn profile(&self) -> Profile {
-        Profile {
-            name: self.name,
-            lease: LEASE,
-            requested_lease: LEASE,
-            recovery_seconds: 10,
-            // The tokens are the server's time, and the format does not remember them.
-            token_slack: u64::MAX,
-            load_min: 5.0,
-            has: &[
-                Capability::Network,
-                Capability::ServerProcess,
-                Capability::ServerClock,
-                Capability::RedisCommands,
-                Capability::SingleRedis,
-                Capability::PlainKeys,
-                Capability::SmallDisk,
-                Capability::ImmediateRemoval,
-            ],
-        }
-    }
-
-    fn start(&self, worker: &str, requires: Requirement) -> Result<Testbed> {
-        redis::start_behind_wire(worker, requires, self.settings)
-    }
-
-    fn wait_until_ready(&self, _: &Testbed) -> Result<()> {
-        Ok(())
-    }
-
-    fn plant(&self, testbed: &Testbed) -> Result<()> {
-        redis::plant(testbed);
-        Ok(())
-    }
-
-    fn verify_and_remove(&self, testbed: &Testbed) -> Result<usize> {
-        redis::verify_and_remove(testbed)
-    }
-
-    fn check_clean(&self, testbed: &Testbed, last: &WorkerConfig) -> Result<()> {
-        if self.name != SEMAPHORE.name {
-            return redis::check_clean_by_lease(self, testbed, last);
-        }
-
-        let permanent: Vec<String> = last
-            .names
-            .iter()
-            .flat_map(|name| [name.clone(), held_permits(name)])
-            .collect();
-        redis::check_clean_except(&permanent, self, testbed, last)?;
-        check_permits(testbed, last)
-    }
+fn check_clean_of_semaphores(
+    backend: &Backend,
+    testbed: &Testbed,
+    last: &WorkerConfig,
+) -> Result<()> {
+    let permanent: Vec<String> = last
+        .names
+        .iter()
+        .flat_map(|name| [name.clone(), held_permits(name)])
+        .collect();
+    redis::check_clean_except(&permanent, backend, testbed, last)?;
+    check_permits(testbed, last)
 }
 
 /// Checks that no permit is missing, and none too many exists. A permit whose lease has ended is

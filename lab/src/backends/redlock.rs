@@ -5,60 +5,46 @@ use std::time::Duration;
 use anyhow::Result;
 use lab_servers::{Redis, Setup, Wire};
 
-use super::{Backend, Capability, Profile, redis};
+use super::Capability::{
+    ExpiringKeys, Majority, Masters, Network, OwnQueue, OwnRoute, RedisCommands, ServerClock,
+    ServerProcess, SteadyTokens,
+};
+use super::{Backend, redis};
 use crate::faults::Requirement;
-use crate::{Testbed, WorkerConfig, until};
-
-/// `redlock:`, five masters.
-#[derive(Debug)]
-pub(super) struct Redlock;
+use crate::{Testbed, until};
 
 const LEASE: Duration = Duration::from_secs(1);
 const SETTINGS: &str = "longest-lease=1000ms";
 
-impl Backend for Redlock {
-    fn profile(&self) -> Profile {
-        Profile {
-            name: "redlock",
-            lease: LEASE,
-            requested_lease: LEASE,
-            recovery_seconds: 10,
-            token_slack: 0,
-            load_min: 5.0,
-            has: &[
-                Capability::Network,
-                Capability::ServerProcess,
-                Capability::ServerClock,
-                Capability::RedisCommands,
-                Capability::Masters,
-                Capability::Majority,
-            ],
-        }
-    }
+/// `redlock:`, five masters.
+pub(super) const REDLOCK: Backend = Backend {
+    name: "redlock",
+    lease: LEASE,
+    requested_lease: LEASE,
+    load_min: 5.0,
+    has: &[
+        Network,
+        ServerProcess,
+        ServerClock,
+        RedisCommands,
+        Masters,
+        Majority,
+        ExpiringKeys,
+        SteadyTokens,
+        OwnRoute,
+        OwnQueue,
+    ],
+    start: start_for_fault,
+    wait_until_ready: wait_for_quarantine,
+    check_clean: redis::check_clean_by_lease,
+    ..redis::SINGLE
+};
 
-    fn start(&self, worker: &str, requires: Requirement) -> Result<Testbed> {
-        let mut testbed = start_with(worker, &redis::setup(requires, None), SETTINGS)?;
-        let user = format!("://{}", redis::user(requires));
-        testbed.worker_url = testbed.url().replacen("://", &user, 1);
-        Ok(testbed)
-    }
-
-    fn wait_until_ready(&self, testbed: &Testbed) -> Result<()> {
-        wait_for_quarantine(testbed)
-    }
-
-    fn plant(&self, testbed: &Testbed) -> Result<()> {
-        redis::plant(testbed);
-        Ok(())
-    }
-
-    fn verify_and_remove(&self, testbed: &Testbed) -> Result<usize> {
-        redis::verify_and_remove(testbed)
-    }
-
-    fn check_clean(&self, testbed: &Testbed, last: &WorkerConfig) -> Result<()> {
-        redis::check_clean_by_lease(self, testbed, last)
-    }
+fn start_for_fault(worker: &str, requires: Requirement) -> Result<Testbed> {
+    let mut testbed = start_with(worker, &redis::setup(requires, None), SETTINGS)?;
+    let user = format!("://{}", redis::user(requires));
+    testbed.worker_url = testbed.url().replacen("://", &user, 1);
+    Ok(testbed)
 }
 
 /// Starts five masters, each behind a wire, whose store is opened with these settings, and waits

@@ -3,68 +3,38 @@
 use anyhow::Result;
 use lab_servers::{Redis, Wire};
 
-use super::redis::{self, LEASE, SETTINGS};
-use super::{Backend, Capability, Profile};
+use super::Backend;
+use super::Capability::{FifoQueue, Replica};
+use super::redis::{self, SETTINGS};
 use crate::faults::Requirement;
 use crate::testbed::{Server, Servers};
-use crate::{Testbed, WorkerConfig, until};
+use crate::{Testbed, until};
 
 /// `redis:`, a server with a replica.
-#[derive(Debug)]
-pub(super) struct Replica;
+pub(super) const REPLICA: Backend = Backend {
+    name: "replica",
+    has: &[Replica, FifoQueue],
+    start,
+    check_clean: redis::check_clean_by_lease,
+    ..redis::SINGLE
+};
 
-impl Backend for Replica {
-    fn profile(&self) -> Profile {
-        Profile {
-            name: "replica",
-            lease: LEASE,
-            requested_lease: LEASE,
-            recovery_seconds: 10,
-            token_slack: 0,
-            load_min: 10.0,
-            has: &[
-                Capability::Network,
-                Capability::ServerClock,
-                Capability::Replica,
-                Capability::FifoQueue,
-            ],
-        }
-    }
+fn start(worker: &str, requires: Requirement) -> Result<Testbed> {
+    let node = || redis::setup(requires, None).start();
+    let nodes = [node(), node()];
+    let wires = [Wire::to(nodes[0].address()), Wire::to(nodes[1].address())];
+    let front = Wire::to(nodes[0].address());
+    let url = format!("{}?{SETTINGS}", front.url_of("redis"));
 
-    fn start(&self, worker: &str, requires: Requirement) -> Result<Testbed> {
-        let start = || redis::setup(requires, None).start();
-        let nodes = [start(), start()];
-        let wires = [Wire::to(nodes[0].address()), Wire::to(nodes[1].address())];
-        let front = Wire::to(nodes[0].address());
-        let url = format!("{}?{SETTINGS}", front.url_of("redis"));
-
-        follow(&nodes[1], &wires[0]);
-        let pair = Pair {
-            wires,
-            nodes,
-            master: 0,
-        };
-        let testbed = Testbed::with_servers(worker, url, vec![front], pair)?;
-        testbed.servers::<Pair>()?.wait_until_in_sync()?;
-        Ok(testbed)
-    }
-
-    fn wait_until_ready(&self, _: &Testbed) -> Result<()> {
-        Ok(())
-    }
-
-    fn plant(&self, testbed: &Testbed) -> Result<()> {
-        redis::plant(testbed);
-        Ok(())
-    }
-
-    fn verify_and_remove(&self, testbed: &Testbed) -> Result<usize> {
-        redis::verify_and_remove(testbed)
-    }
-
-    fn check_clean(&self, testbed: &Testbed, last: &WorkerConfig) -> Result<()> {
-        redis::check_clean_by_lease(self, testbed, last)
-    }
+    follow(&nodes[1], &wires[0]);
+    let pair = Pair {
+        wires,
+        nodes,
+        master: 0,
+    };
+    let testbed = Testbed::with_servers(worker, url, vec![front], pair)?;
+    testbed.servers::<Pair>()?.wait_until_in_sync()?;
+    Ok(testbed)
 }
 
 /// Two servers. One follows the other through a wire that can be frozen.

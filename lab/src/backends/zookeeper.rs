@@ -3,70 +3,54 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use lab_servers::{Wire, ZooKeeper as Server, ZooKeeperSetup};
+use lab_servers::{Ensemble, Wire, ZooKeeper as Server, ZooKeeperSetup};
 use tokio::runtime::Builder;
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
-use super::{Backend, CANARY, Capability, Profile, wait_for_empty_queues};
-use crate::faults::Requirement;
+use super::Capability::{
+    FifoQueue, ImmediateRemoval, Network, OwnQueue, OwnRoute, ServerProcess, Sessions, SingleServer,
+};
+use super::{Backend, CANARY, wait_for_empty_queues};
 use crate::testbed::Servers;
 use crate::{Testbed, WorkerConfig, until};
 
-/// `zookeeper:`, one server.
-#[derive(Debug)]
-pub(super) struct ZooKeeper;
-
-/// The session of the workers.
-pub(super) const SESSION: Duration = Duration::from_secs(2);
-/// The lease that workers request.
-pub(super) const REQUESTED_LEASE: Duration = Duration::from_secs(30);
 const SETTINGS: &str = "session=2s";
 /// Two sessions and what a busy machine adds. No node of a dead client is left by then.
 const ORPHANS_MAX: Duration = Duration::from_secs(2 * 2 + 10);
 const CANARY_NODE: &str = "/other";
 const CANARY_SESSION: Duration = Duration::from_secs(10);
 
-impl Backend for ZooKeeper {
-    fn profile(&self) -> Profile {
-        Profile {
-            name: "zookeeper",
-            lease: SESSION,
-            requested_lease: REQUESTED_LEASE,
-            recovery_seconds: 12,
-            token_slack: 0,
-            load_min: 5.0,
-            has: &[
-                Capability::Network,
-                Capability::ServerProcess,
-                Capability::Sessions,
-                Capability::FifoQueue,
-                Capability::ImmediateRemoval,
-            ],
-        }
-    }
-
-    fn start(&self, worker: &str, _: Requirement) -> Result<Testbed> {
+/// `zookeeper:`, one server.
+pub(super) const SINGLE: Backend = Backend {
+    name: "zookeeper",
+    lease: Duration::from_secs(2),
+    requested_lease: Duration::from_secs(30),
+    cohort: None,
+    recovery_seconds: 12,
+    token_slack: 0,
+    load_min: 5.0,
+    has: &[
+        Network,
+        ServerProcess,
+        SingleServer,
+        Sessions,
+        OwnRoute,
+        OwnQueue,
+        FifoQueue,
+        ImmediateRemoval,
+    ],
+    start: |worker, _| {
         let server = setup().start();
         start(worker, &server.url(), vec![server])
-    }
-
-    fn wait_until_ready(&self, testbed: &Testbed) -> Result<()> {
-        wait_until_ready(testbed);
+    },
+    wait_until_ready: |testbed| {
+        testbed.zookeeper().into_iter().for_each(Server::serves);
         Ok(())
-    }
-
-    fn plant(&self, testbed: &Testbed) -> Result<()> {
-        plant(testbed)
-    }
-
-    fn verify_and_remove(&self, testbed: &Testbed) -> Result<usize> {
-        verify_and_remove(testbed)
-    }
-
-    fn check_clean(&self, testbed: &Testbed, last: &WorkerConfig) -> Result<()> {
-        check_clean(self, testbed, last, 0)
-    }
-}
+    },
+    plant,
+    verify_and_remove,
+    check_clean,
+};
 
 /// Opens the store of running servers and puts a wire before each of them.
 pub(super) fn start(worker: &str, url: &str, servers: impl Servers) -> Result<Testbed> {
@@ -90,13 +74,7 @@ pub(super) fn setup() -> ZooKeeperSetup {
     Server::setup().tick(500)
 }
 
-pub(super) fn wait_until_ready(testbed: &Testbed) {
-    for server in testbed.zookeeper() {
-        server.serves();
-    }
-}
-
-pub(super) fn plant(testbed: &Testbed) -> Result<()> {
+fn plant(testbed: &Testbed) -> Result<()> {
     with_client(testbed, async |client| {
         let mode = CreateMode::Persistent.with_acls(Acls::anyone_all());
         client.create(CANARY_NODE, CANARY.as_bytes(), &mode).await?;
@@ -104,7 +82,7 @@ pub(super) fn plant(testbed: &Testbed) -> Result<()> {
     })
 }
 
-pub(super) fn verify_and_remove(testbed: &Testbed) -> Result<usize> {
+fn verify_and_remove(testbed: &Testbed) -> Result<usize> {
     with_client(testbed, async |client| {
         let (data, stat) = match client.get_data(CANARY_NODE).await {
             Err(Error::NoNode) => return Ok(1),
@@ -124,14 +102,10 @@ pub(super) fn verify_and_remove(testbed: &Testbed) -> Result<usize> {
 }
 
 /// Checks that no node of a dead client is left on the leader, and that the queues are empty.
-pub(super) fn check_clean(
-    backend: &dyn Backend,
-    testbed: &Testbed,
-    last: &WorkerConfig,
-    leader: usize,
-) -> Result<()> {
+fn check_clean(backend: &Backend, testbed: &Testbed, last: &WorkerConfig) -> Result<()> {
     testbed.hold_each_once(last)?;
     let begun = Instant::now();
+    let leader = testbed.servers::<Ensemble>().map_or(0, Ensemble::leader);
     let server = testbed.zookeeper()[leader];
     until("all nodes of ended workers to disappear", || {
         ensure!(

@@ -72,7 +72,7 @@ fn work() -> Result<()> {
             let is_wanted = |cell: &Cell| {
                 store
                     .as_ref()
-                    .is_none_or(|store| store == cell.backend.name())
+                    .is_none_or(|store| store == cell.backend.name)
                     && fault.as_ref().is_none_or(|fault| fault == cell.fault.name)
             };
             let chosen: Vec<Cell> = cells().filter(is_wanted).collect();

@@ -50,6 +50,8 @@ pub fn idle_time(
 
 /// Checks that no client waits longer than `bound` for a lock that is not held, outside of faults.
 ///
+/// Returns the longest time.
+///
 /// # Errors
 /// If a client does, with the time and the lock.
 ///
@@ -60,13 +62,13 @@ pub fn idle(
     disturbed: &[Span],
     end: u64,
     bound: Duration,
-) -> Result<()> {
+) -> Result<Duration> {
     let (time, name) = idle_time(events, holds, disturbed, end);
     ensure!(
         time <= bound,
         "lock {name} was idle for {time:?} outside of a fault while a client waited"
     );
-    Ok(())
+    Ok(time)
 }
 
 /// The longest time up to `end` that lies in a span of `wanted` and in no span of `not`.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use leasehold::ClaimId;
 
+use super::waiting::quiet_time;
 use super::{Cycle, Span, cycles};
 use crate::{Event, EventKind, Observation};
 
@@ -78,30 +79,16 @@ fn may_be_seen(
     let Some((over, how)) = cycle.ended.filter(|(over, _)| *over < observation.begun) else {
         return true;
     };
-    let time = observation.begun - over;
+    let since = (over, observation.begun);
     // A waiter may replace its claim during a fault; only the last claim was released.
-    let is_the_only = common((cycle.requested, cycle.granted.unwrap_or(over)), disturbed) == 0;
+    let waited = (cycle.requested, cycle.granted.unwrap_or(over));
+    let is_the_only = quiet_time(waited, disturbed) == quiet_time(waited, &[]);
 
     match how {
         EventKind::Killed => true,
-        EventKind::Released if is_the_only => Duration::from_nanos(time) <= within.released,
-        _ => {
-            Duration::from_nanos(time - common((over, observation.begun), disturbed).min(time))
-                <= within.given_up
-        }
+        EventKind::Released if is_the_only => quiet_time(since, &[]) <= within.released,
+        _ => quiet_time(since, disturbed) <= within.given_up,
     }
-}
-
-fn common(span: Span, disturbed: &[Span]) -> u64 {
-    disturbed
-        .iter()
-        .map(|disturbance| {
-            disturbance
-                .1
-                .min(span.1)
-                .saturating_sub(disturbance.0.max(span.0))
-        })
-        .sum()
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use anyhow::{Result, ensure};
+
 use super::{Cycle, Span, cycles};
 use crate::{Event, Hold};
 
@@ -10,32 +12,35 @@ const HAND_OVERS_MIN: usize = 5;
 /// In nanoseconds: a client that requested this long before a release was in the queue by then.
 const QUEUED_WITHIN: u64 = 50_000_000;
 
-/// Finds a request that waited for longer than `bound` allows. Time within `disturbed` is not
-/// counted. A request that has not ended waits until `end`.
+/// Checks that no request waits for longer than `bound` allows: in a queue, or with a limit of its
+/// own. Time within `disturbed` is not counted. A request that has not ended waits until `end`.
 ///
 /// [`Recovery`](super::Recovery) checks each lock. This function checks each waiter.
 ///
-/// Shows L4.
-#[must_use]
-pub fn starved(
+/// Shows L4, L6.
+///
+/// # Errors
+/// The first request that waits for longer.
+pub fn waits(
     events: &[Event],
     disturbed: &[Span],
     end: u64,
-    bound: impl Fn(u16) -> Duration,
-) -> Option<(Cycle, Duration)> {
-    let waited = |cycle: Cycle| {
+    bound: impl Fn(&Cycle) -> Duration,
+) -> Result<()> {
+    for cycle in cycles(events).into_values().flatten() {
         let over = cycle.ended.map_or(end, |(at, _)| at);
         let span = (cycle.requested, cycle.granted.unwrap_or(over));
-        (cycle, quiet_time(span, disturbed))
-    };
-
-    let all = cycles(events).into_values().flatten().map(waited);
-    all.into_iter()
-        .find(|(cycle, time)| *time > bound(cycle.name))
+        let time = quiet_time(span, disturbed);
+        ensure!(
+            time <= bound(&cycle),
+            "waited for too long, {time:?}: {cycle:?}"
+        );
+    }
+    Ok(())
 }
 
 /// The part of a span that lies in no disturbed one. The disturbed spans do not overlap.
-pub(crate) fn quiet_time(span: Span, disturbed: &[Span]) -> Duration {
+pub(super) fn quiet_time(span: Span, disturbed: &[Span]) -> Duration {
     let common = |other: &Span| other.1.min(span.1).saturating_sub(other.0.max(span.0));
     let excused: u64 = disturbed.iter().map(common).sum();
 
@@ -77,8 +82,8 @@ mod tests {
     use super::*;
 
     fn waits_too_long(lines: &[&str], disturbed: &[Span]) -> bool {
-        let bound = |name| Duration::from_nanos(if name == 0 { 10 } else { 20 });
-        starved(&events(lines), disturbed, 100, bound).is_some()
+        let bound = |cycle: &Cycle| Duration::from_nanos(if cycle.name == 0 { 10 } else { 20 });
+        waits(&events(lines), disturbed, 100, bound).is_err()
     }
 
     #[test]
@@ -95,6 +100,7 @@ mod tests {
             &["1 7 0 requested", "12 7 0 timed-out"],
             &[]
         ));
+        assert!(waits_too_long(&["1 7 0 requested", "12 7 0 refused"], &[]));
         assert!(!waits_too_long(
             &["1 7 1 requested", "21 7 1 granted 5 1 1"],
             &[]

@@ -3,8 +3,8 @@
 use anyhow::{Result, ensure};
 use lab_servers::{Raw, Redis, Reply, request};
 
-use super::redis_state::errors;
-use super::{ended_now, instant, wait};
+use super::redis_state::{errors, info_number};
+use super::{ended_now, instant, recovered_now, wait};
 use crate::fault_run::{Effect, FaultRun};
 use crate::{Random, now, until};
 
@@ -33,7 +33,7 @@ pub(super) fn busy_script(run: &mut FaultRun, random: &mut Random) -> Result<Opt
 
     let since = now();
     wait(time);
-    let until = now();
+    let effect = ended_now(since, String::new());
     for (redis, mut script) in servers.iter().zip(scripts) {
         redis.command(&["SCRIPT", "KILL"]);
         ensure!(
@@ -45,12 +45,7 @@ pub(super) fn busy_script(run: &mut FaultRun, random: &mut Random) -> Result<Opt
     // The count includes the lab's own scripts.
     let refused = (count() - before).saturating_sub(which.len() as u64);
     let evidence = format!("servers {which:?} refused {refused} requests as busy");
-    Ok((refused > 0).then(|| Effect {
-        since,
-        until,
-        recovered: now(),
-        evidence,
-    }))
+    Ok((refused > 0).then(|| recovered_now(Effect { evidence, ..effect })))
 }
 
 /// Starts an endless script, and returns its connection once the server replies that it is busy.
@@ -122,10 +117,7 @@ pub(super) fn evicted(run: &mut FaultRun, random: &mut Random) -> Result<Option<
     let effect = ended_now(since, format!("{count} connections in {time:?}"));
 
     own.iter_mut().try_for_each(|raw| room(raw, "0"))?;
-    Ok((count > 0).then(|| Effect {
-        recovered: now(),
-        ..effect
-    }))
+    Ok((count > 0).then(|| recovered_now(effect)))
 }
 
 /// A connection that the server does not close for lack of memory.
@@ -143,10 +135,6 @@ fn room(raw: &mut Raw, bytes: &str) -> Result<()> {
 }
 
 fn evictions(raw: &mut Raw) -> Result<u64> {
-    let events = raw.request(&["INFO", "stats"])?;
-    let count = events
-        .text()
-        .lines()
-        .find_map(|line| line.strip_prefix("evicted_clients:")?.trim().parse().ok());
-    Ok(count.unwrap_or(0))
+    let stats = raw.request(&["INFO", "stats"])?;
+    Ok(info_number(stats.text(), "evicted_clients:"))
 }

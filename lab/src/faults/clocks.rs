@@ -10,47 +10,34 @@ use crate::backends::Capability;
 use crate::fault_run::{Effect, FaultRun};
 use crate::{Random, now, until_within};
 
-/// More than any lease.
-const STEP_SECONDS: i64 = 20;
+/// In seconds: more than any lease.
+pub(super) const STEP: i64 = 20;
+/// In seconds: more than the time for which a server remembers a name, and more than tokens may be
+/// ahead of the clocks when no master has them.
+pub(super) const TWO_DAYS: i64 = 2 * 24 * 3_600;
 
-pub(super) fn jump_forward(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    stepped(run, random, STEP_SECONDS)
+/// Steps the clocks of servers. Steps add up if a server is drawn again.
+pub(super) fn stepped(run: &FaultRun, random: &mut Random, seconds: i64) -> Result<Option<Effect>> {
+    step(run, &wrong_servers(run, random), seconds)
 }
 
-pub(super) fn jump_back(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    stepped(run, random, -STEP_SECONDS)
-}
-
-/// More than the time for which a server remembers a name.
-const STEP_DAYS: i64 = 2 * 24 * 3_600;
-
-pub(super) fn forward_days(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    stepped(run, random, STEP_DAYS)
-}
-
-pub(super) fn back_days(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    stepped(run, random, -STEP_DAYS)
-}
-
-/// Steps add up if a server is drawn again.
-fn stepped(run: &FaultRun, random: &mut Random, step: i64) -> Result<Option<Effect>> {
-    let which = effect_of(run, random);
+/// Steps the clocks of these servers. It has an effect if all of them report the step.
+fn step(run: &FaultRun, which: &[usize], seconds: i64) -> Result<Option<Effect>> {
     let mut seen = Vec::new();
-    for &number in &which {
+    for &number in which {
         let before = ahead(run, number)?;
-        run.testbed.server(number).clock().step(step);
+        run.testbed.server(number).clock().step(seconds);
         seen.push((ahead(run, number)? - before) / 1_000_000);
     }
-    let has_effect = seen
-        .iter()
-        .all(|seen| (seen - step).abs() < STEP_SECONDS / 2);
-    Ok(has_effect.then(|| instant(format!("server {which:?} by {seen:?} s"))))
+
+    let has_effect = seen.iter().all(|seen| (seen - seconds).abs() < STEP / 2);
+    Ok(has_effect.then(|| instant(format!("servers {which:?} by {seen:?} s"))))
 }
 
 /// Draws the servers whose clocks become wrong. Of the masters these are always the same two, so
 /// that a majority stays right. Elsewhere any clock may be wrong.
-fn effect_of(run: &FaultRun, random: &mut Random) -> Vec<usize> {
-    if run.backend.has(Capability::Masters) {
+fn wrong_servers(run: &FaultRun, random: &mut Random) -> Vec<usize> {
+    if run.cell.backend.has(Capability::Masters) {
         vec![0, 1]
     } else {
         run.minority(random)
@@ -83,7 +70,7 @@ pub(super) fn slow(run: &mut FaultRun, random: &mut Random) -> Result<Option<Eff
 
 /// Lets clocks gain this many millionths for a lease and up to a second.
 fn slewed(run: &FaultRun, random: &mut Random, gain: i64) -> Result<Option<Effect>> {
-    let which = effect_of(run, random);
+    let which = wrong_servers(run, random);
     let time = run.lease() + millis(random, 0, 1_000);
     let set = |gain| {
         for &number in &which {
@@ -140,48 +127,31 @@ pub(super) fn client_wall(run: &mut FaultRun, random: &mut Random) -> Result<Opt
         .then(|| ended_now(since, format!("ahead by {ahead:?} s, and read"))))
 }
 
-/// More than tokens may be ahead of the clocks when no master has them. b 97 106
-const TWO_DAYS_SECONDS: i64 = 2 * 24 * 60 * 60;
-
 /// Steps the clocks while no client is connected. A client that has read a clock before the step
 /// proposes tokens by that reading until it connects again.
-pub(super) fn all_forward(run: &mut FaultRun, _random: &mut Random) -> Result<Option<Effect>> {
+pub(super) fn all_forward(run: &mut FaultRun, _: &mut Random) -> Result<Option<Effect>> {
     let routes = [&run.testbed.wires, &run.testbed.holder_route.wires];
     for wire in routes.into_iter().flatten() {
         wire.refuse(true);
         wire.partition();
     }
 
-    let seen = all_stepped(run, TWO_DAYS_SECONDS)?;
+    let effect = step(run, &all_servers(run), TWO_DAYS)?;
     for wire in routes.into_iter().flatten() {
         wire.refuse(false);
     }
-    Ok(effect_of_steps(&seen, TWO_DAYS_SECONDS))
+    Ok(effect)
 }
 
-pub(super) fn all_back(run: &mut FaultRun, _random: &mut Random) -> Result<Option<Effect>> {
-    let seen = all_stepped(run, -TWO_DAYS_SECONDS)?;
+pub(super) fn all_back(run: &mut FaultRun, _: &mut Random) -> Result<Option<Effect>> {
+    let effect = step(run, &all_servers(run), -TWO_DAYS)?;
     for master in run.testbed.redis() {
         master.command(&["CLIENT", "KILL", "TYPE", "normal"]);
         master.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     }
-    Ok(effect_of_steps(&seen, -TWO_DAYS_SECONDS))
+    Ok(effect)
 }
 
-/// Returns by how many seconds each clock has moved.
-fn all_stepped(run: &FaultRun, step: i64) -> Result<Vec<i64>> {
-    let mut seen = Vec::new();
-    for number in 0..run.testbed.wires.len() {
-        let before = ahead(run, number)?;
-        run.testbed.server(number).clock().step(step);
-        seen.push((ahead(run, number)? - before) / 1_000_000);
-    }
-    Ok(seen)
-}
-
-fn effect_of_steps(seen: &[i64], step: i64) -> Option<Effect> {
-    let has_effect = seen
-        .iter()
-        .all(|seen| (seen - step).abs() < STEP_SECONDS / 2);
-    has_effect.then(|| instant(format!("all masters by {seen:?} s")))
+fn all_servers(run: &FaultRun) -> Vec<usize> {
+    (0..run.testbed.wires.len()).collect()
 }

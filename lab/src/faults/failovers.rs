@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use lab_servers::{Cluster, Sentinels};
 
-use super::{ended_now, millis, wait};
+use super::{ended_now, millis, wait, whole};
 use crate::fault_run::{Effect, FaultRun};
 use crate::{Random, now};
 
@@ -21,7 +21,7 @@ pub(super) fn master_killed(run: &mut FaultRun, random: &mut Random) -> Result<O
         let effect = replaced(since, old, new);
         cluster.node_mut(old).restart();
         cluster.wait_until_whole();
-        return Ok(Some(whole(effect)));
+        return whole(run, effect).map(Some);
     }
 
     let group = run.testbed.servers_mut::<Sentinels>()?;
@@ -30,7 +30,7 @@ pub(super) fn master_killed(run: &mut FaultRun, random: &mut Random) -> Result<O
     let new = group.master_other_than(old);
     let effect = replaced(since, old, new);
     group.rejoin(old);
-    Ok(Some(whole(effect)))
+    whole(run, effect).map(Some)
 }
 
 /// Stops the master until another one is named, and for a moment longer.
@@ -46,7 +46,7 @@ pub(super) fn master_paused(run: &mut FaultRun, random: &mut Random) -> Result<O
         let effect = replaced(since, old, new);
         cluster.node(old).resume();
         cluster.wait_until_whole();
-        return Ok(Some(whole(effect)));
+        return whole(run, effect).map(Some);
     }
 
     let group = run.testbed.servers::<Sentinels>()?;
@@ -57,7 +57,7 @@ pub(super) fn master_paused(run: &mut FaultRun, random: &mut Random) -> Result<O
     let effect = replaced(since, old, new);
     group.server(old).resume();
     group.wait_until_whole();
-    Ok(Some(whole(effect)))
+    whole(run, effect).map(Some)
 }
 
 /// Cuts the master off from sentinels and replicas, while clients still reach it.
@@ -71,7 +71,7 @@ pub(super) fn master_partition(run: &mut FaultRun, random: &mut Random) -> Resul
     let effect = replaced(since, old, new);
     group.heal(old);
     group.wait_until_whole();
-    Ok(Some(whole(effect)))
+    whole(run, effect).map(Some)
 }
 
 /// Kills the master when both replicas lack the last grants.
@@ -87,7 +87,7 @@ pub(super) fn master_lagging(run: &mut FaultRun, random: &mut Random) -> Result<
     let new = group.master_other_than(old);
     let effect = ended_now(since, format!("server {new} lacks {missing} grants"));
     group.rejoin(old);
-    Ok(Some(whole(effect)).filter(|_| missing > 0))
+    whole(run, effect).map(|effect| (missing > 0).then_some(effect))
 }
 
 /// Moves the slot of a lock to another master.
@@ -117,12 +117,4 @@ fn replaced(since: u64, old: usize, new: usize) -> Effect {
         since,
         format!("server {new} instead of {old} after {took:.1?}"),
     )
-}
-
-/// The servers are complete again.
-fn whole(effect: Effect) -> Effect {
-    Effect {
-        recovered: now(),
-        ..effect
-    }
 }

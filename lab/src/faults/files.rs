@@ -41,7 +41,7 @@ pub(super) fn replaced(run: &mut FaultRun, random: &mut Random) -> Result<Option
 /// No new file can be written. Known names still work; a new name is refused, and granted when
 /// there is space again.
 pub(super) fn disk_full(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    if !run.backend.has(Capability::Folder) {
+    if !run.cell.backend.has(Capability::Folder) {
         return persistence::disk_full(run, random);
     }
     let time = run.plan.length;

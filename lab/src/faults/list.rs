@@ -1,13 +1,16 @@
-//! The faults, and the pairs of a store and a fault that the matrix leaves out.
+//! The faults. Which stores they meet, and what a store guarantees under them, follows from the
+//! capabilities of each store.
 
 use super::Guarantee::{Exclusion as E, Refuses as R, TokensOnly as T};
 use super::{
-    Fault, Guarantee, Requirement, clients, clocks, failovers, files, mixed, names, network,
+    Disturbed, Fault, Requirement, clients, clocks, failovers, files, mixed, names, network,
     persistence, processes, redis_state, servers, zookeeper,
 };
 use crate::backends::Capability::{
-    Failover, Folder, Leader, Majority, Masters, Network, RedisCommands, Replica, Sentinels,
-    ServerClock, ServerProcess, Sessions, SingleRedis, Slots, SmallDisk,
+    ExpiringKeys, Failover, FifoQueue, Folder, LaggingReplicas, LastingConnections, Leader,
+    Majority, Masters, Network, OwnQueue, OwnRoute, PlainKeys, RedisCommands, Replica,
+    ReplicatedGrants, Sentinels, ServerClock, ServerProcess, Sessions, SingleServer, Slots,
+    SmallDisk, SteadyTokens, WaitsAfterFailover,
 };
 
 /// The values that most faults share.
@@ -17,159 +20,118 @@ const FAULT: Fault = Fault {
     evidence: "",
     needs: &[],
     requires: Requirement::None,
+    disturbs: Disturbed::Store,
     min_effects: 2,
     guarantee: E,
+    exclusion_with: &[],
     recovery_seconds: 0,
+    slower: &[],
     losses: &[],
     opens: &[],
-    exceptions: &[],
     inject: |_, _| Ok(None),
 };
 
-/// The values that most faults share that last for half a lease, one lease and two leases. The
+/// A fault of a client that holds.
+const HOLDER: Fault = Fault {
+    needs: &[OwnRoute],
+    disturbs: Disturbed::OneWorker,
+    ..FAULT
+};
+
+/// A fault of any client.
+const CLIENT: Fault = Fault {
+    needs: &[OwnQueue],
+    disturbs: Disturbed::OneWorker,
+    ..FAULT
+};
+
+/// A fault that lasts for half a lease, one lease and two leases. The
 /// [plan](crate::fault_run::Plan) of a run has each length once in three injections.
 const OUTAGE: Fault = Fault {
     min_effects: 3,
     ..FAULT
 };
 
-/// The stores with a wire in front of each server.
-const REMOTE: &[&str] = &[
-    "redis",
-    "redis-cohort",
-    "replica",
-    "plain",
-    "redlock",
-    "zookeeper",
-    "ensemble",
-];
-/// The stores of which one server is all.
-const SINGLE_SERVER: &[&str] = &["redis", "redis-cohort", "plain", "zookeeper"];
-/// The stores on one server whose holds end with their leases.
-const LEASES_ON_ONE_SERVER: &[&str] = &[
-    "redis",
-    "redis-cohort",
-    "plain",
-    "redisson",
-    "redisson-rw",
-    "redisson-semaphore",
-];
-/// What the stores without a queue guarantee while a server refuses requests: they need longer to
-/// recover. With several servers, a majority goes on.
-const REFUSALS: &[(&str, Guarantee, u64)] = &[
-    ("plain", R, 12),
-    ("redisson", R, 12),
-    ("redisson-rw", R, 12),
-    ("redisson-semaphore", R, 12),
-    ("redlock", E, 12),
-];
-/// The stores that work with a majority of their servers.
-const SEVERAL_SERVERS: &[&str] = &["redlock"];
+/// A fault of the network.
+const NETWORK: Fault = Fault {
+    needs: &[Network],
+    disturbs: Disturbed::Wires,
+    recovery_seconds: 12,
+    ..OUTAGE
+};
 
-/// The pairs that are possible and that the matrix leaves out, as another cell covers them.
-pub(super) const NOT_RUN: &[(&str, &[&str])] = &[
-    (
-        "replica",
-        &[
-            "waiter-killed",
-            "killed-at-step",
-            "holder-paused",
-            "waiter-paused",
-            "paused-at-step",
-            "hold-broken",
-            "partition",
-            "half-open",
-            "partition-one-way",
-            "replies-lost",
-            "replies-delayed",
-            "latency",
-            "tiny-segments",
-            "network-chaos",
-            "mixed",
-            "clock-jump-forward",
-            "clock-jump-back",
-            "hostile-names",
-        ],
-    ),
-    ("plain", &["clock-forward-days", "clock-back-days"]),
-    // The tokens of Redisson's locks are the server's time.
-    (
-        "redisson",
-        &["clock-forward-days", "clock-back-days", "clock-jump-back"],
-    ),
-    (
-        "redisson-rw",
-        &["clock-forward-days", "clock-back-days", "clock-jump-back"],
-    ),
-    (
-        "redisson-semaphore",
-        &[
-            "clock-forward-days",
-            "clock-back-days",
-            "clock-jump-back",
-            // The key of a semaphore does not expire, and it is the count of its free permits.
-            "keys-persisted",
-            "keys-renamed",
-        ],
-    ),
-    (
-        "sentinel",
-        &[
-            "waiter-killed",
-            "killed-at-step",
-            "waiter-paused",
-            "paused-at-step",
-            "mixed",
-            "client-wall-clock",
-        ],
-    ),
-    (
-        "cluster",
-        &[
-            "waiter-killed",
-            "killed-at-step",
-            "waiter-paused",
-            "paused-at-step",
-            "mixed",
-            "client-wall-clock",
-        ],
-    ),
-    (
-        "sentinel-replicas",
-        &[
-            "holder-killed",
-            "waiter-killed",
-            "killed-at-step",
-            "holder-paused",
-            "waiter-paused",
-            "paused-at-step",
-            "hold-broken",
-            "mixed",
-            "client-wall-clock",
-            "hostile-names",
-            "master-lagging",
-        ],
-    ),
-    (
-        "sentinel-wait",
-        &[
-            "holder-killed",
-            "waiter-killed",
-            "killed-at-step",
-            "holder-paused",
-            "waiter-paused",
-            "paused-at-step",
-            "hold-broken",
-            "mixed",
-            "client-wall-clock",
-            "hostile-names",
-        ],
-    ),
-    (
-        "ensemble",
-        &["tiny-segments", "majority-partition", "hostile-names"],
-    ),
-];
+/// A fault of the network that cuts clients off.
+const CUT_OFF: Fault = Fault {
+    losses: &[Network],
+    opens: &[Masters],
+    ..NETWORK
+};
+
+/// A fault of the only server, or of a minority of several.
+const SERVER: Fault = Fault {
+    needs: &[ServerProcess],
+    recovery_seconds: 12,
+    losses: &[SingleServer],
+    opens: &[Masters],
+    ..OUTAGE
+};
+
+/// A fault of the loss of a majority.
+const MAJORITY: Fault = Fault {
+    needs: &[Majority, ServerProcess],
+    guarantee: R,
+    recovery_seconds: 15,
+    slower: &[(Leader, 40)],
+    losses: &[Majority],
+    ..FAULT
+};
+
+/// A fault of the leader of several servers.
+const LEADER: Fault = Fault {
+    needs: &[Leader],
+    recovery_seconds: 30,
+    ..FAULT
+};
+
+/// A fault of a master with a replica that takes its place.
+const FAILOVER: Fault = Fault {
+    needs: &[Replica],
+    guarantee: T,
+    recovery_seconds: 12,
+    ..FAULT
+};
+
+/// A fault of the clocks of servers.
+const CLOCK: Fault = Fault {
+    needs: &[ServerClock],
+    requires: Requirement::ServerClock,
+    slower: &[(Masters, 12)],
+    ..FAULT
+};
+
+/// A fault of a Redis server's data or of its clients.
+const REDIS: Fault = Fault {
+    needs: &[RedisCommands],
+    slower: &[(Masters, 12)],
+    ..FAULT
+};
+
+/// A Redis server that refuses requests. With several masters, a majority goes on.
+const REFUSAL: Fault = Fault {
+    needs: &[RedisCommands],
+    guarantee: R,
+    exclusion_with: &[Masters],
+    slower: &[(PlainKeys, 12), (Masters, 12)],
+    losses: &[SingleServer],
+    ..OUTAGE
+};
+
+/// A fault of the files of a folder.
+const FILES: Fault = Fault {
+    needs: &[Folder],
+    recovery_seconds: 10,
+    ..FAULT
+};
 
 /// All faults. The seconds are what the store promises plus what a busy machine adds.
 pub const FAULTS: &[Fault] = &[
@@ -178,16 +140,16 @@ pub const FAULTS: &[Fault] = &[
         name: "holder-killed",
         description: "a worker that holds is killed",
         evidence: "the worker was stopped, and its last event was a grant",
-        inject: processes::holder_killed,
-        ..FAULT
+        inject: |run, random| processes::killed(run, random, processes::holds),
+        ..HOLDER
     },
     Fault {
         // Shows G-05.
         name: "waiter-killed",
         description: "a worker that waits is killed",
         evidence: "the worker was stopped, and its last event was a request",
-        inject: processes::waiter_killed,
-        ..FAULT
+        inject: |run, random| processes::killed(run, random, processes::waits),
+        ..CLIENT
     },
     Fault {
         // Shows G-02.
@@ -197,24 +159,26 @@ pub const FAULTS: &[Fault] = &[
         evidence: "the worker reached the step and was killed there",
         min_effects: 4,
         inject: processes::killed_at_step,
-        ..FAULT
+        ..CLIENT
     },
     Fault {
         // Shows G-01, G-53.
         name: "holder-paused",
         description: "a worker that holds is stopped for ½, 1 or 2 leases",
         evidence: "the worker was stopped, and its last event was a grant",
-        losses: REMOTE,
-        inject: processes::holder_paused,
-        ..OUTAGE
+        min_effects: 3,
+        losses: &[Network],
+        inject: |run, random| processes::paused(run, random, processes::holds),
+        ..HOLDER
     },
     Fault {
         // Shows G-05.
         name: "waiter-paused",
         description: "a worker that waits is stopped for ½, 1 or 2 leases",
         evidence: "the worker was stopped, and its last event was a request",
-        inject: processes::waiter_paused,
-        ..OUTAGE
+        min_effects: 3,
+        inject: |run, random| processes::paused(run, random, processes::waits),
+        ..CLIENT
     },
     Fault {
         // Shows G-01.
@@ -222,8 +186,9 @@ pub const FAULTS: &[Fault] = &[
         description: "a worker stops itself for ½, 1 or 2 leases before or after a step; \
             each in turn",
         evidence: "the worker reached the step and was stopped there",
+        min_effects: 3,
         inject: processes::paused_at_step,
-        ..OUTAGE
+        ..CLIENT
     },
     Fault {
         // Shows G-12.
@@ -232,7 +197,7 @@ pub const FAULTS: &[Fault] = &[
         evidence: "the store had the hold and removed it",
         guarantee: T,
         inject: processes::hold_broken,
-        ..FAULT
+        ..HOLDER
     },
     Fault {
         // Shows G-25.
@@ -240,6 +205,7 @@ pub const FAULTS: &[Fault] = &[
         description: "all connections are reset",
         evidence: "open connections",
         needs: &[Network],
+        disturbs: Disturbed::Wires,
         inject: network::reset,
         ..FAULT
     },
@@ -248,11 +214,9 @@ pub const FAULTS: &[Fault] = &[
         name: "partition",
         description: "servers are unreachable for ½, 1 or 2 leases, and connections are refused",
         evidence: "refused connections",
-        needs: &[Network],
-        losses: REMOTE,
-        opens: SEVERAL_SERVERS,
+        recovery_seconds: 0,
         inject: network::partition,
-        ..OUTAGE
+        ..CUT_OFF
     },
     Fault {
         // Shows G-12.
@@ -260,62 +224,41 @@ pub const FAULTS: &[Fault] = &[
         description: "all bytes in both directions are kept for ½, 1 or 2 leases without an error; \
             then they are delivered",
         evidence: "bytes kept in transit",
-        needs: &[Network],
-        recovery_seconds: 12,
-        losses: REMOTE,
-        opens: SEVERAL_SERVERS,
         inject: network::half_open,
-        ..OUTAGE
+        ..CUT_OFF
     },
     Fault {
         // Shows G-12, G-32.
         name: "partition-one-way",
         description: "requests arrive and replies are lost for ½, 1 or 2 leases",
         evidence: "lost bytes of replies",
-        needs: &[Network],
-        recovery_seconds: 12,
-        losses: REMOTE,
-        opens: SEVERAL_SERVERS,
         inject: network::partition_one_way,
-        ..OUTAGE
+        ..CUT_OFF
     },
     Fault {
         // Shows G-25, G-53.
         name: "replies-lost",
         description: "three connections lose all replies from one on",
         evidence: "lost bytes of replies",
-        needs: &[Network],
-        recovery_seconds: 12,
-        exceptions: &[
-            ("plain", E, 15),
-            ("redisson", E, 15),
-            ("redisson-rw", E, 15),
-            ("redisson-semaphore", E, 15),
-        ],
+        slower: &[(PlainKeys, 15)],
         inject: network::replies_lost,
-        ..OUTAGE
+        ..NETWORK
     },
     Fault {
         // Shows G-25.
         name: "replies-delayed",
         description: "replies are held for ½, 1 or 2 leases",
         evidence: "bytes kept in transit",
-        needs: &[Network],
-        recovery_seconds: 12,
-        losses: REMOTE,
-        opens: SEVERAL_SERVERS,
         inject: network::replies_delayed,
-        ..OUTAGE
+        ..CUT_OFF
     },
     Fault {
         // Shows G-25.
         name: "latency",
         description: "every byte takes up to 60 ms more in each direction, for ½, 1 or 2 leases",
         evidence: "delayed bytes",
-        needs: &[Network],
-        recovery_seconds: 12,
         inject: network::slow,
-        ..OUTAGE
+        ..NETWORK
     },
     Fault {
         // Shows G-01.
@@ -323,10 +266,8 @@ pub const FAULTS: &[Fault] = &[
         description: "each piece is up to 80 ms late in each direction by a random delay, in \
             order on each connection, for ½, 1 or 2 leases",
         evidence: "delayed bytes",
-        needs: &[Network],
-        recovery_seconds: 12,
         inject: network::jitter,
-        ..OUTAGE
+        ..NETWORK
     },
     Fault {
         // Shows G-01.
@@ -335,21 +276,18 @@ pub const FAULTS: &[Fault] = &[
             600 ms if lost again, up to 3 s, and the pieces behind it on its connection wait; \
             connecting is not affected; for ½, 1 or 2 leases",
         evidence: "pieces sent again",
-        needs: &[Network],
         recovery_seconds: 15,
-        exceptions: &[("ensemble", E, 25)],
+        slower: &[(Leader, 25)],
         inject: network::packet_loss,
-        ..OUTAGE
+        ..NETWORK
     },
     Fault {
         // Shows G-01.
         name: "tiny-segments",
         description: "three bytes pass at a time in each direction, for ½, 1 or 2 leases",
         evidence: "bytes that passed this way",
-        needs: &[Network],
-        recovery_seconds: 12,
         inject: network::tiny_segments,
-        ..OUTAGE
+        ..NETWORK
     },
     Fault {
         // Shows G-01.
@@ -359,7 +297,8 @@ pub const FAULTS: &[Fault] = &[
         evidence: "bytes kept or lost, or open connections",
         needs: &[Network],
         recovery_seconds: 15,
-        exceptions: &[("ensemble", E, 25)],
+        slower: &[(Leader, 25)],
+        disturbs: Disturbed::Wires,
         inject: network::network_chaos,
         ..FAULT
     },
@@ -369,35 +308,30 @@ pub const FAULTS: &[Fault] = &[
         description: "three faults in a row, drawn from those under which the store keeps \
             exclusion",
         evidence: "the evidence of these faults",
-        recovery_seconds: 15,
-        exceptions: &[("file", E, 10), ("zookeeper", E, 20), ("ensemble", E, 25)],
+        slower: &[(Folder, 10), (Network, 15), (Sessions, 20), (Leader, 25)],
+        disturbs: Disturbed::Wires,
         inject: mixed,
-        ..FAULT
+        ..CLIENT
     },
     Fault {
         // Shows G-01, G-32, G-53, L8.
         name: "server-killed",
         description: "servers are killed, and restarted with their data ½, 1 or 2 leases later",
         evidence: "their processes ended",
-        needs: &[ServerProcess],
         requires: Requirement::PersistentData,
-        recovery_seconds: 12,
-        exceptions: &[("zookeeper", E, 20), ("ensemble", E, 30)],
-        losses: SINGLE_SERVER,
-        opens: SEVERAL_SERVERS,
+        slower: &[(Sessions, 20), (Leader, 30)],
         inject: servers::killed,
-        ..OUTAGE
+        ..SERVER
     },
     Fault {
         // Shows G-01, G-04, G-34.
         name: "restarted-empty",
         description: "servers are restarted without their data",
         evidence: "their processes ended",
-        needs: &[RedisCommands],
         guarantee: T,
-        exceptions: &[("redlock", E, 12)],
+        exclusion_with: &[Masters],
         inject: servers::restarted_empty,
-        ..FAULT
+        ..REDIS
     },
     Fault {
         // Shows G-01.
@@ -406,8 +340,8 @@ pub const FAULTS: &[Fault] = &[
             cut off, the two continue, and a third is restarted without its data",
         evidence: "the long holder held its lock when it was cut off",
         needs: &[Masters, ServerProcess],
-        losses: &["redlock"],
         recovery_seconds: 12,
+        losses: &[Masters],
         inject: servers::minority_changes,
         ..FAULT
     },
@@ -417,22 +351,18 @@ pub const FAULTS: &[Fault] = &[
         description: "the server is killed, and restarted with the data of a snapshot up to 0.4 \
             s old",
         evidence: "locks granted since the snapshot",
-        needs: &[SingleRedis],
+        needs: &[RedisCommands, SingleServer],
         guarantee: T,
         inject: servers::restarted_stale,
-        ..FAULT
+        ..REDIS
     },
     Fault {
         // Shows G-01, G-32.
         name: "server-paused",
         description: "servers are stopped for ½, 1 or 2 leases",
         evidence: "their processes were stopped",
-        needs: &[ServerProcess],
-        recovery_seconds: 12,
-        losses: SINGLE_SERVER,
-        opens: SEVERAL_SERVERS,
         inject: servers::paused,
-        ..OUTAGE
+        ..SERVER
     },
     Fault {
         // Shows G-01, G-04.
@@ -440,30 +370,18 @@ pub const FAULTS: &[Fault] = &[
         description: "server clocks jump forward by 20 s, more than a lease; on a minority where \
             there are several",
         evidence: "the servers report another time",
-        needs: &[ServerClock],
-        requires: Requirement::ServerClock,
-        exceptions: &[
-            ("redis", T, 10),
-            ("redis-cohort", T, 10),
-            ("plain", T, 10),
-            ("redisson", T, 10),
-            ("redisson-rw", T, 10),
-            ("redisson-semaphore", T, 10),
-            ("redlock", T, 12),
-        ],
-        inject: clocks::jump_forward,
-        ..FAULT
+        guarantee: T,
+        inject: |run, random| clocks::stepped(run, random, clocks::STEP),
+        ..CLOCK
     },
     Fault {
         // Shows G-01, L9.
         name: "clock-jump-back",
         description: "server clocks jump back by 20 s; on a minority where there are several",
         evidence: "the servers report another time",
-        needs: &[ServerClock],
-        requires: Requirement::ServerClock,
-        exceptions: &[("redlock", E, 12)],
-        inject: clocks::jump_back,
-        ..FAULT
+        needs: &[ServerClock, SteadyTokens],
+        inject: |run, random| clocks::stepped(run, random, -clocks::STEP),
+        ..CLOCK
     },
     Fault {
         // Shows G-04.
@@ -471,12 +389,11 @@ pub const FAULTS: &[Fault] = &[
         description: "all connections break, and the clocks of all masters jump forward by two \
             days before clients connect again and read the clocks",
         evidence: "the masters report another time",
-        needs: &[Masters, ServerClock],
-        requires: Requirement::ServerClock,
+        needs: &[ServerClock, Masters],
         guarantee: T,
         recovery_seconds: 15,
         inject: clocks::all_forward,
-        ..FAULT
+        ..CLOCK
     },
     Fault {
         // Shows G-04.
@@ -484,11 +401,10 @@ pub const FAULTS: &[Fault] = &[
         description: "the clocks of all masters jump back by two days, and all connections \
             close, so that clients read the clocks again",
         evidence: "the masters report another time",
-        needs: &[Masters, ServerClock],
-        requires: Requirement::ServerClock,
+        needs: &[ServerClock, Masters],
         recovery_seconds: 15,
         inject: clocks::all_back,
-        ..FAULT
+        ..CLOCK
     },
     Fault {
         // Shows G-04.
@@ -496,21 +412,19 @@ pub const FAULTS: &[Fault] = &[
         description: "server clocks jump forward by two days, longer than the server remembers a \
             name",
         evidence: "the servers report another time",
-        needs: &[SingleRedis, ServerClock],
-        requires: Requirement::ServerClock,
+        needs: &[ServerClock, SingleServer, FifoQueue],
         guarantee: T,
-        inject: clocks::forward_days,
-        ..FAULT
+        inject: |run, random| clocks::stepped(run, random, clocks::TWO_DAYS),
+        ..CLOCK
     },
     Fault {
         // Shows G-01.
         name: "clock-back-days",
         description: "server clocks jump back by two days",
         evidence: "the servers report another time",
-        needs: &[SingleRedis, ServerClock],
-        requires: Requirement::ServerClock,
-        inject: clocks::back_days,
-        ..FAULT
+        needs: &[ServerClock, SingleServer, FifoQueue],
+        inject: |run, random| clocks::stepped(run, random, -clocks::TWO_DAYS),
+        ..CLOCK
     },
     Fault {
         // Shows G-01, G-04.
@@ -518,12 +432,9 @@ pub const FAULTS: &[Fault] = &[
         description: "server clocks run four times or twice as fast for a lease and up to a \
             second; on a minority where there are several",
         evidence: "the time that they gain on the machine's clock",
-        needs: &[ServerClock],
-        requires: Requirement::ServerClock,
         guarantee: T,
-        exceptions: &[("redlock", T, 12)],
         inject: clocks::fast,
-        ..FAULT
+        ..CLOCK
     },
     Fault {
         // Shows G-01.
@@ -531,11 +442,8 @@ pub const FAULTS: &[Fault] = &[
         description: "server clocks run half as fast for a lease and up to a second; on a \
             minority where there are several",
         evidence: "the time that they lose on the machine's clock",
-        needs: &[ServerClock],
-        requires: Requirement::ServerClock,
-        exceptions: &[("redlock", E, 12)],
         inject: clocks::slow,
-        ..FAULT
+        ..CLOCK
     },
     Fault {
         // Shows G-01.
@@ -543,93 +451,80 @@ pub const FAULTS: &[Fault] = &[
         description: "each worker's wall clock is set forward or back by 20 s or an hour",
         evidence: "the workers have read the clock since",
         requires: Requirement::WorkerClocks,
+        disturbs: Disturbed::Store,
         inject: clocks::client_wall,
-        ..FAULT
+        ..CLIENT
     },
     Fault {
         // Shows G-25.
         name: "connections-killed",
         description: "CLIENT KILL closes all subscribed connections, or all others",
         evidence: "open connections",
-        needs: &[RedisCommands],
-        exceptions: &[("redlock", E, 12)],
         inject: redis_state::connections_killed,
-        ..FAULT
+        ..REDIS
     },
     Fault {
         // Shows G-25.
         name: "scripts-flushed",
         description: "SCRIPT FLUSH",
         evidence: "requested scripts that were missing",
-        needs: &[RedisCommands],
-        exceptions: &[("redlock", E, 12)],
         inject: redis_state::scripts_flushed,
-        ..FAULT
+        ..REDIS
     },
     Fault {
         // Shows G-01, G-04, G-34.
         name: "flushall",
         description: "FLUSHALL",
         evidence: "keys that existed",
-        needs: &[RedisCommands],
         guarantee: T,
-        exceptions: &[("redlock", E, 12)],
+        exclusion_with: &[Masters],
         inject: redis_state::flushall,
-        ..FAULT
+        ..REDIS
     },
     Fault {
         // Shows G-04.
         name: "keys-deleted",
         description: "the keys of one lock are deleted",
         evidence: "keys that existed",
-        needs: &[RedisCommands],
         guarantee: T,
-        exceptions: &[("redlock", T, 12)],
         inject: redis_state::keys_deleted,
-        ..FAULT
+        ..REDIS
     },
     Fault {
         // Shows G-02.
         name: "keys-persisted",
         description: "the keys of one lock lose their expiry",
         evidence: "keys that had an expiry",
-        needs: &[RedisCommands],
-        exceptions: &[("redlock", E, 12)],
+        needs: &[RedisCommands, ExpiringKeys],
         inject: redis_state::keys_persisted,
-        ..FAULT
+        ..REDIS
     },
     Fault {
         // Shows G-23, S12.
         name: "wrong-type",
         description: "another application's list replaces a lock and is removed again",
         evidence: "refused requests, and the unchanged list",
-        needs: &[SingleRedis],
+        needs: &[RedisCommands, SingleServer],
         guarantee: T,
         inject: redis_state::wrong_type,
-        ..FAULT
+        ..REDIS
     },
     Fault {
         // Shows G-28, G-32, S12.
         name: "out-of-memory",
         description: "the server has no memory left, for ½, 1 or 2 leases",
         evidence: "requests refused with OOM",
-        needs: &[RedisCommands],
-        guarantee: R,
-        exceptions: REFUSALS,
+        losses: &[],
         inject: redis_state::out_of_memory,
-        ..OUTAGE
+        ..REFUSAL
     },
     Fault {
         // Shows G-28, S12.
         name: "writes-refused",
         description: "the server lacks a replica and refuses writes, for ½, 1 or 2 leases",
         evidence: "requests refused with NOREPLICAS",
-        needs: &[RedisCommands],
-        guarantee: R,
-        exceptions: REFUSALS,
-        losses: LEASES_ON_ONE_SERVER,
         inject: redis_state::writes_refused,
-        ..OUTAGE
+        ..REFUSAL
     },
     Fault {
         // Shows G-28, G-32, S12.
@@ -637,41 +532,28 @@ pub const FAULTS: &[Fault] = &[
         description: "the server becomes a replica of an unreachable master and refuses writes, \
             for ½, 1 or 2 leases",
         evidence: "requests refused with READONLY",
-        needs: &[RedisCommands],
-        guarantee: R,
-        exceptions: REFUSALS,
-        losses: LEASES_ON_ONE_SERVER,
         inject: redis_state::read_only,
-        ..OUTAGE
+        ..REFUSAL
     },
     Fault {
         // Shows G-04.
         name: "evicted",
         description: "the server evicts keys to free memory, for up to 0.3 s",
         evidence: "evicted keys",
-        needs: &[SingleRedis],
+        needs: &[RedisCommands, SingleServer],
         guarantee: T,
-        exceptions: &[
-            ("plain", T, 12),
-            ("redisson", T, 12),
-            ("redisson-rw", T, 12),
-            ("redisson-semaphore", T, 12),
-        ],
+        slower: &[(PlainKeys, 12)],
         inject: redis_state::evicted,
-        ..FAULT
+        ..REDIS
     },
     Fault {
         // Shows G-28, G-32.
         name: "rights-revoked",
         description: "the workers' user loses the right to run scripts, for ½, 1 or 2 leases",
         evidence: "requests refused with NOPERM",
-        needs: &[RedisCommands],
         requires: Requirement::DedicatedUser,
-        guarantee: R,
-        exceptions: REFUSALS,
-        losses: LEASES_ON_ONE_SERVER,
         inject: redis_state::rights_revoked,
-        ..OUTAGE
+        ..REFUSAL
     },
     Fault {
         // Shows G-28, G-32.
@@ -679,12 +561,8 @@ pub const FAULTS: &[Fault] = &[
         description: "another client's script runs until SCRIPT KILL, ½, 1 or 2 leases later; on a \
             minority where there are several",
         evidence: "requests refused with BUSY",
-        needs: &[RedisCommands],
-        guarantee: R,
-        exceptions: REFUSALS,
-        losses: LEASES_ON_ONE_SERVER,
         inject: clients::busy_script,
-        ..OUTAGE
+        ..REFUSAL
     },
     Fault {
         // Shows G-25.
@@ -692,10 +570,8 @@ pub const FAULTS: &[Fault] = &[
         description: "another client publishes more than the server buffers for a subscriber, so \
             that the server closes all subscribed connections",
         evidence: "connections closed for this reason",
-        needs: &[RedisCommands],
-        exceptions: &[("redlock", E, 12)],
         inject: clients::output_buffer_overflow,
-        ..FAULT
+        ..REDIS
     },
     Fault {
         // Shows G-25.
@@ -703,12 +579,10 @@ pub const FAULTS: &[Fault] = &[
         description: "the server has no memory left for clients and closes all connections, for \
             ½, 1 or 2 leases",
         evidence: "connections closed for this reason",
-        needs: &[RedisCommands],
-        recovery_seconds: 12,
-        exceptions: &[("redis", E, 10), ("redis-cohort", E, 10)],
-        losses: &["redis", "redis-cohort", "plain"],
+        guarantee: E,
+        losses: &[LastingConnections],
         inject: clients::evicted,
-        ..OUTAGE
+        ..REFUSAL
     },
     Fault {
         // Shows G-04.
@@ -716,11 +590,10 @@ pub const FAULTS: &[Fault] = &[
         description: "the keys of one lock are renamed, on a minority where there are several; \
             then they are deleted, or renamed back up to 0.4 s later",
         evidence: "keys that existed",
-        needs: &[RedisCommands],
+        needs: &[RedisCommands, ExpiringKeys],
         guarantee: T,
-        exceptions: &[("redlock", T, 12)],
         inject: redis_state::keys_renamed,
-        ..FAULT
+        ..REDIS
     },
     Fault {
         // Shows G-04, G-34.
@@ -728,13 +601,13 @@ pub const FAULTS: &[Fault] = &[
         description: "servers are killed, and restarted with an append-only file up to 0.4 s old \
             and a torn last record",
         evidence: "bytes cut off, and locks granted since",
-        needs: &[RedisCommands],
         requires: Requirement::PersistentData,
         guarantee: T,
+        exclusion_with: &[Masters],
         recovery_seconds: 12,
-        exceptions: &[("redlock", E, 15)],
+        slower: &[(Masters, 15)],
         inject: persistence::aof_truncated,
-        ..FAULT
+        ..REDIS
     },
     Fault {
         // Shows G-01, G-28, G-32.
@@ -742,33 +615,26 @@ pub const FAULTS: &[Fault] = &[
         description: "servers are killed, and restarted with so much data that they reply \
             LOADING for a while",
         evidence: "requests refused with LOADING",
-        needs: &[RedisCommands],
         requires: Requirement::SlowStart,
         recovery_seconds: 15,
         inject: persistence::loading,
-        ..FAULT
+        ..REDIS
     },
     Fault {
         // Shows G-04.
         name: "failover",
         description: "the master is killed, and its replica takes its place",
         evidence: "the master's process ended",
-        needs: &[Replica],
-        guarantee: T,
-        recovery_seconds: 12,
         inject: servers::failover,
-        ..FAULT
+        ..FAILOVER
     },
     Fault {
         // Shows G-04.
         name: "failover-lagging",
         description: "the master is killed, and a replica without the last grants takes its place",
         evidence: "grants missing on the replica",
-        needs: &[Replica],
-        guarantee: T,
-        recovery_seconds: 12,
         inject: servers::failover_lagging,
-        ..FAULT
+        ..FAILOVER
     },
     Fault {
         // Shows G-01, G-04.
@@ -776,12 +642,9 @@ pub const FAULTS: &[Fault] = &[
         description: "the master is killed, and a replica takes its place whose clock is 20 s \
             ahead, more than a lease",
         evidence: "the replica reports another time",
-        needs: &[Replica, ServerClock],
         requires: Requirement::ServerClock,
-        guarantee: T,
-        recovery_seconds: 12,
         inject: servers::failover_skewed,
-        ..FAULT
+        ..FAILOVER
     },
     Fault {
         // Shows G-04.
@@ -789,12 +652,9 @@ pub const FAULTS: &[Fault] = &[
         description: "the master is killed and its replica takes its place while a worker is \
             stopped before or after a step; each in turn",
         evidence: "the worker reached the step and was stopped there",
-        needs: &[Replica],
         min_effects: 4,
-        guarantee: T,
-        recovery_seconds: 12,
         inject: processes::failover_at_step,
-        ..FAULT
+        ..FAILOVER
     },
     Fault {
         // Shows G-01, G-04.
@@ -803,7 +663,7 @@ pub const FAULTS: &[Fault] = &[
         evidence: "another server is the master",
         needs: &[Failover],
         guarantee: T,
-        exceptions: &[("sentinel-replicas", E, 20), ("sentinel-wait", E, 20)],
+        exclusion_with: &[ReplicatedGrants, WaitsAfterFailover],
         inject: failovers::master_killed,
         ..FAULT
     },
@@ -814,7 +674,7 @@ pub const FAULTS: &[Fault] = &[
         evidence: "another server is the master",
         needs: &[Failover],
         guarantee: T,
-        exceptions: &[("sentinel-replicas", E, 20)],
+        exclusion_with: &[ReplicatedGrants],
         inject: failovers::master_paused,
         ..FAULT
     },
@@ -835,9 +695,9 @@ pub const FAULTS: &[Fault] = &[
         description: "the master is killed, and the sentinels promote a replica without the last \
             grants",
         evidence: "grants missing on the replica",
-        needs: &[Sentinels],
+        needs: &[Sentinels, LaggingReplicas],
         guarantee: T,
-        exceptions: &[("sentinel-wait", E, 20)],
+        exclusion_with: &[WaitsAfterFailover],
         inject: failovers::master_lagging,
         ..FAULT
     },
@@ -855,38 +715,26 @@ pub const FAULTS: &[Fault] = &[
         name: "majority-killed",
         description: "a majority of the servers is killed, for a lease and a second",
         evidence: "their processes ended",
-        needs: &[Majority, ServerProcess],
-        guarantee: R,
-        recovery_seconds: 15,
-        exceptions: &[("ensemble", R, 40)],
-        losses: &["redlock", "ensemble"],
         inject: servers::majority_killed,
-        ..FAULT
+        ..MAJORITY
     },
     Fault {
         // Shows G-33.
         name: "majority-paused",
         description: "a majority of the servers is stopped, for a lease and a second",
         evidence: "their processes were stopped",
-        needs: &[Majority, ServerProcess],
-        guarantee: R,
-        recovery_seconds: 15,
-        exceptions: &[("ensemble", R, 40)],
-        losses: &["redlock", "ensemble"],
         inject: servers::majority_paused,
-        ..FAULT
+        ..MAJORITY
     },
     Fault {
         // Shows G-33.
         name: "majority-partition",
         description: "a majority of the servers is unreachable, for a lease and a second",
         evidence: "refused connections",
-        needs: &[Majority, Network],
-        guarantee: R,
-        recovery_seconds: 15,
-        losses: &["redlock"],
+        needs: &[Masters, Network],
+        disturbs: Disturbed::Wires,
         inject: network::majority_partition,
-        ..FAULT
+        ..MAJORITY
     },
     Fault {
         // Shows G-33.
@@ -894,11 +742,8 @@ pub const FAULTS: &[Fault] = &[
         description: "no server reaches another and clients reach all, for a session and a second",
         evidence: "none of the servers serves",
         needs: &[Leader],
-        guarantee: R,
-        recovery_seconds: 40,
-        losses: &["ensemble"],
         inject: servers::partition_all,
-        ..FAULT
+        ..MAJORITY
     },
     Fault {
         // Shows G-01, G-04.
@@ -915,20 +760,16 @@ pub const FAULTS: &[Fault] = &[
         name: "leader-killed",
         description: "the leader is killed, for up to 0.9 s",
         evidence: "its process ended",
-        needs: &[Leader],
-        recovery_seconds: 30,
         inject: servers::leader_killed,
-        ..FAULT
+        ..LEADER
     },
     Fault {
         // Shows G-01.
         name: "leader-paused",
         description: "the leader is stopped for longer than the followers wait for it",
         evidence: "its process was stopped",
-        needs: &[Leader],
-        recovery_seconds: 30,
         inject: servers::leader_paused,
-        ..FAULT
+        ..LEADER
     },
     Fault {
         // Shows G-01.
@@ -936,31 +777,25 @@ pub const FAULTS: &[Fault] = &[
         description: "the leader is cut off from the followers until another server leads; its \
             clients still reach it",
         evidence: "another server leads",
-        needs: &[Leader],
-        recovery_seconds: 30,
         inject: servers::leader_partition,
-        ..FAULT
+        ..LEADER
     },
     Fault {
         // Shows G-04.
         name: "files-unlinked",
         description: "the files of a lock are deleted",
         evidence: "files that existed",
-        needs: &[Folder],
         guarantee: T,
-        recovery_seconds: 10,
         inject: files::files_unlinked,
-        ..FAULT
+        ..FILES
     },
     Fault {
         // Shows G-23.
         name: "file-replaced",
         description: "another file replaces the one that flock(1) locks",
         evidence: "the replacing file exists",
-        needs: &[Folder],
-        recovery_seconds: 10,
         inject: files::replaced,
-        ..FAULT
+        ..FILES
     },
     Fault {
         // Shows G-22, G-28.
@@ -970,9 +805,10 @@ pub const FAULTS: &[Fault] = &[
         needs: &[SmallDisk],
         requires: Requirement::SmallDisk,
         guarantee: R,
-        recovery_seconds: 12,
-        exceptions: &[("file", E, 10)],
-        losses: &["redis", "redis-cohort", "plain"],
+        exclusion_with: &[Folder],
+        recovery_seconds: 10,
+        slower: &[(SingleServer, 12)],
+        losses: &[SingleServer],
         inject: files::disk_full,
         ..OUTAGE
     },
@@ -983,8 +819,9 @@ pub const FAULTS: &[Fault] = &[
             pattern, or the greatest length; connections are reset, or a holder is killed",
         evidence: "the evidence of the second fault; invalid names are rejected",
         requires: Requirement::HostileNames,
-        exceptions: &[("redlock", E, 12)],
+        slower: &[(Masters, 12)],
+        disturbs: Disturbed::Store,
         inject: names::hostile_names,
-        ..FAULT
+        ..HOLDER
     },
 ];

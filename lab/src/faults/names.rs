@@ -11,10 +11,10 @@ use crate::{Random, hostile_names, until};
 /// The names are hostile during the whole run. The second fault makes the store use them in every
 /// way.
 pub(super) fn hostile_names(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let effect = if run.backend.has(Capability::Network) {
+    let effect = if run.cell.backend.has(Capability::Network) {
         network::reset(run, random)?
     } else {
-        processes::holder_killed(run, random)?
+        processes::killed(run, random, processes::holds)?
     };
 
     let testbed = &run.testbed;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use lab_servers::{Traffic, Wire};
 
-use super::{ended_now, instant, millis, wait};
+use super::{ended_now, instant, millis, recovered_now, wait};
 use crate::fault_run::{Effect, FaultRun, Plan};
 use crate::{Random, now};
 
@@ -32,10 +32,7 @@ fn for_a_while(
     for wire in wires {
         switch(wire, false);
     }
-    effect.map(|effect| Effect {
-        recovered: now(),
-        ..effect
-    })
+    effect.map(recovered_now)
 }
 
 /// Disturbs the wires of the plan for its time.

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use lab_servers::Redis;
 
 use super::redis_state::errors;
-use super::{ended_now, instant, millis, wait};
+use super::{ended_now, instant, millis, recovered_now, wait, whole};
 use crate::fault_run::{Effect, FaultRun};
 use crate::{Random, now, until};
 
@@ -47,11 +47,7 @@ pub(super) fn aof_truncated(run: &mut FaultRun, random: &mut Random) -> Result<O
     for &number in &which {
         run.testbed.server_mut(number).restart();
     }
-    run.backend.wait_until_ready(&run.testbed)?;
-    Ok((cut > 0 && forgotten > 0).then(|| Effect {
-        recovered: now(),
-        ..effect
-    }))
+    whole(run, effect).map(|effect| (cut > 0 && forgotten > 0).then_some(effect))
 }
 
 /// The file to which a server appends.
@@ -91,12 +87,7 @@ pub(super) fn loading(run: &mut FaultRun, random: &mut Random) -> Result<Option<
         since,
         format!("servers {which:?} refused {refused} requests as loading"),
     );
-    run.backend.wait_until_ready(&run.testbed)?;
-
-    Ok((refused > 0).then(|| Effect {
-        recovered: now(),
-        ..effect
-    }))
+    whole(run, effect).map(|effect| (refused > 0).then_some(effect))
 }
 
 /// Moves all data to one file that the server loads piece by piece.
@@ -147,8 +138,5 @@ pub(super) fn disk_full(run: &mut FaultRun, _: &mut Random) -> Result<Option<Eff
     let effect = ended_now(since, format!("{refused} refused in {time:?}"));
     fs::remove_file(&fill)?;
     status("ok")?;
-    Ok((refused > 0).then(|| Effect {
-        recovered: now(),
-        ..effect
-    }))
+    Ok((refused > 0).then(|| recovered_now(effect)))
 }

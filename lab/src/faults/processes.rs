@@ -12,26 +12,18 @@ use crate::{
     until_within,
 };
 
-fn holds(kind: &EventKind) -> bool {
+pub(super) fn holds(kind: &EventKind) -> bool {
     matches!(
         kind,
         EventKind::Granted { .. } | EventKind::ValidUntil { .. }
     )
 }
 
-fn waits(kind: &EventKind) -> bool {
+pub(super) fn waits(kind: &EventKind) -> bool {
     *kind == EventKind::Requested
 }
 
-pub(super) fn holder_killed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    killed(run, random, holds)
-}
-
-pub(super) fn waiter_killed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    killed(run, random, waits)
-}
-
-fn killed(
+pub(super) fn killed(
     run: &mut FaultRun,
     random: &mut Random,
     which: fn(&EventKind) -> bool,
@@ -44,16 +36,8 @@ fn killed(
     Ok(Some(super::at_moment(at, format!("thread {thread}"))))
 }
 
-pub(super) fn holder_paused(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    paused(run, random, holds)
-}
-
-pub(super) fn waiter_paused(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    paused(run, random, waits)
-}
-
 /// Pauses for the time of the plan.
-fn paused(
+pub(super) fn paused(
     run: &mut FaultRun,
     random: &mut Random,
     which: fn(&EventKind) -> bool,
@@ -76,7 +60,7 @@ pub(super) fn killed_at_step(run: &mut FaultRun, random: &mut Random) -> Result<
     let crash_point = with_crash_point(run, random, CrashAction::Kill);
     let mut worker = run
         .testbed
-        .start_recording(spawn_with_crash_point(run, crash_point))?;
+        .start(spawn_with_crash_point(run, crash_point))?;
     let met = until_within(STEP_MAX, "a step", || Ok(worker.has_ended()?.then_some(()))).is_ok();
 
     if !met {
@@ -95,39 +79,48 @@ pub(super) fn killed_at_step(run: &mut FaultRun, random: &mut Random) -> Result<
 }
 
 pub(super) fn paused_at_step(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let crash_point = with_crash_point(run, random, CrashAction::Stop);
     let time = run.plan.length;
-    let worker = run.testbed.start_recording(WorkerConfig {
-        cycles: u64::from(crash_point.nth) + 1,
-        ..spawn_with_crash_point(run, crash_point)
-    })?;
-    let met = until_within(STEP_MAX, "a step", || Ok(worker.is_paused()?.then_some(()))).is_ok();
-    let since = now();
-
-    if met {
+    stopped_at_step(run, random, |_, evidence| {
+        let since = now();
         wait(time);
-        worker.resume()?;
-    }
-    let effect = met.then(|| ended_now(since, shown(crash_point)));
-    // The worker has a few cycles left, and waits among the others.
-    run.add_events(worker.finish()?);
-    Ok(effect.filter(|effect| !effect.evidence.is_empty()))
+        Ok(ended_now(since, evidence))
+    })
 }
 
 /// Fails over while a worker is stopped at a step.
 pub(super) fn failover_at_step(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let effect = stopped_at_step(run, random, |run, evidence| {
+        fail_over(&mut run.testbed)?;
+        Ok(instant(evidence))
+    })?;
+    if effect.is_some() {
+        run.testbed.servers_mut::<Pair>()?.restore()?;
+    }
+    Ok(effect)
+}
+
+/// Injects a fault while a worker is stopped at a step. The worker then has a few cycles left, and
+/// waits among the others.
+fn stopped_at_step(
+    run: &mut FaultRun,
+    random: &mut Random,
+    inject: impl FnOnce(&mut FaultRun, String) -> Result<Effect>,
+) -> Result<Option<Effect>> {
     let crash_point = with_crash_point(run, random, CrashAction::Stop);
-    let worker = run.testbed.start_recording(WorkerConfig {
+    let worker = run.testbed.start(WorkerConfig {
         cycles: u64::from(crash_point.nth) + 1,
         ..spawn_with_crash_point(run, crash_point)
     })?;
-    let met = until_within(STEP_MAX, "a step", || Ok(worker.is_paused()?.then_some(()))).is_ok();
-    fail_over(&mut run.testbed)?;
-    let effect = instant(shown(crash_point));
+
+    let is_met = until_within(STEP_MAX, "a step", || Ok(worker.is_paused()?.then_some(()))).is_ok();
+    let effect = if is_met {
+        Some(inject(run, shown(crash_point))?)
+    } else {
+        None
+    };
     worker.resume()?;
-    run.testbed.servers_mut::<Pair>()?.restore()?;
     run.add_events(worker.finish()?);
-    Ok(met.then_some(effect))
+    Ok(effect)
 }
 
 /// How long it may take until a worker reaches a step.

@@ -55,14 +55,17 @@ pub(super) fn scripts_flushed(run: &mut FaultRun, random: &mut Random) -> Result
 
 /// How many requests a server has refused with this error.
 pub(super) fn errors(redis: &Redis, kind: &str) -> u64 {
-    let events = redis.info("errorstats");
-    let line = events.lines().find_map(|line| {
-        line.strip_prefix(&format!("errorstat_{kind}:count="))?
-            .trim()
-            .parse()
-            .ok()
-    });
-    line.unwrap_or(0)
+    info_number(
+        &redis.info("errorstats"),
+        &format!("errorstat_{kind}:count="),
+    )
+}
+
+/// The number in the line of INFO that begins with `field`, or 0.
+pub(super) fn info_number(info: &str, field: &str) -> u64 {
+    info.lines()
+        .find_map(|line| line.strip_prefix(field)?.trim().parse().ok())
+        .unwrap_or(0)
 }
 
 pub(super) fn flushall(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
@@ -81,14 +84,14 @@ pub(super) fn keys_deleted(run: &mut FaultRun, random: &mut Random) -> Result<Op
     let servers = minority(run, random);
     let mut count = 0;
     for server in servers {
-        for key in keys_of(server, run.backend, &name) {
+        for key in keys_of(server, run.cell.backend, &name) {
             count += server.command(&["DEL", &key]).int();
         }
     }
     Ok((count > 0).then(|| instant(format!("{count} keys of {name}"))))
 }
 
-fn keys_of(redis: &Redis, backend: &dyn Backend, name: &str) -> Vec<String> {
+fn keys_of(redis: &Redis, backend: &Backend, name: &str) -> Vec<String> {
     let pattern = if backend.has(Capability::PlainKeys) {
         name.to_owned()
     } else {
@@ -113,7 +116,7 @@ pub(super) fn keys_renamed(run: &mut FaultRun, random: &mut Random) -> Result<Op
 
     let mut renamed = Vec::new();
     for server in servers {
-        for key in keys_of(server, run.backend, &name) {
+        for key in keys_of(server, run.cell.backend, &name) {
             let other = format!("other:{key}");
             // The key may have been deleted meanwhile.
             if !server.request(&["RENAME", &key, &other]).is_error() {
@@ -146,7 +149,7 @@ pub(super) fn keys_renamed(run: &mut FaultRun, random: &mut Random) -> Result<Op
 pub(super) fn keys_persisted(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let name = run.draw_name(random);
     let redis = run.testbed.redis()[0];
-    let keys = keys_of(redis, run.backend, &name);
+    let keys = keys_of(redis, run.cell.backend, &name);
     let count: i64 = keys
         .iter()
         .map(|key| redis.command(&["PERSIST", key]).int())
@@ -158,7 +161,7 @@ pub(super) fn keys_persisted(run: &mut FaultRun, random: &mut Random) -> Result<
 pub(super) fn wrong_type(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let name = run.draw_name(random);
     let time = millis(random, 200, 700);
-    let key = if run.backend.has(Capability::PlainKeys) {
+    let key = if run.cell.backend.has(Capability::PlainKeys) {
         name.clone()
     } else {
         format!("leasehold:{{{name}}}")
@@ -233,13 +236,7 @@ pub(super) fn evicted(run: &mut FaultRun, random: &mut Random) -> Result<Option<
         redis.command(&["CONFIG", "SET", "maxmemory-policy", policy]);
         redis.command(&["CONFIG", "SET", "maxmemory", most]);
     };
-    let count = || -> u64 {
-        let events = redis.info("stats");
-        events
-            .lines()
-            .find_map(|line| line.strip_prefix("evicted_keys:")?.trim().parse().ok())
-            .unwrap_or(0)
-    };
+    let count = || info_number(&redis.info("stats"), "evicted_keys:");
     let before = count();
     set("allkeys-random", "1");
     let since = now();

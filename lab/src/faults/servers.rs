@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use lab_servers::Ensemble;
 
-use super::{ended_now, instant, millis, wait};
+use super::{ended_now, instant, millis, wait, whole};
 use crate::backends::replica::{Pair, fail_over};
 use crate::fault_run::{Effect, FaultRun};
 use crate::{Random, now};
@@ -26,7 +26,7 @@ fn down(run: &mut FaultRun, which: &[usize], time: Duration) -> Result<Option<Ef
     for &number in which {
         run.testbed.server_mut(number).restart();
     }
-    whole(run, effect)
+    whole(run, effect).map(Some)
 }
 
 /// Kills servers and restarts them immediately, without their data.
@@ -35,7 +35,7 @@ pub(super) fn restarted_empty(run: &mut FaultRun, random: &mut Random) -> Result
     for &number in &which {
         run.testbed.server_mut(number).restart();
     }
-    whole(run, instant(format!("server {which:?}")))
+    whole(run, instant(format!("server {which:?}"))).map(Some)
 }
 
 /// Kills the server and restarts it with an older snapshot.
@@ -46,16 +46,7 @@ pub(super) fn restarted_stale(run: &mut FaultRun, random: &mut Random) -> Result
     let forgotten = run.grants_since(saved)?;
     run.testbed.server_mut(0).restart();
     let effect = whole(run, instant(format!("{forgotten} grants forgotten")))?;
-    Ok(effect.filter(|_| forgotten > 0))
-}
-
-/// Ends an effect when all servers serve again and their replies count.
-fn whole(run: &FaultRun, effect: Effect) -> Result<Option<Effect>> {
-    run.backend.wait_until_ready(&run.testbed)?;
-    Ok(Some(Effect {
-        recovered: now(),
-        ..effect
-    }))
+    Ok((forgotten > 0).then_some(effect))
 }
 
 /// In leases: two masters forget the votes of a holder because they expire.
@@ -83,7 +74,7 @@ pub(super) fn minority_changes(run: &mut FaultRun, random: &mut Random) -> Resul
 
     let effect = ended_now(since, format!("servers {paused:?}, then {third}"));
     run.cut_off_long_holder(false);
-    whole(run, effect).map(|effect| effect.filter(|_| is_held))
+    whole(run, effect).map(|effect| is_held.then_some(effect))
 }
 
 pub(super) fn paused(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
@@ -101,7 +92,7 @@ fn pause_for(run: &mut FaultRun, which: &[usize], time: Duration) -> Result<Opti
     for &number in which {
         run.testbed.server(number).resume();
     }
-    whole(run, effect)
+    whole(run, effect).map(Some)
 }
 
 /// The loss of a majority has its effect only after a while: holders continue and waiters wait
@@ -138,10 +129,8 @@ pub(super) fn leader_partition(run: &mut FaultRun, _: &mut Random) -> Result<Opt
     let since = now();
     let other = ensemble.leader_without(leader);
     ensemble.heal();
-    whole(
-        run,
-        ended_now(since, format!("server {other} leads instead of {leader}")),
-    )
+    let effect = ended_now(since, format!("server {other} leads instead of {leader}"));
+    whole(run, effect).map(Some)
 }
 
 /// The replica lacks the last writes.
@@ -200,5 +189,5 @@ pub(super) fn partition_all(run: &mut FaultRun, random: &mut Random) -> Result<O
     ensemble.heal();
     let _leader = ensemble.leader();
 
-    Ok(whole(run, effect)?.filter(|_| serving == 0))
+    whole(run, effect).map(|effect| (serving == 0).then_some(effect))
 }

@@ -9,7 +9,7 @@ use super::{Cell, order, power};
 use crate::backends::Capability;
 use crate::check::{GoneTimes, Span};
 use crate::fault_run::{Injection, Outcome};
-use crate::faults::{Guarantee, Requirement};
+use crate::faults::{Disturbed, Guarantee, Requirement};
 use crate::{Event, EventKind, Hold, check, holds};
 use leasehold::CrashDetection;
 
@@ -76,12 +76,10 @@ pub fn check(cell: &Cell, outcome: &Outcome) -> Result<Figures> {
     figures.longest_idle = idle(cell, outcome, &all)?;
     canary(cell, outcome)?;
     check::validity(events, longest_validity(cell, outcome))?;
-    check::deadlines(
-        events,
-        |thread| outcome.wait_limits.get(&thread).copied(),
-        &disturbed_spans(outcome),
-        SLACK,
-    )?;
+    check::waits(events, &disturbed_spans(outcome), outcome.time.1, |cycle| {
+        let limit = outcome.wait_limits.get(&cycle.thread);
+        limit.map_or(Duration::MAX, |limit| *limit + SLACK)
+    })?;
 
     match cell.guarantee {
         Guarantee::TokensOnly => {
@@ -118,30 +116,20 @@ fn figures(cell: &Cell, outcome: &Outcome, acquisitions: usize) -> Figures {
             .filter(|event| wanted(&event.kind))
             .count()
     };
-    let seen = outcome.injections.iter().filter_map(|injection| {
-        injection
-            .effect
-            .as_ref()
-            .map(|effect| effect.evidence.clone())
-    });
-    let seen: Vec<String> = seen.collect();
+    let seen: Vec<String> = outcome
+        .effects()
+        .map(|effect| effect.evidence.clone())
+        .collect();
 
     Figures {
-        backend: cell.backend.name(),
+        backend: cell.backend.name,
         fault: cell.fault.name,
         guarantee: cell.guarantee.letter(),
-        seed: 0,
-        took: Duration::ZERO,
         acquisitions,
         faults: seen.len(),
         lost: count(|kind| matches!(kind, EventKind::Expired | EventKind::Revoked)),
-        opened: 0,
         refused: count(|kind| *kind == EventKind::Refused),
         timed_out: count(|kind| *kind == EventKind::TimedOut),
-        overlap_times: Vec::new(),
-        longest_idle: Duration::ZERO,
-        hand_over: Duration::ZERO,
-        in_turn: 0,
         nested: count(|kind| matches!(kind, EventKind::Nested { .. })),
         intrusions: outcome.intrusions,
         slowest_recovery: outcome
@@ -152,6 +140,7 @@ fn figures(cell: &Cell, outcome: &Outcome, acquisitions: usize) -> Figures {
             .unwrap_or_default(),
         bound: cell.bound,
         observed: seen,
+        ..Figures::default()
     }
 }
 
@@ -168,15 +157,14 @@ fn idle(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Result<Duration> {
     let events = &outcome.events;
     let disturbed = disturbed_spans(outcome);
     let end = outcome.time.1;
-    let bound = longest_validity(cell, outcome).unwrap_or(cell.backend.lease()) + SLACK;
-    check::idle(events, all, &disturbed, end, bound)?;
-    Ok(check::idle_time(events, all, &disturbed, end).0)
+    let bound = longest_validity(cell, outcome).unwrap_or(cell.backend.lease) + SLACK;
+    check::idle(events, all, &disturbed, end, bound)
 }
 
 /// How soon claims must be gone. Where one server decides, a released claim is gone when its
 /// release returns. Elsewhere, and after a timeout without a reply, a claim is gone after a lease.
 fn gone_within(cell: &Cell) -> GoneTimes {
-    let lease = cell.backend.lease() + SLACK;
+    let lease = cell.backend.lease + SLACK;
     let released = if cell.backend.has(Capability::ImmediateRemoval) {
         Duration::ZERO
     } else {
@@ -200,25 +188,14 @@ fn canary(cell: &Cell, outcome: &Outcome) -> Result<()> {
     Ok(())
 }
 
-/// Faults after which only the affected worker loses its position: a killed waiter is not granted,
-/// and a stopped one waits longer.
-const KEEP_POSITIONS: [&str; 6] = [
-    "holder-killed",
-    "waiter-killed",
-    "killed-at-step",
-    "holder-paused",
-    "waiter-paused",
-    "paused-at-step",
-];
-
 /// The observed waiters that lost their position neither to a fault nor to a late renewal. A claim
 /// that is not renewed in time queues again.
 fn observed(cell: &Cell, outcome: &Outcome) -> Vec<Event> {
     if !cell.backend.has(Capability::FifoQueue) {
         return Vec::new();
     }
-    let lease = u64::try_from(cell.backend.lease().as_nanos()).unwrap_or(u64::MAX);
-    let disturbed = if KEEP_POSITIONS.contains(&cell.fault.name) {
+    let lease = u64::try_from(cell.backend.lease.as_nanos()).unwrap_or(u64::MAX);
+    let disturbed = if cell.fault.disturbs == Disturbed::OneWorker {
         Vec::new()
     } else {
         disturbed_spans(outcome)
@@ -249,7 +226,7 @@ fn observed(cell: &Cell, outcome: &Outcome) -> Vec<Event> {
 /// because a guard must end before the store may grant to another client. `None` where only the end
 /// of the process ends a hold.
 fn longest_validity(cell: &Cell, outcome: &Outcome) -> Option<Duration> {
-    let lease = cell.backend.profile().requested_lease;
+    let lease = cell.backend.requested_lease;
     // A client that opens the store without the right to check connections detects no crashes.
     if cell.fault.requires == Requirement::DedicatedUser {
         return Some(lease);
@@ -268,7 +245,7 @@ fn longest_validity(cell: &Cell, outcome: &Outcome) -> Option<Duration> {
 /// client reads the claim itself every third of a lease. Where validity has no end, the next
 /// renewal reports the loss.
 fn loss_notified_within(cell: &Cell, outcome: &Outcome) -> Duration {
-    let lease = cell.backend.lease();
+    let lease = cell.backend.lease;
     longest_validity(cell, outcome).map_or(lease + SLACK, |validity| validity + lease / 3)
 }
 
@@ -280,7 +257,7 @@ fn tokens(all: &[Hold], cell: &Cell, outcome: &Outcome) -> Result<Vec<Duration>>
     let mut times = Vec::new();
 
     for one_name in sorted.chunk_by(|one, other| one.name == other.name) {
-        let fault = check::tokens_over_loss(one_name, cell.backend.profile().token_slack);
+        let fault = check::tokens_over_loss(one_name, cell.backend.token_slack);
         fault
             .or_else(|| check::loss_notified(one_name, bound))
             .map_or(Ok(()), Err)?;
@@ -291,11 +268,7 @@ fn tokens(all: &[Hold], cell: &Cell, outcome: &Outcome) -> Result<Vec<Duration>>
 }
 
 fn refusals(all: &[Hold], outcome: &Outcome) -> Result<()> {
-    for effect in outcome
-        .injections
-        .iter()
-        .filter_map(|injection| injection.effect.as_ref())
-    {
+    for effect in outcome.effects() {
         check::refusal(all, effect.since, effect.until).map_or(Ok(()), Err)?;
     }
     let within = |event: &&Event| {
@@ -327,7 +300,7 @@ fn check_minimums(cell: &Cell, outcome: &Outcome, figures: &Figures) -> Result<(
         1.0
     } else {
         SLOWER
-    } * cell.backend.profile().load_min;
+    } * cell.backend.load_min;
     let count = f64::from(u32::try_from(figures.acquisitions)?);
     let least = load * peace.as_secs_f64();
 

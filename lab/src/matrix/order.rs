@@ -9,12 +9,11 @@ use super::check::{SLACK, disturbed_spans};
 use crate::Hold;
 use crate::backends::Capability;
 use crate::check::{self, Span};
-use crate::fault_run::Outcome;
+use crate::fault_run::{LONG, Outcome};
+use crate::faults::Disturbed;
 
 /// In leases: how long others may hold the long lock before a waiter is granted.
 const LONG_HOLD_LEASES: u32 = 4;
-/// The index of the first name that is held for long.
-const LONG: u16 = 3;
 /// A hand-over that takes longer than this part of a lease was found by polling. A notified waiter
 /// needs a few milliseconds, on a busy machine some more.
 const NOTIFIED_WITHIN: u32 = 8;
@@ -30,15 +29,15 @@ pub(super) fn check(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Result<Dura
     }
 
     let spans = disturbed_spans(outcome);
-    let disturbed = extended(&spans, cell.backend.lease() + late_bytes(cell));
+    let disturbed = extended(&spans, cell.backend.lease + late_bytes(cell));
     let overtaking = check::overtaking(&outcome.observations, all, &disturbed);
     ensure!(overtaking.is_none(), "overtaken: {overtaking:?}");
 
-    let bound = |name| waits_at_most(cell, name);
-    let starved = check::starved(&outcome.events, &disturbed, outcome.time.1, bound);
-    ensure!(starved.is_none(), "waited for too long: {starved:?}");
+    check::waits(&outcome.events, &disturbed, outcome.time.1, |cycle| {
+        waits_at_most(cell, cycle.name)
+    })?;
 
-    let bound = cell.backend.lease() / NOTIFIED_WITHIN;
+    let bound = cell.backend.lease / NOTIFIED_WITHIN;
     let time = check::hand_over_time(all, &extended(&spans, late_bytes(cell))).unwrap_or_default();
     ensure!(
         time <= bound,
@@ -51,7 +50,7 @@ pub(super) fn check(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Result<Dura
 /// they wait as long as a lock may take to be granted again.
 fn waits_at_most(cell: &Cell, name: u16) -> Duration {
     let held = if name == LONG {
-        cell.backend.lease() * LONG_HOLD_LEASES
+        cell.backend.lease * LONG_HOLD_LEASES
     } else {
         Duration::ZERO
     };
@@ -60,9 +59,11 @@ fn waits_at_most(cell: &Cell, name: u16) -> Duration {
 
 /// How long a wire delivers late bytes after the end of a fault: up to three seconds.
 fn late_bytes(cell: &Cell) -> Duration {
-    let is_on_wire = cell.fault.needs.contains(&Capability::Network) || cell.fault.name == "mixed";
-
-    if is_on_wire { SLACK } else { Duration::ZERO }
+    if cell.fault.disturbs == Disturbed::Wires {
+        SLACK
+    } else {
+        Duration::ZERO
+    }
 }
 
 /// The spans and some time after each, in which claims of killed and cut-off clients end. Spans

@@ -34,7 +34,7 @@ pub(super) fn check(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Result<Powe
         "no new client could open the store during a fault"
     );
     ensure!(
-        cell.backend.cohort().is_none() || passes(all) > 0,
+        cell.backend.cohort.is_none() || passes(all) > 0,
         "no hold was passed on"
     );
     Ok(power)
@@ -61,7 +61,7 @@ pub(super) struct Power {
 }
 
 fn measure(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Power {
-    let lease = u64::try_from(cell.backend.lease().as_nanos()).unwrap_or(u64::MAX);
+    let lease = u64::try_from(cell.backend.lease.as_nanos()).unwrap_or(u64::MAX);
     let is_long = |effect: &&Effect| effect.until - effect.since >= lease;
     let is_costly = |effect: &&Effect| {
         losses_in(
@@ -70,13 +70,6 @@ fn measure(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Power {
             CHECKED_WITHIN,
         ) > 0
     };
-    let effects = || {
-        outcome
-            .injections
-            .iter()
-            .filter_map(|injection| injection.effect.as_ref())
-    };
-
     // A hold that an operator breaks ends before the request returns.
     let meets = |injection: &&Injection| {
         let effect = injection.effect.as_ref();
@@ -85,8 +78,8 @@ fn measure(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Power {
 
     Power {
         met: outcome.injections.iter().filter(meets).count(),
-        long: effects().filter(is_long).count(),
-        costly: effects().filter(is_long).filter(is_costly).count(),
+        long: outcome.effects().filter(is_long).count(),
+        costly: outcome.effects().filter(is_long).filter(is_costly).count(),
     }
 }
 

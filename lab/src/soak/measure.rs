@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use lab_servers::{Redis, ZooKeeper};
 
 use super::growth::Series;
+use crate::worker::number;
 use crate::{Process, Testbed};
 
 /// In KiB: memory that the allocator keeps.
@@ -48,8 +49,8 @@ impl WorkerSeries {
         let status = fs::read_to_string(format!("{process}/status"))
             .context("a worker that no fault kills has ended")?;
 
-        self.memory.push(number(&status, "RssAnon:")?);
-        self.threads.push(number(&status, "Threads:")?);
+        self.memory.push(number(&status, "RssAnon:")? as u64);
+        self.threads.push(number(&status, "Threads:")? as u64);
         let descriptors = fs::read_dir(format!("{process}/fd"))?;
         self.descriptors.push(descriptors.count() as u64);
         Ok(())
@@ -66,13 +67,6 @@ impl fmt::Display for WorkerSeries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, {}, {}", self.memory, self.descriptors, self.threads)
     }
-}
-
-/// The number in the line that begins with `key`.
-fn number(status: &str, key: &str) -> Result<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix(key));
-    let word = line.and_then(|line| line.split_whitespace().next());
-    Ok(word.with_context(|| format!("no {key}"))?.parse()?)
 }
 
 /// Counts the lasting keys of all Redis servers, the nodes of the first ZooKeeper server that

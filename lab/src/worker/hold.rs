@@ -8,7 +8,7 @@ use leasehold::{Error, LossReason, ReentrantGuard, Token, blocking};
 
 use super::recorder::Recorder;
 use super::work;
-use crate::{HoldWork, OnError, WorkerConfig, now};
+use crate::{EventKind, HoldWork, OnError, WorkerConfig, now};
 
 /// How often a checked hold is checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
@@ -54,7 +54,7 @@ pub(super) fn hold(config: &WorkerConfig, recorder: Recorder<'_>, guard: &impl H
     guard.unnest(recorder, &mut inner, 0)?;
     let at = now();
     match guard.loss() {
-        None => recorder.releasing(at),
+        None => recorder.record_at(at, EventKind::Releasing),
         Some(loss) => {
             recorder.lost(good, loss)?;
             // A lost hold stays lost. A validity recorded here would contradict the history.
@@ -105,8 +105,8 @@ pub(super) fn end(
     released: leasehold::Result<()>,
 ) -> Result<()> {
     match released {
-        Ok(()) => recorder.released(),
-        Err(error) if passes(config, &error) => recorder.release_unknown(),
+        Ok(()) => recorder.record(EventKind::Released),
+        Err(error) if passes(config, &error) => recorder.record(EventKind::ReleaseUnknown),
         Err(error) => Err(error.into()),
     }
 }
@@ -120,20 +120,6 @@ pub(super) fn passes(config: &WorkerConfig, error: &Error) -> bool {
         OnError::RetryAll => {
             fails || error.is_denied() || error.is_damaged() || error.is_mismatch()
         }
-    }
-}
-
-impl Held for leasehold::Guard {
-    fn token(&self) -> Token {
-        Self::token(self)
-    }
-
-    fn remaining(&self) -> Duration {
-        Self::remaining(self)
-    }
-
-    fn loss(&self) -> Option<LossReason> {
-        Self::loss(self)
     }
 }
 

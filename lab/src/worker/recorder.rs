@@ -24,10 +24,6 @@ pub(super) struct Recorder<'a> {
 }
 
 impl Recorder<'_> {
-    pub(super) fn requested(self) -> Result<()> {
-        self.record(EventKind::Requested)
-    }
-
     /// Returns the time of the grant.
     pub(super) fn granted(self, token: leasehold::Token) -> Result<u64> {
         let at = now();
@@ -60,18 +56,6 @@ impl Recorder<'_> {
         })
     }
 
-    pub(super) fn timed_out(self) -> Result<()> {
-        self.record(EventKind::TimedOut)
-    }
-
-    pub(super) fn refused(self) -> Result<()> {
-        self.record(EventKind::Refused)
-    }
-
-    pub(super) fn releasing(self, at: u64) -> Result<()> {
-        self.record_at(at, EventKind::Releasing)
-    }
-
     /// `good` is when the hold was last known to be valid.
     pub(super) fn lost(self, good: u64, loss: LossReason) -> Result<()> {
         self.record_at(
@@ -84,19 +68,11 @@ impl Recorder<'_> {
         )
     }
 
-    pub(super) fn released(self) -> Result<()> {
-        self.record(EventKind::Released)
-    }
-
-    pub(super) fn release_unknown(self) -> Result<()> {
-        self.record(EventKind::ReleaseUnknown)
-    }
-
-    fn record(self, kind: EventKind) -> Result<()> {
+    pub(super) fn record(self, kind: EventKind) -> Result<()> {
         self.record_at(now(), kind)
     }
 
-    fn record_at(self, at: u64, kind: EventKind) -> Result<()> {
+    pub(super) fn record_at(self, at: u64, kind: EventKind) -> Result<()> {
         match self.config.recording {
             Recording::All => write_event(Event {
                 at,

@@ -15,7 +15,7 @@ use super::recorder::Recorder;
 use super::{
     RETRY, begin, crash_points, record_final_usage, record_warm_usage, refused, waits_for_store,
 };
-use crate::{HoldWork, LockKind, OnError, Start, StoreHandles, WorkerConfig};
+use crate::{EventKind, HoldWork, LockKind, OnError, Start, StoreHandles, WorkerConfig};
 
 pub(super) fn run(config: &WorkerConfig) -> Result<()> {
     Builder::new_multi_thread()
@@ -65,7 +65,7 @@ async fn cycles(config: Arc<WorkerConfig>, locks: Locks, thread: u32) -> Result<
             block_in_place(|| begin(&config))?;
         }
 
-        recorder.requested()?;
+        recorder.record(EventKind::Requested)?;
         let acquisition = acquisition(&config, &locks, &owner, thread, name);
         let Some(guard) = acquire(&config, recorder, &acquisition).await? else {
             cycle += 1;
@@ -100,7 +100,7 @@ async fn acquire(
     };
 
     match granted {
-        Ok(None) => recorder.timed_out().map(|()| None),
+        Ok(None) => recorder.record(EventKind::TimedOut).map(|()| None),
         Err(error) if passes(config, &error) => block_in_place(|| refused(recorder)).map(|()| None),
         granted => Ok(granted?),
     }

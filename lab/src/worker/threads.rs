@@ -9,7 +9,7 @@ use leasehold::blocking::{self, Guard, Lock, Locks};
 use super::hold::{end, hold, passes};
 use super::recorder::Recorder;
 use super::{RETRY, begin, record_final_usage, record_warm_usage, refused, waits_for_store};
-use crate::{LockKind, OnError, StoreHandles, WorkerConfig};
+use crate::{EventKind, LockKind, OnError, StoreHandles, WorkerConfig};
 
 pub(super) fn run(config: &WorkerConfig) -> Result<()> {
     let locks = loop {
@@ -53,7 +53,7 @@ fn cycles(config: &WorkerConfig, locks: &Locks, thread: u32) -> Result<()> {
         };
 
         begin(config)?;
-        recorder.requested()?;
+        recorder.record(EventKind::Requested)?;
         let Some(guard) = acquire(config, recorder, &lock(config, locks, thread, name))? else {
             cycle += 1;
             done += u64::from(config.on_error == OnError::Abort);
@@ -76,7 +76,7 @@ fn acquire(config: &WorkerConfig, recorder: Recorder<'_>, lock: &Lock) -> Result
     };
 
     match granted {
-        Ok(None) => recorder.timed_out().map(|()| None),
+        Ok(None) => recorder.record(EventKind::TimedOut).map(|()| None),
         // Such a short wait limit may end before the store has replied.
         Err(error) if config.wait_micros.is_some() && error.is_unavailable() => {
             refused(recorder).map(|()| None)

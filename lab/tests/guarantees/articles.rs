@@ -170,7 +170,7 @@ fn all_at_once(
     config: &WorkerConfig,
 ) -> Result<Vec<lab::Event>> {
     let workers: Result<Vec<_>> = (0..processes)
-        .map(|_| testbed.start_recording(config.clone()))
+        .map(|_| testbed.start(config.clone()))
         .collect();
     let mut workers = workers?;
 

@@ -22,10 +22,10 @@ const PERMITS: &str = ":timeout";
 #[test]
 fn ended_claim_of_the_same_client_changes_nothing() -> Result<()> {
     for backend in BACKENDS {
-        let testbed = backend.start(WORKER, Requirement::None)?;
+        let testbed = (backend.start)(WORKER, Requirement::None)?;
         let times = testbed
             .run(times_to_live(&testbed))
-            .with_context(|| backend.name())?;
+            .with_context(|| backend.name)?;
 
         for (before, after) in times {
             ensure!(

@@ -59,7 +59,7 @@ fn soak_at(testbed: &Testbed, cycles: u64, names: &[&str]) -> Result<WorkerConfi
         ..WorkerConfig::default()
     };
     let workers = (0..PROCESSES).map(|number| {
-        testbed.start_recording(WorkerConfig {
+        testbed.start(WorkerConfig {
             api: api(number),
             ..config.clone()
         })

@@ -244,7 +244,7 @@ pub(crate) fn contend_for(
         start: Start::OnSignal,
         ..WorkerConfig::default()
     };
-    let mut leasehold = testbed.start_recording(config)?;
+    let mut leasehold = testbed.start(config)?;
     let theirs = others()?;
     theirs
         .started

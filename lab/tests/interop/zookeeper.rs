@@ -115,7 +115,7 @@ impl Contest {
             cycles: self.cycles,
             ..WorkerConfig::default()
         };
-        self.leasehold.push(self.testbed.start_recording(config)?);
+        self.leasehold.push(self.testbed.start(config)?);
         Ok(self)
     }
 

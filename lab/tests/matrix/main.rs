@@ -60,7 +60,7 @@ fn failed(error: &anyhow::Error) -> Failed {
 }
 
 fn is_chosen(cell: &Cell) -> bool {
-    chosen().any(|(store, fault)| store == cell.backend.name() && fault == cell.fault.name)
+    chosen().any(|(store, fault)| store == cell.backend.name && fault == cell.fault.name)
 }
 
 fn chosen() -> impl Iterator<Item = (&'static str, &'static str)> {

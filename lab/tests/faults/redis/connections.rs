@@ -5,14 +5,14 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use lab::Testbed;
 use lab::backends::redis;
-use lab::{Event, HoldWork, Process, WorkerConfig, check};
+use lab::{HoldWork, WorkerConfig, check};
 use lab_servers::Wire;
 use leasehold::Locks;
 
-use super::testbed;
+use super::{handed_over, testbed};
 
 const SETTINGS: &str = "crash-grace=1s";
 
@@ -81,74 +81,4 @@ fn deaf_push_connection_is_replaced() -> Result<()> {
         );
     }
     Ok(())
-}
-
-/// Returns how long after the release the waiter held the lock.
-fn handed_over(testbed: &Testbed, leasehold: &leasehold::blocking::Locks) -> Result<Duration> {
-    let held = testbed.run(testbed.locks().mutex("a").acquire())?;
-    let waiting = leasehold.mutex("a").label("1");
-    let waiter = std::thread::spawn(move || waiting.acquire().map(|guard| (guard, Instant::now())));
-    testbed.wait_until_waiting("a", 1)?;
-    let released = Instant::now();
-    testbed.run(held.release())?;
-    let (guard, granted) = waiter.join().expect("a wait does not panic")?;
-    guard.release()?;
-    Ok(granted - released)
-}
-
-/// The server does not notice the freeze, so the lease decides when the hold ends.
-#[test]
-fn frozen_connections_end_the_hold_before_the_next_grant() -> Result<()> {
-    cut_off(|wire| wire.freeze(true))
-}
-
-/// The server sees the connection gone, so the grace decides when the hold ends.
-#[test]
-fn long_partition_ends_the_hold_before_the_next_grant() -> Result<()> {
-    cut_off(|wire| {
-        wire.refuse(true);
-        wire.partition();
-    })
-}
-
-#[test]
-fn long_reply_loss_ends_the_hold_before_the_next_grant() -> Result<()> {
-    cut_off(|wire| wire.lose_replies(true))
-}
-
-fn cut_off(fault: impl Fn(&Wire)) -> Result<()> {
-    let testbed = testbed(SETTINGS)?;
-    let wire = Wire::to(testbed.redis()[0].address());
-    let mut holder = held_behind(&testbed, &wire)?;
-    let mut next = testbed.start(WorkerConfig {
-        lease_millis: Some(3_000),
-        ..WorkerConfig::default()
-    })?;
-    let mut events: Vec<Event> = vec![testbed.wait_until_waiting("a", next.first_thread())?];
-    fault(&wire);
-    next.wait_for_grant()?;
-    wire.freeze(false);
-    wire.lose_replies(false);
-    wire.refuse(false);
-    holder.wait_for(|kind| matches!(kind, lab::EventKind::Expired))?;
-    events.extend(holder.finish()?);
-    events.extend(next.finish()?);
-
-    let holds = check::all(&events)?;
-    let first = holds.first().context("the first process did not hold")?;
-    ensure!(holds.len() == 2 && first.until < u64::MAX);
-
-    redis::check_clean(&testbed, &WorkerConfig::default())
-}
-
-fn held_behind(testbed: &Testbed, wire: &Wire) -> Result<Process> {
-    let mut holder = testbed.start(WorkerConfig {
-        store: format!("{}?{SETTINGS}", wire.url_of("redis")),
-        lease_millis: Some(3_000),
-        on_error: lab::OnError::Retry,
-        work: HoldWork::CheckedSleep(u64::MAX),
-        ..WorkerConfig::default()
-    })?;
-    holder.wait_for_grant()?;
-    Ok(holder)
 }

@@ -9,7 +9,6 @@ use lab::backends::redis;
 use lab::{Event, HoldWork, Process, Testbed, WorkerConfig, check};
 
 use super::testbed;
-use crate::killed::survive;
 
 const SETTINGS: &str = "crash-grace=1s";
 const GRACE: Duration = Duration::from_secs(1);
@@ -51,34 +50,10 @@ fn second_waiter_is_granted_after_holder_and_first_waiter_die() -> Result<()> {
         .or_else(|_| testbed.wait_until_waiting("a", both.first_thread()))?;
     let next = waiter(&testbed)?;
     check_time(took(both, next)?, FOREMOST_POLL + DETECTED)?;
-    check_clean_in_the_end(&testbed)
-}
 
-#[test]
-fn killed_holder_then_first_waiter_are_skipped() -> Result<()> {
-    survived(&[0, 1])
-}
-
-#[test]
-fn killed_first_waiter_then_holder_are_skipped() -> Result<()> {
-    survived(&[1, 0])
-}
-
-#[test]
-fn last_waiter_is_granted_after_all_others_die() -> Result<()> {
-    survived(&[1, 0, 2])
-}
-
-fn survived(killed: &[usize]) -> Result<()> {
-    let testbed = testbed("crash-grace=500ms")?;
-    survive(&testbed, 2, killed)?;
-    check_clean_in_the_end(&testbed)
-}
-
-fn check_clean_in_the_end(testbed: &Testbed) -> Result<()> {
     let last = WorkerConfig::default();
-    redis::outlast_killed_waiters(testbed, &last.names)?;
-    redis::check_clean(testbed, &last)
+    redis::outlast_killed_waiters(&testbed, &last.names)?;
+    redis::check_clean(&testbed, &last)
 }
 
 /// Starts a process with contending threads. The first thread that is granted holds until the

@@ -5,7 +5,7 @@
 
 use std::sync::mpsc::channel;
 use std::thread::{self, sleep};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use lab::Testbed;
@@ -14,7 +14,7 @@ use lab_servers::Wire;
 use leasehold::{Locks, blocking};
 use tokio::runtime::{Builder, Runtime};
 
-use super::testbed;
+use super::{handed_over, testbed};
 
 const SETTINGS: &str = "crash-grace=500ms";
 
@@ -69,21 +69,8 @@ fn connection_lost_on_idle_runtime_is_re_established() -> Result<()> {
 /// polling.
 fn grants_are_notified(testbed: &Testbed, leasehold: &blocking::Locks) -> Result<()> {
     until("grants to be notified", || {
-        Ok((handed_over(testbed, leasehold, "grant")? < Duration::from_millis(200)).then_some(()))
+        Ok((handed_over(testbed, leasehold)? < Duration::from_millis(200)).then_some(()))
     })
-}
-
-/// Returns how long after the release the waiter held the lock.
-fn handed_over(testbed: &Testbed, leasehold: &blocking::Locks, name: &str) -> Result<Duration> {
-    let held = testbed.run(testbed.locks().mutex(name).acquire())?;
-    let waiting = leasehold.mutex(name).label("1");
-    let waiter = thread::spawn(move || waiting.acquire().map(|guard| (guard, Instant::now())));
-    testbed.wait_until_waiting(name, 1)?;
-    let released = Instant::now();
-    testbed.run(held.release())?;
-    let (guard, granted) = waiter.join().expect("a wait does not panic")?;
-    guard.release()?;
-    Ok(granted.saturating_duration_since(released))
 }
 
 #[test]

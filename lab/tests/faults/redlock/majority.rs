@@ -7,44 +7,21 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use lab::backends::redlock;
 use lab::{DEADLINE, Testbed};
-use leasehold::LossReason;
+use leasehold::{Guard, LossReason};
 
 use crate::WORKER;
 
 const SETTINGS: &str = "longest-lease=2s&quarantine=off";
 const CLASSIC: &str = "dialect=classic";
 
+/// The cells of the matrix also pause and partition a majority.
 #[test]
 fn killed_majority_is_reported_within_the_deadline() -> Result<()> {
-    events_text(|testbed, at| testbed.server_mut(at).kill())
-}
-
-/// The kernel still accepts requests, and the servers send no reply.
-#[test]
-fn paused_majority_is_reported_within_the_deadline() -> Result<()> {
-    events_text(|testbed, at| testbed.redis()[at].pause())
-}
-
-#[test]
-fn partitioned_majority_is_reported_within_the_deadline() -> Result<()> {
-    events_text(|testbed, at| {
-        testbed.wires[at].refuse(true);
-        testbed.wires[at].partition();
-    })
-}
-
-fn events_text(fault: impl Fn(&mut Testbed, usize)) -> Result<()> {
     const WAIT: Duration = Duration::from_secs(5);
     let mut testbed = redlock::start(WORKER, SETTINGS)?;
-    let held = testbed.run(
-        testbed
-            .locks()
-            .mutex("held")
-            .lease(Duration::from_secs(2))
-            .acquire(),
-    )?;
+    let held = acquire(&testbed, "held", 2)?;
     for at in [0, 2, 3] {
-        fault(&mut testbed, at);
+        testbed.server_mut(at).kill();
     }
 
     let sent_at = Instant::now();
@@ -80,25 +57,13 @@ fn events_text(fault: impl Fn(&mut Testbed, usize)) -> Result<()> {
 #[test]
 fn paused_minority_does_not_slow_acquires() -> Result<()> {
     let testbed = redlock::start(WORKER, SETTINGS)?;
-    let pair = || {
-        testbed.run(async {
-            testbed
-                .locks()
-                .mutex("a")
-                .lease(Duration::from_secs(2))
-                .acquire()
-                .await?
-                .release()
-                .await
-        })
-    };
     for at in [1, 4] {
         testbed.redis()[at].pause();
     }
 
     let begun = Instant::now();
     for _ in 0..50 {
-        pair()?;
+        testbed.run(acquire(&testbed, "a", 2)?.release())?;
     }
 
     // Waiting for either would take a tenth of a second at least, each time.
@@ -158,13 +123,7 @@ fn is_given_again(
         before(&mut testbed, at);
     }
 
-    let guard = testbed.run(
-        testbed
-            .locks()
-            .mutex("a")
-            .lease(Duration::from_secs(2))
-            .acquire(),
-    )?;
+    let guard = acquire(&testbed, "a", 2)?;
     for at in [3, 4] {
         after(&mut testbed, at);
     }
@@ -193,13 +152,7 @@ fn is_given_again(
 #[test]
 fn hold_forgotten_by_majority_is_lost() -> Result<()> {
     let testbed = redlock::start(WORKER, CLASSIC)?;
-    let held = testbed.run(
-        testbed
-            .locks()
-            .mutex("a")
-            .lease(Duration::from_secs(3))
-            .acquire(),
-    )?;
+    let held = acquire(&testbed, "a", 3)?;
     wait_for_all(&testbed)?;
 
     for at in [0, 2, 4] {
@@ -230,13 +183,7 @@ fn hold_forgotten_by_majority_is_lost() -> Result<()> {
 #[test]
 fn key_of_another_client_is_not_overwritten() -> Result<()> {
     let testbed = redlock::start(WORKER, CLASSIC)?;
-    let held = testbed.run(
-        testbed
-            .locks()
-            .mutex("a")
-            .lease(Duration::from_secs(1))
-            .acquire(),
-    )?;
+    let held = acquire(&testbed, "a", 1)?;
     testbed.redis()[1].command(&["SET", "a", "theirs"]);
 
     let lost =
@@ -262,13 +209,7 @@ fn broken_hold_is_not_granted_again() -> Result<()> {
 
     let apart = testbed.run(leasehold::open(&redlock::url_with(&testbed, CLASSIC, &[])))?;
     for _ in 0..10 {
-        let held = testbed.run(
-            testbed
-                .locks()
-                .mutex("a")
-                .lease(Duration::from_secs(5))
-                .acquire(),
-        )?;
+        let held = acquire(&testbed, "a", 5)?;
         wait_for_all(&testbed)?;
         ensure!(testbed.run(apart.break_hold("a", held.token()))?.is_some());
         ensure!(testbed.run(held.lost()) == LossReason::Revoked);
@@ -277,6 +218,14 @@ fn broken_hold_is_not_granted_again() -> Result<()> {
     }
 
     Ok(())
+}
+
+fn acquire(testbed: &Testbed, name: &str, seconds: u64) -> Result<Guard> {
+    let lock = testbed
+        .locks()
+        .mutex(name)
+        .lease(Duration::from_secs(seconds));
+    Ok(testbed.run(lock.acquire())?)
 }
 
 fn wait_for_all(testbed: &Testbed) -> Result<()> {
