@@ -4,9 +4,9 @@ use std::fs;
 use std::io::Write;
 
 use anyhow::Result;
-use lab::raw::Raw;
+use lab::raw;
 use lab::report::{Report, Samples};
-use lab::{Api, EventKind, HoldWork, Process, Start, Testbed, WorkerConfig, now};
+use lab::{Api, EventKind, HoldWork, Peer, Process, Start, Testbed, WorkerConfig, now};
 
 const ROUNDS: usize = 1_000;
 const RAW: &str = env!("CARGO_BIN_EXE_raw");
@@ -17,16 +17,16 @@ fn main() -> Result<()> {
     let mut threads = leasehold(&testbed, "threads", Api::Blocking)?;
     let file = testbed.scratch_file();
     let mut lockers = [
-        Raw::start(RAW, "locker", &file)?,
-        Raw::start(RAW, "locker", &file)?,
+        raw::start(RAW, "locker", &file)?,
+        raw::start(RAW, "locker", &file)?,
     ];
-    lockers[0].send_signal()?;
-    lockers[0].read_line()?;
+    lockers[0].send_line("")?;
+    lockers[0].receive_line()?;
 
     let watched = testbed.scratch_file();
     fs::write(&watched, "")?;
-    let mut sleeper = Raw::start(RAW, "sleeper", &watched)?;
-    sleeper.read_line()?;
+    let mut sleeper = raw::start(RAW, "sleeper", &watched)?;
+    sleeper.receive_line()?;
 
     let mut samples: [Samples; 4] = Default::default();
     for _ in 0..ROUNDS {
@@ -74,18 +74,18 @@ fn hand_over(testbed: &Testbed, name: &str, workers: &mut [Process; 2]) -> Resul
     Ok(next.wait_for_grant()?.at - begun)
 }
 
-fn flock_hand_over(lockers: &mut [Raw; 2]) -> Result<u64> {
+fn flock_hand_over(lockers: &mut [Peer; 2]) -> Result<u64> {
     lockers.swap(0, 1);
     let [next, holder] = lockers;
-    next.send_signal()?;
-    next.wait_until_waiting()?;
-    holder.send_signal()?;
-    let begun = holder.read_line()?;
-    Ok(next.read_line()? - begun)
+    next.send_line("")?;
+    raw::wait_until_waiting(next)?;
+    holder.send_line("")?;
+    let begun: u64 = holder.receive()?;
+    Ok(next.receive::<u64>()? - begun)
 }
 
-fn wake(sleeper: &mut Raw, file: &mut fs::File) -> Result<u64> {
+fn wake(sleeper: &mut Peer, file: &mut fs::File) -> Result<u64> {
     let begun = now();
     file.write_all(b"x")?;
-    Ok(sleeper.read_line()? - begun)
+    Ok(sleeper.receive::<u64>()? - begun)
 }

@@ -23,6 +23,8 @@ mod history;
 mod hostile_names;
 pub mod matrix;
 mod observer;
+mod peer;
+pub mod picture;
 mod process;
 mod random;
 pub mod raw;
@@ -39,9 +41,10 @@ pub use event::{Event, EventKind, ResourceUsage};
 pub use history::{Hold, holds};
 pub use lab_servers::{DEADLINE, until, until_within};
 pub use observer::{Grants, INTRUDER_NAME, Observation, ObservedClaim, Observer, StaleClaim};
+pub use peer::Peer;
 pub use process::Process;
 pub use random::Random;
-pub use redisson_peer::{RedissonPeer, class_path as redisson_class_path};
+pub use redisson_peer::RedissonPeer;
 pub use testbed::{Route, Server, Servers, Testbed};
 pub use worker_config::{
     Api, CrashAction, CrashPoint, HoldWork, LockKind, OnError, Recording, Side, Start, Step,

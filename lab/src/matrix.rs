@@ -18,7 +18,6 @@ use crate::faults::{FAULTS, Fault, Guarantee};
 
 pub use check::{Figures, check};
 pub use page::{Page, folder, keep};
-pub use picture::picture;
 
 /// One store under one fault.
 #[derive(Clone, Copy, Debug)]
@@ -129,7 +128,7 @@ impl Cell {
     /// the events and what the servers wrote.
     pub(crate) fn check_and_keep(&self, outcome: &Outcome, folder: &Path) -> Result<Figures> {
         let base = folder.join(format!("{}-{}", self.backend, self.fault.name));
-        fs::write(base.with_extension("svg"), picture(self, outcome)?)?;
+        picture::draw(&base.with_extension("svg"), self, outcome)?;
         let checked = check(self, outcome);
         if checked.is_err() {
             fs::write(base.with_extension("events"), transcript(outcome))?;

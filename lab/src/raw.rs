@@ -2,14 +2,13 @@
 //! of leasehold.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Write, stdin, stdout};
+use std::io::{self, Write, stdin, stdout};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail};
 use rustix::fs::inotify;
 
-use crate::now;
+use crate::{Peer, now, until};
 
 /// Opens a file, locks it with flock(2), and closes it, which unlocks it.
 ///
@@ -83,85 +82,26 @@ fn print(at: u64) -> Result<()> {
     Ok(stdout().write_all(format!("{at}\n").as_bytes())?)
 }
 
-/// A running `raw` program. Dropping it kills it.
-#[derive(Debug)]
-pub struct Raw {
-    child: Child,
-    stdout: BufReader<ChildStdout>,
+/// Starts the program at the path `program`, which cargo passes only to benchmarks and tests.
+///
+/// Each line that it prints is a time. An empty line makes it continue.
+///
+/// # Errors
+/// If the process cannot be started.
+pub fn start(program: &str, what: &str, file: &Path) -> Result<Peer> {
+    Peer::start(Peer::command(program).arg(what).arg(file))
 }
 
-impl Raw {
-    /// Starts the program at the path `program`, which cargo passes only to benchmarks and tests.
-    ///
-    /// # Errors
-    /// If the process cannot be started.
-    pub fn start(program: &str, what: &str, file: &Path) -> Result<Self> {
-        let mut command = Command::new(program);
-        command
-            .arg(what)
-            .arg(file)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        let mut child = command.spawn().context("cannot start the raw program")?;
-        let stdout = BufReader::new(child.stdout.take().context("its stdout is a pipe")?);
-        Ok(Self { child, stdout })
-    }
-
-    /// Sends a line, so that the program continues.
-    ///
-    /// # Errors
-    /// If the process has ended.
-    pub fn send_signal(&mut self) -> Result<()> {
-        Ok(self
-            .child
-            .stdin
-            .as_mut()
-            .context("its stdin is a pipe")?
-            .write_all(b"\n")?)
-    }
-
-    /// The next time that the program prints.
-    ///
-    /// # Errors
-    /// If the process has ended.
-    pub fn read_line(&mut self) -> Result<u64> {
-        let mut line = String::new();
-        ensure!(
-            self.stdout.read_line(&mut line)? > 0,
-            "the raw program ended"
-        );
-        Ok(line.trim_end().parse()?)
-    }
-
-    /// Waits until the program waits for a file lock.
-    ///
-    /// # Errors
-    /// If it does not before the deadline.
-    pub fn wait_until_waiting(&self) -> Result<()> {
-        let pid = self.child.id().to_string();
-        crate::until("a process to wait for flock(2)", || {
-            let locks = std::fs::read_to_string("/proc/locks")?;
-            let waits =
-                |line: &str| line.contains("->") && line.split_whitespace().any(|word| word == pid);
-            Ok(locks.lines().any(waits).then_some(()))
-        })
-    }
-
-    /// Kills the process, and returns when.
-    ///
-    /// # Errors
-    /// If the signal cannot be sent.
-    pub fn kill(&mut self) -> Result<u64> {
-        let at = now();
-        self.child.kill()?;
-        Ok(at)
-    }
-}
-
-impl Drop for Raw {
-    fn drop(&mut self) {
-        // The process may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Waits until a program waits for a file lock.
+///
+/// # Errors
+/// If it does not before the deadline.
+pub fn wait_until_waiting(process: &Peer) -> Result<()> {
+    let pid = process.pid().to_string();
+    until("a process to wait for flock(2)", || {
+        let locks = std::fs::read_to_string("/proc/locks")?;
+        let waits =
+            |line: &str| line.contains("->") && line.split_whitespace().any(|word| word == pid);
+        Ok(locks.lines().any(waits).then_some(()))
+    })
 }

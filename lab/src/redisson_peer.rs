@@ -1,26 +1,20 @@
 //! A Java program with Redisson, which executes one command at a time.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use lab_servers::Redis;
 
-use crate::clock;
-
-/// Redisson's default.
-const WATCHDOG: Duration = Duration::from_secs(30);
+use crate::{Peer, clock};
 
 /// The program, `lab/tests/interop/peers/RedissonPeer.java`. Dropping it kills the process.
 #[derive(Debug)]
 pub struct RedissonPeer {
-    child: Child,
-    commands: ChildStdin,
-    replies: BufReader<ChildStdout>,
+    process: Peer,
     /// How far the clock of the events is ahead of Java's, in nanoseconds.
     clock_offset: u64,
 }
@@ -40,51 +34,19 @@ impl RedissonPeer {
     /// # Errors
     /// If Java or Redisson is missing, or the program cannot connect.
     pub fn start_at(addresses: &str, watchdog: Duration, prefix: &str) -> Result<Self> {
-        let command = ["java", "-XX:TieredStopAtLevel=1"];
-        Self::spawn(&command, addresses, watchdog, prefix)
-    }
-
-    /// Starts the program on one CPU, or on all of them, with all optimisations of the Java
-    /// compiler. They need a warm-up.
-    ///
-    /// # Errors
-    /// As [`start_at`](Self::start_at).
-    pub fn start_optimised(addresses: &str, cpu: Option<usize>) -> Result<Self> {
-        match cpu {
-            None => Self::spawn(&["java"], addresses, WATCHDOG, ""),
-            Some(cpu) => {
-                let command = ["taskset", "-c", &cpu.to_string(), "java"];
-                Self::spawn(&command, addresses, WATCHDOG, "")
-            }
-        }
-    }
-
-    fn spawn(command: &[&str], addresses: &str, watchdog: Duration, prefix: &str) -> Result<Self> {
-        let class_path = class_path()?;
-        let clock_offset = clock::suspended();
-        let mut child = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL"])
-            .args(command)
-            .args(["-Xmx96m", "-XX:+UseSerialGC"])
-            .args(["-cp", class_path, "RedissonPeer"])
-            .arg(addresses)
+        let mut java = Peer::command("java");
+        java.args(["-XX:TieredStopAtLevel=1", "-Xmx96m", "-XX:+UseSerialGC"])
+            .args(["-cp", class_path()?, "RedissonPeer", addresses])
             .args([&watchdog.as_millis().to_string(), prefix])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .context("java is missing")?;
+            .stderr(Stdio::null());
 
-        let commands = child.stdin.take().context("its stdin is a pipe")?;
-        let replies = child.stdout.take().context("its stdout is a pipe")?;
-        let mut peer = Self {
-            child,
-            commands,
-            replies: BufReader::new(replies),
+        let clock_offset = clock::suspended();
+        let mut process = Peer::start(&mut java)?;
+        ensure!(process.receive_line()? == "ready");
+        Ok(Self {
+            process,
             clock_offset,
-        };
-        ensure!(peer.reply()? == "ready");
-        Ok(peer)
+        })
     }
 
     /// Executes a command and returns its reply.
@@ -111,8 +73,7 @@ impl RedissonPeer {
     /// # Errors
     /// If the program has ended.
     pub fn send(&mut self, command: &str) -> Result<()> {
-        writeln!(self.commands, "{command}")?;
-        Ok(self.commands.flush()?)
+        self.process.send_line(command)
     }
 
     /// Waits for the reply to a command.
@@ -120,10 +81,7 @@ impl RedissonPeer {
     /// # Errors
     /// If the program has ended.
     pub fn reply(&mut self) -> Result<String> {
-        let mut line = String::new();
-        let length = self.replies.read_line(&mut line)?;
-        ensure!(length > 0, "the program for Redisson has ended");
-        Ok(line.trim_end().to_owned())
+        self.process.receive_line()
     }
 
     /// Converts a time that the program printed to the clock of the events.
@@ -139,29 +97,15 @@ impl RedissonPeer {
     ///
     /// # Errors
     /// If it has already ended.
-    pub fn kill(mut self) -> Result<()> {
-        self.child.kill()?;
-        self.child.wait()?;
-        Ok(())
-    }
-}
-
-impl Drop for RedissonPeer {
-    fn drop(&mut self) {
-        // The process may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    pub fn kill(self) -> Result<()> {
+        self.process.kill().map(drop)
     }
 }
 
 /// Returns the paths of the library and of the compiled program.
 ///
-/// The first call of a process compiles the program, unless another process has done so. A process
-/// that starts others which use the program calls it before.
-///
-/// # Errors
-/// If Java or Redisson is missing.
-pub fn class_path() -> Result<&'static str> {
+/// The first call of a process compiles the program, unless another process has done so.
+fn class_path() -> Result<&'static str> {
     static CLASS_PATH: LazyLock<Result<String, String>> =
         LazyLock::new(|| compiled().map_err(|error| format!("{error:#}")));
 

@@ -64,9 +64,8 @@ enum Task {
     /// Run every store under every fault for a few seconds
     Lab(lab::Cells),
     /// Run baselines from articles and leasehold under the same faults
-    #[command(after_help = format!("Baselines: {}", tasks::baselines()))]
     FourConditions {
-        /// Measure these only; the last figures are kept for the others
+        /// Measure these only, and leave the documents as they are
         baselines: Vec<String>,
     },
     /// Run the engine in virtual time, with faults that are drawn from a seed

@@ -16,23 +16,6 @@ use crate::usage::check_names;
 /// A doc test that starts a server.
 const SERVER_DOC_TEST: &str = "fence/redis.rs";
 
-/// The locks that `docs/four-conditions.md` compares, and the lab's identifiers of them.
-const BASELINES: [(&str, &str); 13] = [
-    ("setnx", "Setnx"),
-    ("setnx-expire", "SetnxExpire"),
-    ("set-nx-px", "SetDel"),
-    ("set-nx-ex", "CompareDelete"),
-    ("exists-setex", "ExistsSetex"),
-    ("redisson", "Redisson"),
-    ("redlock-steps", "Redlock"),
-    ("zookeeper-recipe", "Recipe"),
-    ("file", "LeaseholdFile"),
-    ("redis", "LeaseholdRedis"),
-    ("redis-plain", "LeaseholdPlain"),
-    ("redlock", "LeaseholdRedlock"),
-    ("zookeeper", "LeaseholdZooKeeper"),
-];
-
 /// What a change must pass while it is being written. It needs no server and no network.
 pub(crate) fn check() -> Result<()> {
     let tests = "test --quiet --workspace --all-features";
@@ -98,10 +81,6 @@ fn rules() -> Result<()> {
 
 /// Runs all baselines, or the named ones, under all faults.
 pub(crate) fn four_conditions(names: &[String]) -> Result<()> {
-    check_names("baseline", names, &BASELINES.map(|(name, _)| name))?;
-    let chosen = BASELINES
-        .iter()
-        .filter(|(name, _)| names.iter().any(|chosen| chosen == name));
     prerequisites::install(&fetch::servers())?;
 
     Step::cargo("the baselines", "build -p lab --bins").run_printed()?;
@@ -109,7 +88,7 @@ pub(crate) fn four_conditions(names: &[String]) -> Result<()> {
         "four conditions",
         "run --quiet -p lab --bin four_conditions --",
     )
-    .args(chosen.map(|(_, kind)| *kind))
+    .args(names.iter().map(String::as_str))
     .run_printed()
 }
 
@@ -129,11 +108,6 @@ pub(crate) fn bench(names: &[String]) -> Result<()> {
             .fold(step, |step, name| step.args(["--bench", name])),
     };
     step.run_printed()
-}
-
-/// The names of all baselines, for the help text.
-pub(crate) fn baselines() -> String {
-    BASELINES.map(|(name, _)| name).join(", ")
 }
 
 fn format() -> Step {

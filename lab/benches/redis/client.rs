@@ -1,93 +1,105 @@
-//! A peer that runs in a process of its own.
+//! A peer that runs in a process of its own, and the CPUs on which servers and peers run.
+//!
+//! The time of a round trip depends on the CPUs more than on anything else. If the client runs on
+//! the server's CPU, the kernel does not need to wake another one.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+use lab_servers::Redis;
 
 use crate::peers;
 use crate::workload::Workload;
 
+/// The server's CPU.
+pub(crate) const SERVER: usize = 0;
+
+/// The CPU on which the clients run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Cpus {
+    /// Another CPU than the server's.
+    Split,
+    /// The server's CPU.
+    Same,
+}
+
+/// Starts a server on its CPU. The server does not write its data to disk.
+pub(crate) fn server() -> Redis {
+    Redis::setup().pinned(SERVER).start()
+}
+
+/// Starts several processes of one peer, all on one CPU.
+pub(crate) fn clients(peer: &str, count: usize, url: &str) -> Result<Vec<Client>> {
+    (0..count)
+        .map(|_| Client::start(peer, Cpus::Split, url))
+        .collect()
+}
+
 /// A running peer, on one CPU. Dropping it kills the process.
-///
-/// The kernel also kills the peer when this process ends.
 #[derive(Debug)]
 pub(crate) struct Client {
     peer: String,
-    child: Child,
-    output: BufReader<ChildStdout>,
+    process: lab::Peer,
 }
 
 impl Client {
     /// Starts a peer that sends its requests to the server at `url`.
-    pub(crate) fn start(peer: &str, cpu: usize, url: &str) -> Result<Self> {
-        let mut command = Command::new("setpriv");
+    pub(crate) fn start(peer: &str, cpus: Cpus, url: &str) -> Result<Self> {
+        let cpu = match cpus {
+            Cpus::Split => SERVER + 1,
+            Cpus::Same => SERVER,
+        };
+        let mut command = lab::Peer::command("taskset");
         command
-            .args(["--pdeathsig", "KILL", "taskset", "-c", &cpu.to_string()])
+            .args(["-c", &cpu.to_string()])
             .args(peers::command(peer)?)
-            .arg(url);
-        peers::environment(peer, &mut command);
-
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("cannot start a peer")?;
-        let output = BufReader::new(child.stdout.take().context("its stdout is a pipe")?);
+            .arg(url)
+            .envs(peers::environment(peer));
         Ok(Self {
             peer: peer.to_owned(),
-            child,
-            output,
+            process: lab::Peer::start(&mut command)?,
         })
     }
 
-    /// Runs a task in the peer and returns its reply; `None` if the peer does not know the task.
-    pub(crate) fn run(&mut self, task: &Workload) -> Result<Option<Vec<u64>>> {
+    /// Runs a task in the peer and returns its reply.
+    pub(crate) fn run(&mut self, task: &Workload) -> Result<Vec<u64>> {
         self.begin(task)?;
         self.end()
     }
 
     /// Sends a task to the peer, which begins it.
     pub(crate) fn begin(&mut self, task: &Workload) -> Result<()> {
-        let line = serde_json::to_string(task)? + "\n";
-        let stdin = self.child.stdin.as_mut().context("its stdin is a pipe")?;
-        stdin
-            .write_all(line.as_bytes())
-            .with_context(|| format!("{} has ended", self.peer))
+        self.process.send(task)
     }
 
     /// Waits for the reply to the task that the peer has begun.
-    pub(crate) fn end(&mut self) -> Result<Option<Vec<u64>>> {
-        let mut line = String::new();
-        ensure!(
-            self.output.read_line(&mut line)? > 0,
-            "{} has ended instead of sending a reply",
-            self.peer
-        );
-        serde_json::from_str(&line)
-            .with_context(|| format!("{} sent the reply {line:?}", self.peer))
+    pub(crate) fn end(&mut self) -> Result<Vec<u64>> {
+        let reply: Option<Vec<u64>> = self.process.receive().context(self.peer.clone())?;
+        reply.with_context(|| format!("{} does not know the task", self.peer))
     }
 
-    /// Returns the CPU time that all threads of the peer have used, in nanoseconds.
-    pub(crate) fn cpu_used(&self) -> Result<u64> {
+    /// Kills the peer, and returns the moment of the kill.
+    pub(crate) fn kill(self) -> Result<u64> {
+        self.process.kill()
+    }
+
+    /// Returns the CPU time that all threads of the peer have used.
+    pub(crate) fn cpu_used(&self) -> Result<Duration> {
         let mut used = 0;
-        for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-            let events = fs::read_to_string(thread?.path().join("schedstat"))?;
-            used += events
-                .split(' ')
-                .next()
-                .context("schedstat is empty")?
-                .parse::<u64>()?;
+        for thread in fs::read_dir(format!("/proc/{}/task", self.process.pid()))? {
+            let times = fs::read_to_string(thread?.path().join("schedstat"))?;
+            let running = times.split(' ').next().context("schedstat is empty")?;
+            used += running.parse::<u64>()?;
         }
-        Ok(used)
+        Ok(Duration::from_nanos(used))
     }
-}
 
-impl Drop for Client {
-    fn drop(&mut self) {
-        // The process may have ended already. An error is harmless then.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    /// Returns the memory that the peer uses, in bytes.
+    pub(crate) fn memory(&self) -> Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.pid()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kibibytes = line.and_then(|line| line.split_whitespace().next());
+        Ok(1024 * kibibytes.context("no VmRSS")?.parse::<u64>()?)
     }
 }

@@ -1,79 +1,48 @@
-//! The figures that the benchmark measures, with one file for each figure.
+//! The figures that the benchmark measures.
 
 mod cohorts;
 mod commands;
 mod crash;
-mod failover;
 mod handover;
-mod hops;
 mod names;
 mod pairs;
-mod redisson;
-mod redlock;
-mod renewal;
-mod telemetry;
-mod topologies;
-mod uncontended;
-mod utilisation;
-mod waiting;
-mod waits;
+mod scale;
 
 use anyhow::{Result, bail};
 
-use crate::picture;
-use crate::table::Table;
-
 type Show = fn() -> Result<()>;
 
-macro_rules! figures {
-    ($($name:ident),+) => { &[$((stringify!($name), $name::show as Show)),+] };
-}
-
 /// All figures, in the order in which the benchmark prints them.
-const FIGURES: &[(&str, Show)] = figures!(
-    uncontended,
-    names,
-    handover,
-    hops,
-    commands,
-    waits,
-    waiting,
-    cohorts,
-    utilisation,
-    telemetry,
-    renewal,
-    crash,
-    redlock,
-    topologies,
-    failover
-);
+const FIGURES: [(&str, Show); 10] = [
+    ("uncontended", pairs::uncontended),
+    ("names", names::show),
+    ("handover", handover::show),
+    ("commands", commands::show),
+    ("cohorts", cohorts::show),
+    ("crash", crash::show),
+    ("redlock", pairs::redlock),
+    ("topologies", pairs::topologies),
+    ("scale", scale::show),
+    ("zookeeper", pairs::zookeeper),
+];
 
 /// Each figure is the median of this number of rounds.
 const ROUNDS: usize = 5;
 
 /// Measures and prints the figures in `names`, or all figures if `names` is empty.
 pub(crate) fn show(names: &[String]) -> Result<()> {
-    for name in names {
-        if !FIGURES.iter().any(|(figure, _)| figure == name) {
-            let known: Vec<&str> = FIGURES.iter().map(|(figure, _)| *figure).collect();
-            bail!(
-                "figure {name:?} does not exist; the figures are {}",
-                known.join(", ")
-            );
-        }
+    let known = FIGURES.map(|(figure, _)| figure);
+    if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
+        let known = known.join(", ");
+        bail!("figure {unknown:?} does not exist; the figures are {known}");
     }
 
-    let wanted = |figure: &str| names.is_empty() || names.iter().any(|name| name == figure);
-    FIGURES
-        .iter()
-        .filter(|(figure, _)| wanted(figure))
-        .try_for_each(|(_, show)| show())?;
-
-    let tables = FIGURES
-        .iter()
-        .map(|(figure, _)| Table::written(figure))
-        .collect::<Result<Vec<_>>>()?;
-    picture::draw(&tables.into_iter().flatten().collect::<Vec<_>>())
+    for (figure, show) in FIGURES {
+        if names.is_empty() || names.iter().any(|name| name == figure) {
+            show()?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns the median of the times, in microseconds.

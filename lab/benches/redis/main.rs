@@ -1,4 +1,4 @@
-//! The Redis store beside its raw limit and other libraries:
+//! The stores on Redis and ZooKeeper beside their limits and other libraries:
 //! `cargo bench -p lab --bench redis [-- FIGURE…]`.
 //!
 //! Each client runs in a process of its own, which is pinned to one CPU.
@@ -7,11 +7,9 @@
 //! rounds' ratios.
 
 mod client;
-mod cpus;
 mod figures;
 mod holds;
 mod peers;
-mod picture;
 mod table;
 mod workload;
 

@@ -1,59 +1,65 @@
 //! The peers that the benchmark measures.
 //!
-//! A peer in Rust is a file here that implements [`Peer`], or [`Library`] for the common tasks. Its
-//! name appears once below. A peer in another language is one file beside them that runs the tasks
-//! of `workload.rs`. The first line of that file names the packages that it needs, and
-//! `cargo xtask bench` installs them. A file in Java uses Redisson, which the tests need too.
+//! A peer in Rust is a lock library with the tasks of [`tasks`]. A peer in another language is a
+//! file here that runs the tasks of `workload.rs`. The first line of that file names the packages
+//! that it needs, and `cargo xtask bench` installs them. The peers in Java use Redisson and
+//! Curator, which the tests need too.
 
-mod bare;
-mod library;
+mod libraries;
+mod raw;
+mod tasks;
 
 use std::env;
 use std::ffi::OsString;
 use std::io::{BufRead, Write, stdin, stdout};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
+use tokio::runtime::Builder;
 
 use crate::workload::Workload;
-pub(crate) use library::{Library, Tasks, nanos};
+use libraries::{Leasehold, Rslock, ZooKeeperClient};
+use raw::Raw;
+use tasks::Tasks;
+pub(crate) use tasks::nanos;
 
-type Connect = fn(&str) -> Result<Box<dyn Peer>>;
+/// The libraries to compare with on Redis.
+pub(crate) const OTHERS: [&str; 6] = [
+    "rslock",
+    "node_redlock",
+    "python_redis_lock",
+    "redis_py",
+    "redisson",
+    "redsync",
+];
 
-macro_rules! peers {
-    ($($name:ident),+) => {
-        $(mod $name;)+
-        /// The peers in Rust, by the names of their files.
-        const IN_RUST: &[(&str, Connect)] = &[$((stringify!($name), $name::connect)),+];
-    };
-}
-
-peers!(
-    raw,
-    scripts,
-    quorum,
-    leasehold,
-    leasehold_cohort,
-    leasehold_logged,
-    leasehold_metered,
-    leasehold_traced,
-    rslock
-);
+/// The passes of a hold that a grant permits to `leasehold_cohort`.
+const PASSES_MAX: u32 = 1_000;
 
 /// One client of a server.
-pub(crate) trait Peer {
+trait Peer {
     /// Runs a task; returns `None` if the peer does not know the task.
     fn run(&mut self, task: &Workload) -> Result<Option<Vec<u64>>>;
 }
 
 /// Runs the tasks that arrive on stdin, as one peer.
 pub(crate) fn serve(peer: &str, url: &str) -> Result<()> {
-    let (_, connect) = IN_RUST
-        .iter()
-        .find(|(name, _)| *name == peer)
-        .with_context(|| format!("peer {peer} does not exist"))?;
-    let mut peer = connect(url)?;
+    let alone = &mut Builder::new_current_thread();
+    // The session must be kept alive between two tasks.
+    let with_worker = &mut Builder::new_multi_thread();
+    with_worker.worker_threads(1);
+    let mut peer: Box<dyn Peer> = match peer {
+        "raw" => Box::new(Raw::connect(url)?),
+        "leasehold" => Box::new(Tasks::connect(alone, Leasehold::open(url, None))?),
+        "leasehold_cohort" => Box::new(Tasks::connect(
+            alone,
+            Leasehold::open(url, Some(PASSES_MAX)),
+        )?),
+        "rslock" => Box::new(Tasks::connect(alone, async { Ok(Rslock::new(url)) })?),
+        "zookeeper_client" => Box::new(Tasks::connect(with_worker, ZooKeeperClient::open(url))?),
+        _ => bail!("peer {peer} does not exist"),
+    };
+
     for line in stdin().lock().lines() {
         let reply = peer.run(&serde_json::from_str(&line?)?)?;
         let mut stdout = stdout().lock();
@@ -63,61 +69,35 @@ pub(crate) fn serve(peer: &str, url: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns the names of all libraries to compare with.
-pub(crate) fn others() -> Result<Vec<String>> {
-    let own = [
-        "raw",
-        "scripts",
-        "quorum",
-        "leasehold",
-        "leasehold_cohort",
-        "leasehold_logged",
-        "leasehold_metered",
-        "leasehold_traced",
-    ];
-    let in_rust = IN_RUST
-        .iter()
-        .map(|(name, _)| (*name).to_owned())
-        .filter(|name| !own.contains(&name.as_str()));
-    let mut others: Vec<String> = in_rust.collect();
-    let mut foreign: Vec<String> = foreign_files()?.iter().map(|path| stem(path)).collect();
-    foreign.sort();
-    others.append(&mut foreign);
-    Ok(others)
-}
-
 /// Returns the command that starts a peer, without the URL of its server.
 pub(crate) fn command(peer: &str) -> Result<Vec<OsString>> {
-    if IN_RUST.iter().any(|(name, _)| *name == peer) {
-        return Ok(vec![env::current_exe()?.into(), "peer".into(), peer.into()]);
-    }
-    let file = foreign_files()?.into_iter().find(|path| stem(path) == peer);
-    let file = file.with_context(|| format!("peer {peer:?} does not exist"))?;
-    match file.extension().and_then(|extension| extension.to_str()) {
-        Some("py") => Ok(vec!["python3".into(), file.into()]),
+    let file = |extension: &str| folder().join(peer).with_extension(extension);
+    Ok(match peer {
+        "redis_py" | "python_redis_lock" | "kazoo_lock" => {
+            vec!["python3".into(), file("py").into()]
+        }
+        "node_redlock" => vec!["node".into(), file("js").into()],
+        "redsync" => vec![fetched(peer).join("client").into()],
         // Java compiles the file in memory.
-        Some("java") => Ok(vec![
-            "java".into(),
-            "-cp".into(),
-            target().join("jars/redisson-all.jar").into(),
-            file.into(),
-        ]),
-        Some("js") => Ok(vec!["node".into(), file.into()]),
-        Some("go") => Ok(vec![fetched(peer).join("client").into()]),
-        _ => bail!("cannot run {}: unknown file extension", file.display()),
-    }
+        "redisson" | "curator" => {
+            let redisson = target().join("jars/redisson-all.jar");
+            vec![
+                "java".into(),
+                "-cp".into(),
+                format!("{}:{}", redisson.display(), lab::foreign::curator()).into(),
+                folder().join("JavaPeer.java").into(),
+            ]
+        }
+        _ => vec![env::current_exe()?.into(), "peer".into(), peer.into()],
+    })
 }
 
-/// Sets the paths on which peers in other languages find their modules.
-pub(crate) fn environment(peer: &str, command: &mut Command) {
-    let python = format!(
-        "{0}/benches/redis/python:{0}/../target/peers/python",
-        env!("CARGO_MANIFEST_DIR")
-    );
-
-    command
-        .env("PYTHONPATH", python)
-        .env("NODE_PATH", fetched(peer).join("node_modules"));
+/// Returns the variables with the paths on which peers in other languages find their modules.
+pub(crate) fn environment(peer: &str) -> [(&'static str, String); 2] {
+    let shared = folder().with_file_name("python");
+    let python = format!("{}:{}/peers/python", shared.display(), target().display());
+    let node = fetched(peer).join("node_modules").display().to_string();
+    [("PYTHONPATH", python), ("NODE_PATH", node)]
 }
 
 /// The folder of what a peer in JavaScript or Go needs.
@@ -125,28 +105,10 @@ fn fetched(peer: &str) -> PathBuf {
     target().join("peers").join(format!("bench-{peer}"))
 }
 
-fn target() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../target"))
-}
-
-fn foreign_files() -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder())? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension != "rs") {
-            files.push(path);
-        }
-    }
-    Ok(files)
+fn target() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../target"))
 }
 
 fn folder() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/benches/redis/peers"))
-}
-
-fn stem(path: &Path) -> String {
-    path.file_stem()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned()
 }

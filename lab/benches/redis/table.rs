@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::Result;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// The values that the rounds measured for one peer, in one unit.
 #[derive(Clone, Debug, Default)]
@@ -35,18 +35,13 @@ impl Rounds {
 
     /// Returns each round's own ratio to `limit`.
     fn over(&self, limit: &Self) -> Self {
-        Self(
-            self.0
-                .iter()
-                .zip(&limit.0)
-                .map(|(value, limit)| value / limit)
-                .collect(),
-        )
+        let ratios = self.0.iter().zip(&limit.0);
+        Self(ratios.map(|(value, limit)| value / limit).collect())
     }
 }
 
 /// The value that a figure should reach.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Goal {
     AtMost(f64),
@@ -61,14 +56,6 @@ impl Goal {
         }
     }
 
-    /// Returns `value` as a part of the goal: 1 is the goal, and more is worse.
-    pub(crate) fn part(self, value: f64) -> f64 {
-        match self {
-            Self::AtMost(most) => value / most,
-            Self::AtLeast(least) => least / value,
-        }
-    }
-
     fn shown(self) -> String {
         match self {
             Self::AtMost(most) => format!("≤ {most}"),
@@ -78,29 +65,22 @@ impl Goal {
 }
 
 /// One line of a table.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Row {
-    pub(crate) what: String,
-    pub(crate) who: String,
-    pub(crate) unit: String,
+#[derive(Debug, Serialize)]
+struct Row {
+    what: String,
+    who: String,
+    unit: String,
     median: f64,
     min: f64,
     max: f64,
-    pub(crate) beside: Option<String>,
-    pub(crate) ratio: Option<f64>,
+    beside: Option<String>,
+    ratio: Option<f64>,
     goal: Option<Goal>,
-    pub(crate) met: Option<bool>,
-}
-
-impl Row {
-    /// Returns the number that a goal applies to.
-    pub(crate) fn verdict(&self) -> f64 {
-        self.ratio.unwrap_or(self.median)
-    }
+    met: Option<bool>,
 }
 
 /// The figures of one kind.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Table {
     figure: String,
     rows: Vec<Row>,
@@ -118,37 +98,14 @@ impl Table {
         }
     }
 
-    /// Reads the table of a figure that was written last, if the file exists.
-    pub(crate) fn written(figure: &str) -> Result<Option<Self>> {
-        let file = lab::report::folder()?.join(format!("redis-{figure}.json"));
-        if !file.exists() {
-            return Ok(None);
-        }
-        Ok(Some(serde_json::from_str(&fs::read_to_string(file)?)?))
-    }
-
-    pub(crate) fn rows(&self) -> &[Row] {
-        &self.rows
-    }
-
-    /// Returns the goal that leasehold has for the same figure.
-    pub(crate) fn goal_of(&self, row: &Row) -> Option<Goal> {
-        let same = |other: &&Row| {
-            other.what == row.what && other.beside == row.beside && other.goal.is_some()
-        };
-        self.rows.iter().find(same).and_then(|other| other.goal)
-    }
-
     /// Adds a figure without a comparison. The goal, if any, applies to its median.
     pub(crate) fn add(
         &mut self,
-        what: &str,
-        who: &str,
-        unit: &str,
+        (what, who, unit): (&str, &str, &str),
         rounds: &Rounds,
         goal: Option<Goal>,
     ) {
-        self.put(what, who, unit, rounds, None, goal);
+        self.put((what, who, unit), rounds, None, goal);
     }
 
     /// Adds a figure beside another of the same rounds. The goal, if any, applies to their ratio.
@@ -159,51 +116,32 @@ impl Table {
         (beside, limit): (&str, &Rounds),
         goal: Option<Goal>,
     ) {
-        self.put(
-            what,
-            who,
-            unit,
-            rounds,
-            Some((beside, rounds.over(limit).median())),
-            goal,
-        );
+        let ratio = rounds.over(limit).median();
+        self.put((what, who, unit), rounds, Some((beside, ratio)), goal);
     }
 
     fn put(
         &mut self,
-        what: &str,
-        who: &str,
-        unit: &str,
+        (what, who, unit): (&str, &str, &str),
         rounds: &Rounds,
         ratio: Option<(&str, f64)>,
         goal: Option<Goal>,
     ) {
-        let median = rounds.median();
-        let min = rounds.min();
-        let max = rounds.max();
-        let met = goal.map(|goal| goal.is_met(ratio.map_or(median, |(_, ratio)| ratio)));
-        let shown_ratio = ratio.map_or(String::new(), |(beside, ratio)| {
-            format!("{ratio:.2} × {beside}")
-        });
-        let [a, b, c] = [median, min, max].map(shown);
-        let shown_goal = goal.map(Goal::shown).unwrap_or_default();
-        let verdict = met.map_or("", |met| if met { "met" } else { "MISSED" });
-        println!(
-            "| {what} | {who} | {a} {unit} | {b} … {c} | {shown_ratio} | {shown_goal} | {verdict} |"
-        );
-
-        self.rows.push(Row {
+        let value = ratio.map_or(rounds.median(), |(_, ratio)| ratio);
+        let row = Row {
             what: what.to_owned(),
             who: who.to_owned(),
             unit: unit.to_owned(),
-            median,
-            min,
-            max,
+            median: rounds.median(),
+            min: rounds.min(),
+            max: rounds.max(),
             beside: ratio.map(|(beside, _)| beside.to_owned()),
             ratio: ratio.map(|(_, ratio)| ratio),
             goal,
-            met,
-        });
+            met: goal.map(|goal| goal.is_met(value)),
+        };
+        row.print();
+        self.rows.push(row);
     }
 
     /// Writes `target/bench/redis-FIGURE.json`.
@@ -211,6 +149,28 @@ impl Table {
         println!();
         let file = lab::report::folder()?.join(format!("redis-{}.json", self.figure));
         Ok(fs::write(file, serde_json::to_string_pretty(&self)?)?)
+    }
+}
+
+impl Row {
+    fn print(&self) {
+        let Self {
+            what, who, unit, ..
+        } = self;
+        let [median, least, most] = [self.median, self.min, self.max].map(shown);
+        let ratio = self.ratio.zip(self.beside.as_ref());
+        let ratio = ratio.map_or(String::new(), |(ratio, beside)| {
+            format!("{ratio:.2} × {beside}")
+        });
+        let goal = self.goal.map(Goal::shown).unwrap_or_default();
+        let verdict = match self.met {
+            Some(true) => "met",
+            Some(false) => "MISSED",
+            None => "",
+        };
+        println!(
+            "| {what} | {who} | {median} {unit} | {least} … {most} | {ratio} | {goal} | {verdict} |"
+        );
     }
 }
 

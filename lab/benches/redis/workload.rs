@@ -15,19 +15,17 @@ pub(crate) enum Workload {
     /// Does the same with `names` locks at once, each of them `each` times. Returns the time of all
     /// pairs together.
     Names { names: usize, each: usize },
-    /// `threads` threads acquire the lock `c` again and again until a moment. Returns three moments
-    /// for each acquisition: the request, the grant, and the begin of the release.
+    /// `threads` threads acquire a lock again and again until a moment. Returns three moments for
+    /// each acquisition: the request, the grant, and the begin of the release.
     Contend {
+        name: String,
         threads: usize,
         hold_micros: u64,
-        think_micros: u64,
         until: u64,
     },
-    /// Acquires this number of locks, and keeps them. Returns the time that this took.
-    Hold { names: usize },
-    /// Renews the expiry of this number of keys without any condition, `batch` requests at once.
-    /// Returns an empty list.
-    Renew { names: usize, batch: usize },
+    /// Acquires this number of locks, some of them at once, and keeps them. Returns the moment at
+    /// which the last was granted.
+    Hold { names: usize, at_once: usize },
     /// Publishes `count` messages, one every `gap_micros`. Returns the moment of each send.
     Publish { count: usize, gap_micros: u64 },
     /// Subscribes, unless the peer has subscribed before. Returns an empty list at once.

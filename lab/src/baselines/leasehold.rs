@@ -7,9 +7,6 @@ use leasehold::blocking::{self, Guard, Lock};
 
 use super::{Baseline, BaselineConfig};
 
-/// The timeout of an acquisition without one.
-const BEGIN_TIMEOUT: Duration = Duration::from_secs(60);
-
 pub(super) struct Leasehold {
     lock: Lock,
     guard: Option<Guard>,
@@ -19,16 +16,12 @@ impl Leasehold {
     pub(super) fn new(config: &BaselineConfig) -> Result<Self> {
         let lock = blocking::open(&config.server)?
             .mutex(&config.name)
-            .lease(config.lease());
+            .lease(config.lease);
         Ok(Self { lock, guard: None })
     }
 }
 
 impl Baseline for Leasehold {
-    fn begin(&mut self) -> Result<()> {
-        self.acquire(BEGIN_TIMEOUT).map(drop)
-    }
-
     fn acquire(&mut self, timeout: Duration) -> Result<Option<u64>> {
         self.guard = self.lock.try_acquire_for(timeout)?;
         Ok(self.guard.as_ref().map(|guard| guard.token().get()))

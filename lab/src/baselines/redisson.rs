@@ -1,4 +1,7 @@
 //! The `RLock` of Redisson itself, in a Java program.
+//!
+//! `isHeldByCurrentThread` needs a request to the server, and Redisson does not notify its user of
+//! a loss.
 
 use std::time::Duration;
 
@@ -17,10 +20,8 @@ impl Redisson {
     /// Starts the program, and waits until it is connected. The lease is that of the watchdog.
     pub(super) fn new(config: &BaselineConfig) -> Result<Self> {
         let address = format!("redis://{}", config.server);
-        let watchdog = Duration::from_millis(config.lease_millis);
-
         Ok(Self {
-            peer: RedissonPeer::start_at(&address, watchdog, "")?,
+            peer: RedissonPeer::start_at(&address, config.lease, "")?,
             name: config.name.clone(),
         })
     }
@@ -32,10 +33,6 @@ impl Redisson {
 }
 
 impl Baseline for Redisson {
-    fn begin(&mut self) -> Result<()> {
-        self.request("try", "").map(drop)
-    }
-
     fn acquire(&mut self, timeout: Duration) -> Result<Option<u64>> {
         let reply = self.request("wait", &timeout.as_millis().to_string())?;
         match reply.as_str() {
@@ -43,12 +40,6 @@ impl Baseline for Redisson {
             "false" => Ok(None),
             error => bail!("{error}"),
         }
-    }
-
-    /// Returns `true`. `isHeldByCurrentThread` needs a request to the server, and Redisson does not
-    /// notify its user of a loss.
-    fn holds(&mut self) -> bool {
-        true
     }
 
     fn release(&mut self) -> Result<()> {

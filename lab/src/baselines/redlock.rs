@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use lab_servers::Reply;
 
-use super::bare::{COMPARE_AND_DELETE, Server, value};
+use super::recipe::{COMPARE_AND_DELETE, Server, value};
 use super::{Baseline, BaselineConfig};
 
 /// The allowed clock drift, in addition to a hundredth of the lease.
@@ -35,7 +35,7 @@ impl Redlock {
             masters: config.server.split(',').map(Server::new).collect(),
             key: config.name.clone(),
             value: value(),
-            lease: config.lease(),
+            lease: config.lease,
             valid_until: None,
             random: crate::Random::seeded(u64::from(config.worker)),
         }
@@ -70,17 +70,18 @@ impl Redlock {
     }
 
     fn delete_everywhere(&mut self) {
+        let delete = ["EVAL", COMPARE_AND_DELETE, "1", &self.key, &self.value];
         for master in &mut self.masters {
             // On a master that does not reply, the key expires with the lease.
-            let _ = master.script_is_one(COMPARE_AND_DELETE, &self.key, &[&self.value]);
+            let _ = master.send(&delete);
         }
     }
 }
 
 impl Baseline for Redlock {
-    fn begin(&mut self) -> Result<()> {
+    fn begin(&mut self) -> Result<bool> {
         self.set_on_first(1);
-        Ok(())
+        Ok(true)
     }
 
     fn acquire(&mut self, timeout: Duration) -> Result<Option<u64>> {

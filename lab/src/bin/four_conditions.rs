@@ -1,97 +1,47 @@
 //! Runs all cases of the four conditions with every contender, and prints the table.
 //!
-//! It also writes `docs/four-conditions.md` and its picture. With names of contenders as arguments,
-//! such as `Redisson LeaseholdRedis`, it runs only these. It takes the figures of the others from
-//! `target/four-conditions.json`, which keeps the last figures of each contender.
+//! With names of contenders as arguments, such as `redisson redis`, it runs only these. If it runs
+//! all of them, it also writes the table into `docs/four-conditions.md`, and draws its picture.
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
-use lab::baselines::Contender;
-use lab::conditions::{BaselineTestbed, Row, cases, page, picture};
-use lab_servers::Redis;
-
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+use anyhow::{Context, Result};
+use lab::baselines::{CONTENDERS, Contender, contender_named};
+use lab::conditions::cases::{self, Row};
+use lab::conditions::{BaselineTestbed, draw, table, update};
 
 fn main() -> Result<()> {
-    let wanted: Vec<String> = env::args().skip(1).collect();
-    let is_wanted =
-        |contender: &Contender| wanted.is_empty() || wanted.contains(&format!("{contender:?}"));
-    ensure!(
-        Contender::ALL.iter().any(is_wanted),
-        "unknown contender; choose from {:?}",
-        Contender::ALL
-    );
+    let names: Vec<String> = env::args().skip(1).collect();
+    let chosen: Vec<&Contender> = names
+        .iter()
+        .map(|name| contender_named(name))
+        .collect::<Result<_>>()?;
+    let is_complete = chosen.is_empty();
+    let wanted = if is_complete {
+        CONTENDERS.iter().collect()
+    } else {
+        chosen
+    };
 
     let program = env::current_exe()?.with_file_name("baseline");
-    ensure!(
-        program.exists(),
-        "{} is missing: cargo build -p lab --bins",
-        program.display()
-    );
-
     let mut rows = Vec::new();
-    for contender in Contender::ALL {
-        rows.extend(if is_wanted(&contender) {
-            Some(measure(&program, contender)?)
-        } else {
-            last(contender)?
-        });
+    for contender in wanted {
+        eprintln!("{}", contender.name);
+        rows.push(measure(&program, contender).context(contender.title)?);
     }
+    println!("{}", table(&rows));
 
-    fs::write(figures()?, serde_json::to_string_pretty(&rows)?)?;
-    print(&rows)
-}
-
-fn measure(program: &Path, contender: Contender) -> Result<Row> {
-    let begun = lab::now();
-    eprintln!("{}", contender.title());
-    let printed = |case: &str| eprintln!("  {:5.1} s: {case}", seconds(lab::now() - begun));
-    let testbed = BaselineTestbed::start(program, contender).with_context(|| contender.title())?;
-    cases::all(testbed, printed).with_context(|| contender.title())
-}
-
-/// Returns the figures of the last measurement, if there was one.
-fn last(contender: Contender) -> Result<Option<Row>> {
-    let file = figures()?;
-    if !file.exists() {
-        return Ok(None);
+    if is_complete {
+        let docs = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs"));
+        let page = docs.join("four-conditions.md");
+        fs::write(&page, update(&fs::read_to_string(&page)?, &rows)?)?;
+        draw(&docs.join("four-conditions.svg"), &rows)?;
     }
-    let rows: Vec<Row> = serde_json::from_str(&fs::read_to_string(file)?)?;
-    Ok(rows.into_iter().find(|row| row.contender == contender))
+    Ok(())
 }
 
-/// Prints the page. The documents are written only if all contenders have figures.
-fn print(rows: &[Row]) -> Result<()> {
-    let page = page(rows, &server_version());
-    println!("{page}");
-    if rows.len() < Contender::ALL.len() {
-        return Ok(());
-    }
-
-    let docs = Path::new(ROOT).join("docs");
-    fs::create_dir_all(&docs)?;
-    fs::write(docs.join("four-conditions.md"), page)?;
-    Ok(fs::write(docs.join("four-conditions.svg"), picture(rows))?)
-}
-
-fn seconds(nanos: u64) -> f64 {
-    std::time::Duration::from_nanos(nanos).as_secs_f64()
-}
-
-/// Returns the name and version of the Redis server.
-fn server_version() -> String {
-    let printed = Redis::start().info("server");
-    let version = printed
-        .lines()
-        .find_map(|line| line.strip_prefix("redis_version:"))
-        .unwrap_or("(unknown version)");
-    format!("Redis {}", version.trim())
-}
-
-/// Returns the path of the figures, beside `target/bench`.
-fn figures() -> Result<PathBuf> {
-    Ok(lab::report::folder()?.with_file_name("four-conditions.json"))
+fn measure(program: &Path, contender: &'static Contender) -> Result<Row> {
+    cases::all(BaselineTestbed::start(program, contender)?)
 }

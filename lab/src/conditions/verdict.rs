@@ -1,8 +1,10 @@
 //! Derives a verdict for each condition from the figures of one contender.
 
-use super::cases::{Crash, Failover, Granted, Lost};
-use super::{NEVER_MILLIS, Row};
+use super::NEVER_MILLIS;
+use super::cases::{Both, Crash, Lost, Minority, Row};
 use crate::baselines::Service;
+
+use Verdict::{Broken, Kept, Neither};
 
 /// Whether a condition was kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,116 +39,87 @@ pub(super) const COLUMNS: [&str; 8] = [
 /// Returns a cell for each of [`COLUMNS`].
 pub(super) fn cells(row: &Row) -> [Cell; 8] {
     [
-        exclusion(row),
-        no_deadlock(row),
-        owner_only(row),
+        unless_broken(&exclusion(row)),
+        unless_broken(&deadlocks(row)),
+        unless_broken(&owner(row)),
         fault_tolerance(row),
         next_holder(row),
         requests(row),
-        lost(row),
-        lost_fenced(row),
+        lost(row, |lost| Some(lost.unfenced)),
+        lost(row, |lost| lost.fenced),
     ]
 }
 
-fn kept(text: &str) -> Cell {
-    Cell {
-        text: text.to_owned(),
-        verdict: Verdict::Kept,
-    }
+fn cell(verdict: Verdict, text: impl Into<String>) -> Cell {
+    let text = text.into();
+    Cell { text, verdict }
 }
 
-fn broken(text: String) -> Cell {
-    Cell {
-        text,
-        verdict: Verdict::Broken,
-    }
-}
-
-fn neither(text: impl Into<String>) -> Cell {
-    Cell {
-        text: text.into(),
-        verdict: Verdict::Neither,
-    }
-}
-
-/// Whether two reported that they hold, at one instant.
-fn exclusion(row: &Row) -> Cell {
-    let mut text = Vec::new();
-    if row.crowd.overlaps > 0 {
-        text.push(format!("{} times under contention", row.crowd.overlaps));
-    }
-    if row.paused.both_claimed {
-        text.push("a paused holder continues while the next one holds".to_owned());
-    }
-    if let Some(Failover {
-        both_millis: Some(millis),
-        without_end,
-        ..
-    }) = row.failover
-    {
-        let end = if without_end {
-            "and longer"
-        } else {
-            "until it was notified"
-        };
-        text.push(format!(
-            "{}: both for {} {end}",
-            replaced(row),
-            time(millis)
-        ));
-    }
-
-    if text.is_empty() {
-        kept("kept")
+fn unless_broken(violations: &[String]) -> Cell {
+    if violations.is_empty() {
+        cell(Kept, "kept")
     } else {
-        broken(format!("broken: {}", text.join("; ")))
+        cell(Broken, format!("broken: {}", violations.join("; ")))
     }
 }
 
-/// What a failover is, by the service of the contender.
-pub(super) fn replaced(row: &Row) -> &'static str {
-    match row.contender.service() {
+/// How two reported that they hold, at one instant.
+fn exclusion(row: &Row) -> Vec<String> {
+    let mut violations = Vec::new();
+    if row.crowd.overlaps > 0 {
+        violations.push(format!("{} times under contention", row.crowd.overlaps));
+    }
+    if row.paused.is_some_and(|paused| paused.both_claimed) {
+        violations.push("a paused holder continues while the next one holds".to_owned());
+    }
+
+    let replaced = match row.contender.service {
         Service::Folder => "no server",
         Service::Redis => "replica promoted",
-        Service::Masters => "one master flushed",
+        Service::Masters => "one master emptied",
         Service::Ensemble => "leader killed",
-    }
-}
-
-fn no_deadlock(row: &Row) -> Cell {
-    let never = |crash: &Crash| crash.next_millis.is_none();
-    match (&row.holder_killed, &row.acquirer_killed) {
-        (holder, _) if never(holder) => broken("broken: a crash locks it forever".to_owned()),
-        (_, Some(acquirer)) if never(acquirer) => {
-            broken("broken: a crash between the two requests locks it forever".to_owned())
+    };
+    let both = row.failover.map_or(Both::Never, |failover| failover.both);
+    match both {
+        Both::Never => {}
+        Both::For(millis) => violations.push(format!(
+            "{replaced}: both for {} until it was notified",
+            time(millis)
+        )),
+        Both::WithoutEnd(millis) => {
+            violations.push(format!("{replaced}: both for {} and more", time(millis)));
         }
-        _ => kept("kept"),
     }
+    violations
 }
 
-fn owner_only(row: &Row) -> Cell {
-    let mut text = Vec::new();
-    if row.owner.refused_freed {
-        text.push("a refused client frees it");
+fn deadlocks(row: &Row) -> Vec<String> {
+    let mut violations = Vec::new();
+    if row.holder_killed == Crash::Never {
+        violations.push("a crash locks it forever".to_owned());
+    } else if row.acquirer_killed == Crash::Never {
+        violations.push("a crash between the two requests locks it forever".to_owned());
     }
-    if row.owner.late_freed == Some(true) {
-        text.push("a late client frees another's lock");
-    }
+    violations
+}
 
-    if text.is_empty() {
-        kept("kept")
-    } else {
-        broken(format!("broken: {}", text.join("; ")))
+fn owner(row: &Row) -> Vec<String> {
+    let mut violations = Vec::new();
+    if row.refused_freed {
+        violations.push("a refused client frees it".to_owned());
     }
+    if row.paused.is_some_and(|paused| paused.late_freed) {
+        violations.push("a late client frees another's lock".to_owned());
+    }
+    violations
 }
 
 fn fault_tolerance(row: &Row) -> Cell {
     let Some(down) = row.down else {
-        return neither("no server");
+        return cell(Neither, "no server");
     };
-
     if down.majority_granted {
-        return broken("granted without a majority".to_owned());
+        return cell(Broken, "granted without a majority");
     }
 
     let notified = down
@@ -154,91 +127,76 @@ fn fault_tolerance(row: &Row) -> Cell {
         .map_or("its holder is not notified".to_owned(), |millis| {
             format!("its holder is notified after {}", time(millis))
         });
-
     match down.minority {
-        Some(Granted {
-            after_millis: Some(millis),
-        }) => Cell {
-            text: format!(
+        Minority::None => cell(
+            Neither,
+            format!("none, as it is one server; when it is down {notified}"),
+        ),
+        Minority::GrantedAfter(millis) => cell(
+            Kept,
+            format!(
                 "a minority down: next grant after {}; a majority: none, {notified}",
                 time(millis)
             ),
-            verdict: Verdict::Kept,
-        },
-        Some(Granted { after_millis: None }) => {
-            broken(format!("a minority down: no grant; {notified}"))
-        }
-        None => neither(format!(
-            "none, as it is one server; when it is down {notified}"
-        )),
+        ),
+        Minority::NotGranted => cell(Broken, format!("a minority down: no grant; {notified}")),
     }
 }
 
 fn next_holder(row: &Row) -> Cell {
     let holder = after(row.holder_killed);
-    match row.acquirer_killed {
-        Some(acquirer) => neither(format!(
-            "{holder}; killed while acquiring: {}",
-            after(acquirer)
-        )),
-        None => neither(holder),
-    }
+    cell(
+        Neither,
+        match row.acquirer_killed {
+            Crash::OneRequest => holder,
+            acquirer => format!("{holder}; killed while acquiring: {}", after(acquirer)),
+        },
+    )
 }
 
-fn after(crash: Crash) -> String {
-    crash
-        .next_millis
-        .map_or(format!("never (in {})", time(NEVER_MILLIS)), time)
+pub(super) fn after(crash: Crash) -> String {
+    match crash {
+        Crash::NextAfter(millis) => time(millis),
+        Crash::Never | Crash::OneRequest => format!("never (in {})", time(NEVER_MILLIS)),
+    }
 }
 
 fn requests(row: &Row) -> Cell {
-    let each = row
-        .crowd
-        .requests_each
-        .map_or("no server".to_owned(), |each| each.to_string());
-    neither(each)
-}
-
-fn lost(row: &Row) -> Cell {
-    count(row, |lost| Some(lost.unfenced))
-}
-
-fn lost_fenced(row: &Row) -> Cell {
-    if row.crowd.lost.fenced.is_none() {
-        neither("no token")
-    } else {
-        count(row, |lost| lost.fenced)
-    }
+    let requests = row.crowd.requests_each;
+    cell(
+        Neither,
+        requests.map_or("no server".to_owned(), |each| each.to_string()),
+    )
 }
 
 /// Returns the sum over the cases, with the count of each case.
-fn count(row: &Row, of: impl Fn(Lost) -> Option<usize>) -> Cell {
-    let failover = row
-        .failover
-        .map(|failover| failover.lost)
-        .unwrap_or_default();
-
+fn lost(row: &Row, of: fn(Lost) -> Option<usize>) -> Cell {
     let cases = [
-        ("paused", row.paused.lost),
-        ("failover", failover),
-        ("contention", row.crowd.lost),
+        ("paused", row.paused.map(|paused| paused.lost)),
+        ("failover", row.failover.map(|failover| failover.lost)),
+        ("contention", Some(row.crowd.lost)),
     ];
-    let found = cases.map(|(case, lost)| (case, of(lost).unwrap_or(0)));
-
-    let all: usize = found.iter().map(|(_, count)| count).sum();
-    if all == 0 {
-        return kept("0");
+    if of(row.crowd.lost).is_none() {
+        return cell(Neither, "no token");
     }
 
-    let parts = found
-        .iter()
-        .filter(|(_, count)| *count > 0)
-        .map(|(case, count)| format!("{case} {count}"));
-    broken(format!("{all} ({})", parts.collect::<Vec<_>>().join(", ")))
+    let mut all = 0;
+    let mut parts = Vec::new();
+    for (case, lost) in cases {
+        let count = lost.and_then(of).unwrap_or(0);
+        all += count;
+        if count > 0 {
+            parts.push(format!("{case} {count}"));
+        }
+    }
+    if all == 0 {
+        return cell(Kept, "0");
+    }
+    cell(Broken, format!("{all} ({})", parts.join(", ")))
 }
 
 /// Formats a time in milliseconds or seconds.
-pub(super) fn time(millis: u64) -> String {
+fn time(millis: u64) -> String {
     if millis < 1_000 {
         format!("{millis} ms")
     } else {
@@ -247,4 +205,72 @@ pub(super) fn time(millis: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::super::cases::{Crowd, Down, Pause};
+    use super::*;
+    use crate::baselines::contender_named;
+
+    /// A lock on one server that keeps every condition that one server can keep.
+    fn good() -> Row {
+        let lost = |unfenced| Lost {
+            unfenced,
+            fenced: Some(0),
+        };
+
+        Row {
+            contender: contender_named("redis").unwrap(),
+            holder_killed: Crash::NextAfter(1_234),
+            acquirer_killed: Crash::OneRequest,
+            paused: Some(Pause {
+                both_claimed: false,
+                late_freed: false,
+                lost: lost(1),
+            }),
+            refused_freed: false,
+            failover: None,
+            down: Some(Down {
+                minority: Minority::None,
+                majority_granted: false,
+                notified_millis: Some(900),
+            }),
+            crowd: Crowd {
+                held: 100,
+                overlaps: 0,
+                lost: lost(0),
+                requests_each: Some(7),
+            },
+        }
+    }
+
+    #[test]
+    fn kept_conditions_are_marked_kept() {
+        let cells = cells(&good());
+
+        assert_eq!(
+            cells.each_ref().map(|cell| cell.verdict),
+            [Kept, Kept, Kept, Neither, Neither, Neither, Broken, Kept]
+        );
+        assert_eq!(cells[4].text, "1.2 s");
+    }
+
+    #[test]
+    fn broken_conditions_are_marked_broken() {
+        type Change = fn(&mut Row);
+        let changes: [(usize, Change); 8] = [
+            (0, |row| row.crowd.overlaps = 1),
+            (0, |row| row.paused.as_mut().unwrap().both_claimed = true),
+            (1, |row| row.holder_killed = Crash::Never),
+            (1, |row| row.acquirer_killed = Crash::Never),
+            (2, |row| row.refused_freed = true),
+            (2, |row| row.paused.as_mut().unwrap().late_freed = true),
+            (3, |row| row.down.as_mut().unwrap().majority_granted = true),
+            (7, |row| row.crowd.lost.fenced = Some(1)),
+        ];
+
+        for (column, change) in changes {
+            let mut row = good();
+            change(&mut row);
+            assert_eq!(cells(&row)[column].verdict, Broken, "{row:?}");
+        }
+    }
+}

@@ -5,41 +5,41 @@
 
 use std::path::Path;
 
-use anyhow::{Result, ensure};
-use lab::baselines::{Contender, Request};
-use lab::conditions::{BaselineTestbed, cases};
+use anyhow::{Context, Result, ensure};
+use lab::baselines::{Request, contender_named};
+use lab::conditions::BaselineTestbed;
+use lab::conditions::cases::{self, Crash, Lost};
 
 const BASELINE: &str = env!("CARGO_BIN_EXE_baseline");
 
-fn testbed(contender: Contender) -> Result<BaselineTestbed> {
-    BaselineTestbed::start(Path::new(BASELINE), contender)
+fn testbed(contender: &str) -> Result<BaselineTestbed> {
+    BaselineTestbed::start(Path::new(BASELINE), contender_named(contender)?)
 }
 
 /// A lock without an expiry is never free again after its holder has crashed.
 #[test]
 fn setnx_crash_locks_forever() -> Result<()> {
-    crash_locks_forever(Contender::Setnx, Request::Acquire(1_000))
+    crash_locks_forever("setnx", Request::Acquire(1_000))
 }
 
 #[test]
 fn setnx_expire_crash_between_requests_locks_forever() -> Result<()> {
-    crash_locks_forever(Contender::SetnxExpire, Request::Begin)
+    crash_locks_forever("setnx-expire", Request::Begin)
 }
 
-fn crash_locks_forever(contender: Contender, step: Request) -> Result<()> {
+fn crash_locks_forever(contender: &str, step: Request) -> Result<()> {
     let crash = cases::crash(&testbed(contender)?, step)?;
-    ensure!(crash.next_millis.is_none(), "{crash:?}");
+    ensure!(crash == Crash::Never, "{crash:?}");
     Ok(())
 }
 
 #[test]
 fn unconditional_del_releases_the_lock_of_another_client() -> Result<()> {
-    let testbed = testbed(Contender::SetDel)?;
+    let testbed = testbed("set-nx-px")?;
     ensure!(cases::refused_frees(&testbed)?);
-    let (paused, late_freed) = cases::pause(&testbed)?;
-    ensure!(late_freed == Some(true), "{late_freed:?}");
+    let paused = cases::pause(&testbed)?.context("the next client held")?;
     ensure!(
-        paused.next_held && paused.both_claimed && paused.lost.unfenced == 1,
+        paused.late_freed && paused.both_claimed && paused.lost.unfenced == 1,
         "{paused:?}"
     );
     ensure!(paused.lost.fenced.is_none(), "the baseline has no token");
@@ -50,17 +50,14 @@ fn unconditional_del_releases_the_lock_of_another_client() -> Result<()> {
 /// release does not free the lock of the next holder.
 #[test]
 fn paused_redisson_continues_while_the_next_client_holds() -> Result<()> {
-    let testbed = testbed(Contender::Redisson)?;
+    let testbed = testbed("redisson")?;
     ensure!(!cases::refused_frees(&testbed)?);
-    let (paused, late_freed) = cases::pause(&testbed)?;
-    ensure!(late_freed == Some(false), "{late_freed:?}");
-    ensure!(
-        paused.next_held && paused.both_claimed && paused.lost.unfenced == 1,
-        "{paused:?}"
-    );
+    let paused = cases::pause(&testbed)?.context("the next client held")?;
+    ensure!(!paused.late_freed && paused.both_claimed, "{paused:?}");
+    ensure!(paused.lost.unfenced == 1, "{paused:?}");
 
     let crash = cases::crash(&testbed, Request::Acquire(1_000))?;
-    ensure!(crash.next_millis.is_some(), "{crash:?}");
+    ensure!(matches!(crash, Crash::NextAfter(_)), "{crash:?}");
     Ok(())
 }
 
@@ -69,35 +66,33 @@ fn paused_redisson_continues_while_the_next_client_holds() -> Result<()> {
 /// rejects the holder's late write. Other resources lose it.
 #[test]
 fn leasehold_release_is_owner_only_and_tokens_refuse_late_writes() -> Result<()> {
-    let testbed = testbed(Contender::LeaseholdPlain)?;
+    let testbed = testbed("redis-plain")?;
     ensure!(!cases::refused_frees(&testbed)?);
-    let (paused, late_freed) = cases::pause(&testbed)?;
-    ensure!(late_freed == Some(false), "{late_freed:?}");
-    ensure!(paused.next_held && !paused.both_claimed, "{paused:?}");
-    ensure!(
-        (paused.lost.unfenced, paused.lost.fenced) == (1, Some(0)),
-        "{paused:?}"
-    );
+    let paused = cases::pause(&testbed)?.context("the next client held")?;
+    ensure!(!paused.both_claimed, "{paused:?}");
+    ensure!(!paused.late_freed, "{paused:?}");
+    let lost = Lost {
+        unfenced: 1,
+        fenced: Some(0),
+    };
+    ensure!(paused.lost == lost, "{paused:?}");
     Ok(())
 }
 
 /// The file store detects a crash at once, and a few contending clients lose no updates.
 #[test]
 fn leasehold_on_files_loses_no_update() -> Result<()> {
-    let testbed = testbed(Contender::LeaseholdFile)?;
+    let testbed = testbed("file")?;
     let crash = cases::crash(&testbed, Request::Acquire(1_000))?;
-    ensure!(crash.next_millis.is_some(), "{crash:?}");
+    ensure!(matches!(crash, Crash::NextAfter(_)), "{crash:?}");
 
     let crowd = cases::crowd(&testbed, 4)?;
-    ensure!(
-        (
-            crowd.held,
-            crowd.overlaps,
-            crowd.lost.unfenced,
-            crowd.lost.fenced
-        ) == (4, 0, 0, Some(0)),
-        "{crowd:?}"
-    );
+    ensure!((crowd.held, crowd.overlaps) == (4, 0), "{crowd:?}");
+    let lost = Lost {
+        unfenced: 0,
+        fenced: Some(0),
+    };
+    ensure!(crowd.lost == lost, "{crowd:?}");
 
     Ok(())
 }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow};
 use lab_servers::{Raw, Redis};
 
 use super::{ROUNDS, count};
-use crate::cpus::{self, Cpus};
+use crate::client::{clients, server};
 use crate::holds::Contest;
 use crate::table::{Goal, Rounds, Table};
 
@@ -22,18 +22,17 @@ pub(super) fn show() -> Result<()> {
     for waiters in WAITERS {
         let each = measure(waiters)?;
         let what = format!("commands per acquisition, {waiters} waiters");
-        table.add(&what, "leasehold", "", &each, Some(Goal::AtMost(2.05)));
+        table.add((&what, "leasehold", ""), &each, Some(Goal::AtMost(2.05)));
     }
     table.finish()
 }
 
 fn measure(waiters: usize) -> Result<Rounds> {
-    let server = cpus::server();
-    let mut leasehold = cpus::clients("leasehold", PROCESSES, Cpus::Split, &server.url())?;
+    let server = server();
+    let mut leasehold = clients("leasehold", PROCESSES, &server.url())?;
     let contest = Contest {
         threads: waiters / PROCESSES,
         hold: Duration::ZERO,
-        think: Duration::ZERO,
         lasts: LASTS,
     };
     // The first contest loads the scripts and performs the handshakes.
@@ -51,7 +50,6 @@ fn measure(waiters: usize) -> Result<Rounds> {
         let hold_spans = contest.run(&mut leasehold)?;
         rounds.add(count(watch.end(&server)?) / count(hold_spans.count()));
     }
-
     Ok(rounds)
 }
 
@@ -85,10 +83,7 @@ fn watch(raw: &mut Raw) -> Result<usize> {
     loop {
         // The line is `+TIME [DATABASE ADDRESS] "COMMAND" ...`; the address of a script is `lua`.
         let line = std::str::from_utf8(raw.receive_bytes()?)?;
-        let (_, said) = line
-            .split_once('[')
-            .context("a line of MONITOR names the database")?;
-        let (from, said) = said
+        let (from, said) = line
             .split_once(']')
             .context("a line of MONITOR names the client")?;
         if said.contains(END) {

@@ -6,12 +6,11 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Result, bail};
 use lab_servers::Wire;
 
 use super::{ROUNDS, micros, permille};
-use crate::client::Client;
-use crate::cpus::{self, Cpus};
+use crate::client::{Client, clients, server};
 use crate::holds::Contest;
 use crate::table::{Goal, Rounds, Table};
 use crate::workload::Workload;
@@ -20,67 +19,60 @@ use crate::workload::Workload;
 const DELAY: Duration = Duration::from_micros(500);
 const MESSAGES: usize = 1_000;
 /// The name of the limit in the table.
-pub(super) const HOP: &str = "PUBLISH to another process";
+const HOP: &str = "PUBLISH to another process";
 const CONTEST: Contest = Contest {
     threads: 8,
     hold: Duration::ZERO,
-    think: Duration::ZERO,
     lasts: Duration::from_secs(2),
 };
+/// The percentiles in thousandths, with the goals of their ratios.
+const SHOWN: [(usize, &str, f64); 2] = [(500, "p50", 1.05), (990, "p99", 1.2)];
 
 pub(super) fn show() -> Result<()> {
-    let server = cpus::server();
+    let server = server();
     let wire = Wire::to(server.address());
     wire.delay(DELAY);
 
     let url = wire.url_of("redis");
-    let mut raw = cpus::clients("raw", 2, Cpus::Split, &url)?;
-    let mut leasehold = cpus::clients("leasehold", 2, Cpus::Split, &url)?;
-    let mut rounds: [Rounds; 4] = Default::default();
+    let mut raw = clients("raw", 2, &url)?;
+    let mut leasehold = clients("leasehold", 2, &url)?;
+    let mut hop: [Rounds; 2] = Default::default();
+    let mut hand_over: [Rounds; 2] = Default::default();
     for _ in 0..ROUNDS {
-        let hops = hops(&mut raw)?;
-        let hand_overs = CONTEST.run(&mut leasehold)?.hand_overs_across();
-        let [hop_p50, hop_p99, p50, p99] = &mut rounds;
-        footnote(hops, hop_p50, hop_p99);
-        footnote(hand_overs, p50, p99);
+        add(hops(&mut raw)?, &mut hop);
+        add(
+            CONTEST.run(&mut leasehold)?.hand_overs_across(),
+            &mut hand_over,
+        );
     }
 
-    let [hop_p50, hop_p99, p50, p99] = &rounds;
-    let what = "hand-over, 1 ms round trip";
-    let hop = HOP;
     let mut table = Table::new("handover");
-    table.add(&format!("{what}, p50"), hop, "µs", hop_p50, None);
-    table.add_beside(
-        (&format!("{what}, p50"), "leasehold", "µs"),
-        p50,
-        (hop, hop_p50),
-        Some(Goal::AtMost(1.05)),
-    );
-    table.add(&format!("{what}, p99"), hop, "µs", hop_p99, None);
-    table.add_beside(
-        (&format!("{what}, p99"), "leasehold", "µs"),
-        p99,
-        (hop, hop_p99),
-        Some(Goal::AtMost(1.2)),
-    );
+    for (number, (_, percentile, goal)) in SHOWN.into_iter().enumerate() {
+        let what = format!("hand-over, 1 ms round trip, {percentile}");
+        table.add((&what, HOP, "µs"), &hop[number], None);
+        table.add_beside(
+            (&what, "leasehold", "µs"),
+            &hand_over[number],
+            (HOP, &hop[number]),
+            Some(Goal::AtMost(goal)),
+        );
+    }
     table.finish()
 }
 
 /// Measures the time that messages take from one process to another.
-pub(super) fn hops(raw: &mut [Client]) -> Result<Vec<u64>> {
+fn hops(raw: &mut [Client]) -> Result<Vec<u64>> {
     let [sender, receiver] = raw else {
-        unreachable!("there are two")
+        bail!("a message needs two processes")
     };
     receiver.run(&Workload::Subscribe)?;
     receiver.begin(&Workload::Receive { count: MESSAGES })?;
 
-    let sent = sender
-        .run(&Workload::Publish {
-            count: MESSAGES,
-            gap_micros: 100,
-        })?
-        .context("the peer can publish")?;
-    let came = receiver.end()?.context("the peer can receive")?;
+    let sent = sender.run(&Workload::Publish {
+        count: MESSAGES,
+        gap_micros: 100,
+    })?;
+    let came = receiver.end()?;
     Ok(sent
         .iter()
         .zip(came)
@@ -88,8 +80,10 @@ pub(super) fn hops(raw: &mut [Client]) -> Result<Vec<u64>> {
         .collect())
 }
 
-fn footnote(mut times: Vec<u64>, p50: &mut Rounds, p99: &mut Rounds) {
+/// Adds the percentiles of one round.
+fn add(mut times: Vec<u64>, rounds: &mut [Rounds; 2]) {
     times.sort_unstable();
-    p50.add(micros(permille(&times, 500)));
-    p99.add(micros(permille(&times, 990)));
+    for (rounds, (part, _, _)) in rounds.iter_mut().zip(SHOWN) {
+        rounds.add(micros(permille(&times, part)));
+    }
 }

@@ -34,12 +34,11 @@ async function contend(task) {
   const moments = [];
   while (now() < task.until) {
     moments.push(now());
-    const lock = await redlock.acquire(["c"], LEASE_MS);
+    const lock = await redlock.acquire([task.name], LEASE_MS);
     moments.push(now());
     await pause(task.hold_micros);
     moments.push(now());
     await lock.release();
-    await pause(task.think_micros);
   }
   return moments;
 }

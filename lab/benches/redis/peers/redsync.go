@@ -21,15 +21,14 @@ import (
 const clockBoottime = 7
 
 type task struct {
-	Do          string `json:"do"`
-	Name        string `json:"name"`
-	Count       int    `json:"count"`
-	Names       int    `json:"names"`
-	Each        int    `json:"each"`
-	Threads     int    `json:"threads"`
-	HoldMicros  int64  `json:"hold_micros"`
-	ThinkMicros int64  `json:"think_micros"`
-	Until       int64  `json:"until"`
+	Do         string `json:"do"`
+	Name       string `json:"name"`
+	Count      int    `json:"count"`
+	Names      int    `json:"names"`
+	Each       int    `json:"each"`
+	Threads    int    `json:"threads"`
+	HoldMicros int64  `json:"hold_micros"`
+	Until      int64  `json:"until"`
 }
 
 func now() int64 {
@@ -73,12 +72,11 @@ func contend(locks *redsync.Redsync, work task) []int64 {
 	var moments []int64
 	for now() < work.Until {
 		moments = append(moments, now())
-		lock := acquire(locks, "c")
+		lock := acquire(locks, work.Name)
 		moments = append(moments, now())
 		time.Sleep(time.Duration(work.HoldMicros) * time.Microsecond)
 		moments = append(moments, now())
 		release(lock)
-		time.Sleep(time.Duration(work.ThinkMicros) * time.Microsecond)
 	}
 	return moments
 }

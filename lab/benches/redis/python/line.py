@@ -12,14 +12,13 @@ import time
 
 def serve(library_of):
     library = library_of(sys.argv[1])
-    kept = []
     for line in sys.stdin:
         task = json.loads(line)
-        sys.stdout.write(json.dumps(run(library, task, kept)) + "\n")
+        sys.stdout.write(json.dumps(run(library, task)) + "\n")
         sys.stdout.flush()
 
 
-def run(library, task, kept):
+def run(library, task):
     match task["do"]:
         case "pairs":
             return pairs(library, task["name"], task["count"])
@@ -28,12 +27,7 @@ def run(library, task, kept):
             run_threads(lambda name: pairs(library, f"n{name}", task["each"]), task["names"])
             return [now() - begun]
         case "contend":
-            pauses = task["hold_micros"] / 1e6, task["think_micros"] / 1e6
-            return run_threads(lambda _: contend(library, pauses, task["until"]), task["threads"])
-        case "hold":
-            begun = now()
-            kept += [library.acquire(f"h{name}") for name in range(task["names"])]
-            return [now() - begun]
+            return run_threads(lambda _: contend(library, task), task["threads"])
         case _:
             return None
 
@@ -47,23 +41,17 @@ def pairs(library, name, count):
     return took
 
 
-def contend(library, pauses, until):
-    hold, think = pauses
+def contend(library, task):
     moments = []
-    while now() < until:
+    while now() < task["until"]:
         moments.append(now())
-        held = library.acquire("c")
+        held = library.acquire(task["name"])
         moments.append(now())
-        pause(hold)
+        if task["hold_micros"]:
+            time.sleep(task["hold_micros"] / 1e6)
         moments.append(now())
         library.release(held)
-        pause(think)
     return moments
-
-
-def pause(seconds):
-    if seconds:
-        time.sleep(seconds)
 
 
 def run_threads(work, count):

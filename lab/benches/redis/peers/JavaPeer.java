@@ -6,24 +6,80 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.function.Function;
 import java.util.function.IntFunction;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import org.apache.curator.framework.CuratorFramework;
+import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.retry.RetryOneTime;
 import org.redisson.Redisson;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
 /**
- * Redisson's RLock: no token and no queue. A waiter sleeps until the message of a release. Each
- * contender is a thread.
+ * The lock libraries in Java, chosen by the URL. Each contender is a thread.
+ *
+ * <p>Redisson's RLock has no token and no queue; a waiter sleeps until the message of a release.
+ * Curator's InterProcessMutex has no token; a waiter sleeps until the node before its own is gone.
  *
  * <p>The moments are those of the monotonic clock. On a machine that was never suspended this clock
  * equals CLOCK_BOOTTIME.
  */
-public class redisson {
-    static RedissonClient client;
+public class JavaPeer {
+    interface Lock {
+        void acquire() throws Exception;
+
+        void release() throws Exception;
+    }
+
+    static Function<String, Lock> locks;
     static final ExecutorService threads = Executors.newCachedThreadPool();
+
+    static Function<String, Lock> redisson(String urls) {
+        Config config = new Config();
+        String[] addresses = urls.replace("cluster:", "").split(",");
+        if (urls.startsWith("cluster:")) {
+            config.useClusterServers().addNodeAddress(addresses);
+        } else if (addresses.length > 1) {
+            config.useSentinelServers().setMasterName("main").addSentinelAddress(addresses);
+        } else {
+            config.useSingleServer().setAddress(urls);
+        }
+
+        RedissonClient client = Redisson.create(config);
+        return name -> {
+            RLock lock = client.getLock(name);
+            return new Lock() {
+                public void acquire() {
+                    lock.lock();
+                }
+
+                public void release() {
+                    lock.unlock();
+                }
+            };
+        };
+    }
+
+    static Function<String, Lock> curator(String host) {
+        CuratorFramework client = CuratorFrameworkFactory.newClient(host, new RetryOneTime(1000));
+        client.start();
+        return name -> {
+            InterProcessMutex lock = new InterProcessMutex(client, "/curator/" + name);
+            return new Lock() {
+                public void acquire() throws Exception {
+                    lock.acquire();
+                }
+
+                public void release() throws Exception {
+                    lock.release();
+                }
+            };
+        };
+    }
 
     static String field(String task, String name) {
         Matcher found = Pattern.compile("\"" + name + "\":\"?([^\",}]*)").matcher(task);
@@ -34,37 +90,31 @@ public class redisson {
         return Long.parseLong(field(task, name));
     }
 
-    static List<Long> pairs(String name, long count) {
-        RLock lock = client.getLock(name);
+    static List<Long> pairs(String name, long count) throws Exception {
+        Lock lock = locks.apply(name);
         List<Long> took = new ArrayList<>();
         for (long pair = 0; pair < count; pair++) {
             long begun = System.nanoTime();
-            lock.lock();
-            lock.unlock();
+            lock.acquire();
+            lock.release();
             took.add(System.nanoTime() - begun);
         }
         return took;
     }
 
-    static List<Long> contend(String task) throws InterruptedException {
-        RLock lock = client.getLock("c");
+    static List<Long> contend(String task) throws Exception {
+        Lock lock = locks.apply(field(task, "name"));
+        long hold = number(task, "hold_micros");
         List<Long> moments = new ArrayList<>();
         while (System.nanoTime() < number(task, "until")) {
             moments.add(System.nanoTime());
-            lock.lock();
+            lock.acquire();
             moments.add(System.nanoTime());
-            pause(number(task, "hold_micros"));
+            Thread.sleep(hold / 1000, (int) (hold % 1000) * 1000);
             moments.add(System.nanoTime());
-            lock.unlock();
-            pause(number(task, "think_micros"));
+            lock.release();
         }
         return moments;
-    }
-
-    static void pause(long micros) throws InterruptedException {
-        if (micros > 0) {
-            Thread.sleep(micros / 1000, (int) (micros % 1000) * 1000);
-        }
     }
 
     /** Runs the work in this number of threads, and returns all results in one list. */
@@ -95,9 +145,9 @@ public class redisson {
     }
 
     public static void main(String[] arguments) throws Exception {
-        Config config = new Config();
-        config.useSingleServer().setAddress(arguments[0]);
-        client = Redisson.create(config);
+        String url = arguments[0];
+        String host = url.replace("zookeeper://", "");
+        locks = host.equals(url) ? redisson(url) : curator(host);
 
         BufferedReader tasks = new BufferedReader(new InputStreamReader(System.in));
         for (String task = tasks.readLine(); task != null; task = tasks.readLine()) {

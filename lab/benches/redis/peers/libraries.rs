@@ -1,0 +1,104 @@
+//! The lock libraries in Rust.
+
+use std::time::Duration;
+
+use ::rslock::{LockGuard, LockManager};
+use anyhow::Result;
+use leasehold::{Guard, Locks};
+use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error};
+
+/// A lock library.
+pub(super) trait Library: Sized + Send + Sync + 'static {
+    /// The value that a holder of a lock has.
+    type Held: Send;
+
+    /// Waits until the client holds the lock.
+    fn acquire(&self, name: &str) -> impl Future<Output = Result<Self::Held>> + Send;
+    /// Releases the lock.
+    fn release(&self, held: Self::Held) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// leasehold, on any store.
+pub(super) struct Leasehold {
+    locks: Locks,
+    /// The passes of a hold that a grant permits, with a cohort.
+    passes_max: Option<u32>,
+}
+
+impl Leasehold {
+    pub(super) async fn open(url: &str, passes_max: Option<u32>) -> Result<Self> {
+        let locks = leasehold::open(url).await?;
+        Ok(Self { locks, passes_max })
+    }
+}
+
+impl Library for Leasehold {
+    type Held = Guard;
+
+    async fn acquire(&self, name: &str) -> Result<Guard> {
+        let lock = self.locks.mutex(name);
+        let lock = match self.passes_max {
+            Some(passes) => lock.cohort(passes),
+            None => lock,
+        };
+        Ok(lock.acquire().await?)
+    }
+
+    async fn release(&self, held: Guard) -> Result<()> {
+        Ok(held.release().await?)
+    }
+}
+
+/// rslock, on one or several masters: no token, no queue, no renewal. It polls every 200 ms.
+pub(super) struct Rslock(LockManager);
+
+impl Rslock {
+    pub(super) fn new(urls: &str) -> Self {
+        Self(LockManager::new(urls.split(',').collect()))
+    }
+}
+
+impl Library for Rslock {
+    type Held = LockGuard;
+
+    async fn acquire(&self, name: &str) -> Result<LockGuard> {
+        const LEASE: Duration = Duration::from_secs(30);
+        Ok(self.0.acquire(name.as_bytes(), LEASE).await?)
+    }
+
+    async fn release(&self, held: LockGuard) -> Result<()> {
+        held.release().await;
+        Ok(())
+    }
+}
+
+/// The least that a ZooKeeper server must do for a lock that no other client wants: it creates and
+/// deletes a node, over the client library of leasehold.
+pub(super) struct ZooKeeperClient(Client);
+
+const NODE: CreateOptions<'static> = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+const FOLDER: CreateOptions<'static> = CreateMode::Persistent.with_acls(Acls::anyone_all());
+
+impl ZooKeeperClient {
+    pub(super) async fn open(url: &str) -> Result<Self> {
+        let client = Client::connect(url.trim_start_matches("zookeeper://")).await?;
+        match client.mkdir("/bare", &FOLDER).await {
+            Ok(()) | Err(Error::NodeExists) => Ok(Self(client)),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Library for ZooKeeperClient {
+    type Held = String;
+
+    async fn acquire(&self, name: &str) -> Result<String> {
+        let path = format!("/bare/{name}-");
+        let (_, sequence) = self.0.create(&path, b"", &NODE).await?;
+        Ok(format!("{path}{sequence}"))
+    }
+
+    async fn release(&self, node: String) -> Result<()> {
+        Ok(self.0.delete(&node, None).await?)
+    }
+}

@@ -1,0 +1,155 @@
+//! The tasks of any async lock library.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::Peer;
+use super::libraries::Library;
+use crate::workload::Workload;
+
+/// A peer that runs the tasks with a library. Each thread of a contest is a tokio task.
+pub(super) struct Tasks<L: Library> {
+    runtime: Runtime,
+    library: Arc<L>,
+    kept: Vec<L::Held>,
+}
+
+impl<L: Library> Tasks<L> {
+    /// Connects to the server, in the runtime that sends the later requests.
+    pub(super) fn connect(
+        runtime: &mut Builder,
+        open: impl Future<Output = Result<L>>,
+    ) -> Result<Self> {
+        let runtime = runtime.enable_all().build()?;
+        let library = Arc::new(runtime.block_on(open)?);
+        Ok(Self {
+            runtime,
+            library,
+            kept: Vec::new(),
+        })
+    }
+}
+
+impl<L: Library> Peer for Tasks<L> {
+    fn run(&mut self, task: &Workload) -> Result<Option<Vec<u64>>> {
+        let library = Arc::clone(&self.library);
+
+        self.runtime.block_on(async {
+            Ok(Some(match task {
+                Workload::Pairs { name, count } => pairs(&library, name, *count).await?,
+                Workload::Names { names, each } => many_names(&library, *names, *each).await?,
+                Workload::Contend {
+                    name,
+                    threads,
+                    hold_micros,
+                    until,
+                } => {
+                    let hold = Duration::from_micros(*hold_micros);
+                    contend(&library, name, *threads, hold, *until).await?
+                }
+                Workload::Hold { names, at_once } => {
+                    self.kept = hold(&library, *names, *at_once).await?;
+                    vec![lab::now()]
+                }
+                _ => return Ok(None),
+            }))
+        })
+    }
+}
+
+async fn pairs<L: Library>(library: &Arc<L>, name: &str, count: usize) -> Result<Vec<u64>> {
+    let mut took = Vec::with_capacity(count);
+    for _ in 0..count {
+        let begun = Instant::now();
+        let held = library.acquire(name).await?;
+        library.release(held).await?;
+        took.push(nanos(begun.elapsed()));
+    }
+    Ok(took)
+}
+
+async fn many_names<L: Library>(library: &Arc<L>, names: usize, each: usize) -> Result<Vec<u64>> {
+    let begun = Instant::now();
+    let mut threads = JoinSet::new();
+    for name in 0..names {
+        let library = Arc::clone(library);
+        threads.spawn(async move { pairs(&library, &format!("n{name}"), each).await });
+    }
+    while let Some(done) = threads.join_next().await {
+        done??;
+    }
+    Ok(vec![nanos(begun.elapsed())])
+}
+
+async fn contend<L: Library>(
+    library: &Arc<L>,
+    name: &str,
+    threads: usize,
+    hold: Duration,
+    until: u64,
+) -> Result<Vec<u64>> {
+    let mut running = JoinSet::new();
+    for _ in 0..threads {
+        running.spawn(one_thread(
+            Arc::clone(library),
+            name.to_owned(),
+            hold,
+            until,
+        ));
+    }
+    let mut moments = Vec::new();
+    while let Some(done) = running.join_next().await {
+        moments.append(&mut done??);
+    }
+    Ok(moments)
+}
+
+async fn one_thread<L: Library>(
+    library: Arc<L>,
+    name: String,
+    time: Duration,
+    until: u64,
+) -> Result<Vec<u64>> {
+    let mut moments = Vec::new();
+    while lab::now() < until {
+        moments.push(lab::now());
+        let held = library.acquire(&name).await?;
+        moments.push(lab::now());
+        if !time.is_zero() {
+            sleep(time).await;
+        }
+        moments.push(lab::now());
+        library.release(held).await?;
+    }
+    Ok(moments)
+}
+
+async fn hold<L: Library>(library: &Arc<L>, names: usize, at_once: usize) -> Result<Vec<L::Held>> {
+    let mut threads = JoinSet::new();
+    for thread in 0..at_once {
+        let library = Arc::clone(library);
+        threads.spawn(async move {
+            let mut held = Vec::new();
+            for name in (thread..names).step_by(at_once) {
+                held.push(library.acquire(&format!("h{name}")).await?);
+            }
+            anyhow::Ok(held)
+        });
+    }
+
+    let mut held = Vec::with_capacity(names);
+    while let Some(done) = threads.join_next().await {
+        held.append(&mut done??);
+    }
+    Ok(held)
+}
+
+/// Converts a time to whole nanoseconds.
+pub(crate) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
