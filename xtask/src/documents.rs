@@ -367,7 +367,7 @@ here does not exist. [lab/README.md](../lab/README.md#terms) explains the terms 
 
 - *suites* are in `crates/leasehold/src/conformance`. Every suite runs on every store
   (`crates/leasehold/tests/conformance.rs`).
-- *tests* are test functions of the library, the command, or the models in `lab/tests/models`.
+- *tests* are test functions of the library or the command.
 - *lab* names files of tests with real processes, below `lab/tests`.
 - *cells* are cells of [the matrix](matrix.md), a store and a fault: `*` means every store.
 - *checkers* are in `lab/src/check.rs`. They check the recorded history of every cell that they

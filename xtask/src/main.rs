@@ -4,7 +4,6 @@ mod baselines;
 mod dist;
 mod documents;
 mod fetch;
-mod fuzz;
 mod lab;
 mod mutants;
 mod nightly;
@@ -77,8 +76,6 @@ enum Task {
     },
     /// Run the engine in virtual time, with faults that are drawn from a seed
     Simulate(simulate::Histories),
-    /// Run kept and random inputs for everything that leasehold parses
-    Fuzz(fuzz::Inputs),
     /// Run a store under mixed faults for a long time, or a million cycles without faults
     Soak(soak::Soaks),
     /// Run the benchmarks; their figures go to target/bench
@@ -139,7 +136,6 @@ fn run(task: &Task) -> Result<()> {
             tasks::agreement(release.name(), &numbers)
         }
         Task::Simulate(histories) => simulate::run(histories),
-        Task::Fuzz(inputs) => fuzz::run(inputs),
         Task::Soak(soaks) => soak::run(soaks),
         Task::Bench { benchmarks } => tasks::bench(benchmarks),
         Task::Dist => dist::dist(),

@@ -108,7 +108,6 @@ fn parts() -> Result<Vec<Part>> {
     });
 
     let million = Step::cargo("a million cycles", "run --quiet -p xtask -- soak");
-    let inputs = Step::cargo("random inputs", "run --quiet -p xtask -- fuzz --seconds 60");
     let deny = vec![
         Step::cargo("cargo-deny", "install --quiet --locked cargo-deny"),
         Step::cargo(
@@ -126,7 +125,6 @@ fn parts() -> Result<Vec<Part>> {
             "docs without features",
             vec![bare.env("RUSTDOCFLAGS", "-D warnings")],
         ),
-        Part::new("random inputs", vec![inputs]),
         Part::new("a million cycles", vec![million]),
     ];
 

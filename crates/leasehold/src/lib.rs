@@ -105,6 +105,8 @@ compile_error!(
 compile_error!("leasehold needs a clock that also runs during a suspend: Linux or macOS");
 
 mod admission;
+#[cfg(test)]
+mod altered;
 pub mod blocking;
 mod claim;
 mod claimant_info;
@@ -116,9 +118,6 @@ mod engine;
 mod error;
 mod examination;
 pub mod fence;
-#[cfg(feature = "fuzzing")]
-#[doc(hidden)]
-pub mod fuzzing;
 mod guarantees;
 mod guard;
 #[cfg(feature = "file")]
@@ -146,23 +145,6 @@ pub mod simulation;
 pub mod store;
 pub mod stores;
 mod token;
-
-/// Internals that the models of the lab check. They are not a part of the API.
-#[doc(hidden)]
-pub mod modelled {
-    pub use crate::engine::{hold_from, safe_duration};
-    pub use crate::runtime::clock::BootInstant;
-    #[cfg(feature = "redis")]
-    pub use crate::stores::redis::claim_state::{
-        Absence, AbsenceSeen, ClaimState, EnterReply, Observed, PollDue, Push, Renewed, Sent,
-    };
-    #[cfg(feature = "redis")]
-    pub use crate::stores::redis::{
-        layout as redis_layout, scripts as redis_scripts, tracked_claims as tracked_redis_claims,
-    };
-    #[cfg(feature = "redis")]
-    pub use crate::stores::votes::voting;
-}
 
 pub use claim::ClaimId;
 pub use claimant_info::ClaimantInfo;

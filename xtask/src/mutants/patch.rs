@@ -105,7 +105,6 @@ impl Mutant {
         let packages = [
             ("crates/leasehold/", "leasehold"),
             ("crates/leasehold-cli/", "leasehold-cli"),
-            ("lab/fuzz/", "lab-fuzz"),
             ("lab/servers/", "lab-servers"),
             ("lab/simulation/", "lab-simulation"),
             ("lab/", "lab"),
@@ -197,11 +196,8 @@ mod tests {
                 let cell = line.split(' ').next().unwrap_or_default();
                 cell.replace('/', "::").replace('-', "_") == filter
             });
-            // So is a target of the fuzzer, which has a corpus.
-            let corpus = root.join("lab/fuzz/corpus").join(format!("{filter}.txt"));
             // A filter of `cargo test` names every test that contains it.
             let exists = is_cell
-                || corpus.exists()
                 || sources
                     .split("fn ")
                     .skip(1)

@@ -36,8 +36,6 @@ mod examination;
 mod flock;
 mod folder;
 mod folder_counter;
-#[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
 mod housekeeping;
 mod kept_files;
 mod lock_file;

@@ -11,16 +11,14 @@
 //!   other runtimes. Its subscription is the proof that the client is alive.
 
 mod builder;
-pub(crate) mod claim_state;
+mod claim_state;
 mod claims;
 mod enter;
 mod enter_reply;
 mod failover;
-#[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
 mod inspect;
 mod keys;
-pub mod layout;
+mod layout;
 mod leave;
 mod liveness;
 mod observations;
@@ -29,9 +27,11 @@ mod push;
 mod record;
 mod renewal;
 mod replication;
-pub mod scripts;
+mod scripts;
 mod server;
 mod subscription;
+#[cfg(test)]
+mod tests;
 mod wait;
 
 use std::sync::{Arc, Weak};
@@ -253,10 +253,4 @@ impl Store for Redis {
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
         self.list_names(prefix, count_max).await
     }
-}
-
-/// Returns a function that counts the claims whose local state a store keeps.
-pub fn tracked_claims(store: &Redis) -> impl Fn() -> usize + use<> {
-    let claims = Arc::clone(&store.claims);
-    move || claims.count()
 }

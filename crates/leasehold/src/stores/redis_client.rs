@@ -19,8 +19,6 @@
 mod address;
 mod cluster;
 mod endpoint;
-#[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
 mod handshake;
 mod ids;
 mod link;

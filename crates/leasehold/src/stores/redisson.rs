@@ -13,8 +13,6 @@ mod channels;
 mod class;
 mod enter;
 mod field;
-#[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
 mod inspect;
 mod keys;
 mod local_claim;

@@ -12,11 +12,11 @@ mod acquire;
 mod claims;
 mod events;
 mod format;
-#[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
 mod inspect;
 mod master;
 mod master_set;
+#[cfg(test)]
+mod models;
 mod open;
 mod quarantine;
 mod quorum_count;
@@ -25,7 +25,7 @@ mod requests;
 mod round;
 mod tracked_claim;
 mod vote;
-pub mod voting;
+pub(crate) mod voting;
 mod wait;
 
 use std::sync::Arc;

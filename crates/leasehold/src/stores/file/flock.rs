@@ -210,6 +210,8 @@ fn external_holder(pid: u32) -> ExternalHolder {
 
 #[cfg(test)]
 mod tests {
+    use crate::altered::altered_text;
+    use proptest::prelude::*;
     use std::sync::Arc;
 
     use super::super::folder::directory::Directory;
@@ -245,5 +247,17 @@ mod tests {
         file.lock().expect("the lock is free");
         let pids: Vec<u32> = flock_holders(&at).iter().map(|holder| holder.pid).collect();
         assert_eq!(pids, [std::process::id()]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_of_the_kernel_is_parsed_or_ignored(
+            line in altered_text(&[
+                "3: FLOCK  ADVISORY  WRITE 4711 fe:00:264 0 EOF",
+                "3: -> FLOCK  ADVISORY  WRITE 4711 fe:00:264 0 EOF",
+            ]),
+        ) {
+            let _pid = parse_holder(&line, "fe:00:264");
+        }
     }
 }
