@@ -82,6 +82,8 @@ pub trait Backend: fmt::Debug + Sync {
     ///
     /// # Errors
     /// If a canary is there and was changed.
+    ///
+    /// Shows S13.
     fn verify_and_remove(&self, testbed: &Testbed) -> Result<usize>;
 
     /// Checks that the workers, which have all ended, left nothing behind in the store: no claim,
@@ -89,6 +91,8 @@ pub trait Backend: fmt::Debug + Sync {
     ///
     /// # Errors
     /// If something is left behind.
+    ///
+    /// Shows L5.
     fn check_clean(&self, testbed: &Testbed, last: &WorkerConfig) -> Result<()>;
 }
 

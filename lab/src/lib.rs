@@ -10,7 +10,6 @@
 //! it takes until every lock is granted again.
 #![forbid(unsafe_code)]
 
-mod agreement;
 pub mod backends;
 pub mod baselines;
 pub mod check;
@@ -35,7 +34,6 @@ mod testbed;
 pub mod worker;
 mod worker_config;
 
-pub use agreement::{Agreement, agreement};
 pub use clock::{now, suspended};
 pub use event::{Event, EventKind, ResourceUsage};
 pub use history::{Hold, holds};

@@ -141,6 +141,8 @@ impl ObserverThread {
     }
 
     /// Intrudes with a claim that was never granted, where a lock is held.
+    ///
+    /// Shows S6.
     async fn intrude(&self) -> Result<usize> {
         let Some(store) = self.open(|| open_store(&self.url)).await else {
             return Ok(0);

@@ -24,7 +24,7 @@ use std::process::ExitCode;
 
 use anyhow::{Error, Result};
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use usage::UsageError;
 
@@ -67,13 +67,6 @@ enum Task {
         /// Measure these only; the last figures are kept for the others
         baselines: Vec<String>,
     },
-    /// Measure whether three ZooKeeper servers agree after their leader was killed
-    Agreement {
-        release: Release,
-        /// The number of kills, 100 without it
-        kills: Option<u64>,
-        seed: Option<u64>,
-    },
     /// Run the engine in virtual time, with faults that are drawn from a seed
     Simulate(simulate::Histories),
     /// Run a store under mixed faults for a long time, or a million cycles without faults
@@ -93,12 +86,6 @@ enum Task {
     },
     /// Apply each seeded bug of lab/mutants to a copy of the tree and run the test that finds it
     Mutants(mutants::MutantsArgs),
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Release {
-    Installed,
-    Newest,
 }
 
 fn main() -> ExitCode {
@@ -127,29 +114,12 @@ fn run(task: &Task) -> Result<()> {
         Task::Install { list: false } => prerequisites::install_for_tests(),
         Task::Lab(cells) => lab::run(cells),
         Task::FourConditions { baselines } => tasks::four_conditions(baselines),
-        Task::Agreement {
-            release,
-            kills,
-            seed,
-        } => {
-            let numbers: Vec<u64> = kills.iter().chain(seed).copied().collect();
-            tasks::agreement(release.name(), &numbers)
-        }
         Task::Simulate(histories) => simulate::run(histories),
         Task::Soak(soaks) => soak::run(soaks),
         Task::Bench { benchmarks } => tasks::bench(benchmarks),
         Task::Dist => dist::dist(),
         Task::Publishable { baseline } => publishable::check(baseline.as_deref()),
         Task::Mutants(options) => mutants::run(options),
-    }
-}
-
-impl Release {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Installed => "installed",
-            Self::Newest => "newest",
-        }
     }
 }
 

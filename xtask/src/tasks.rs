@@ -73,17 +73,6 @@ pub(crate) fn four_conditions(names: &[String]) -> Result<()> {
     .run()
 }
 
-/// Measures whether ZooKeeper servers agree after their leader was killed.
-pub(crate) fn agreement(release: &str, numbers: &[u64]) -> Result<()> {
-    prerequisites::install_servers()?;
-
-    let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
-    Step::cargo("agreement", "run --quiet -p lab --bin agreement --")
-        .arg(release)
-        .args(numbers.iter().map(String::as_str))
-        .run_quietly()
-}
-
 /// Runs all benchmarks, or the named ones.
 pub(crate) fn bench(names: &[String]) -> Result<()> {
     let benchmarks = benchmarks()?;

@@ -314,8 +314,8 @@ pub(crate) fn definition() -> clap::Command {
 /// Parses the arguments. Prints help, the version or a usage error, and then returns an exit code.
 pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Command, Exit> {
     let definition = definition();
-    let arguments = front_options::behind_subcommand(arguments, &definition);
-    let arguments = front_options::names_at_end(arguments);
+    let reordered = front_options::behind_subcommand(arguments, &definition);
+    let arguments = front_options::names_at_end(reordered);
 
     let parsed = definition
         .try_get_matches_from(&arguments)

@@ -12,8 +12,9 @@ pub(crate) fn add_to_help(command: Command) -> Command {
         return command;
     }
 
-    let tables = command.get_after_long_help().map(ToString::to_string);
-    let tables = tables.map_or_else(String::new, |tables| format!("\n{tables}"));
+    let tables = command
+        .get_after_long_help()
+        .map_or_else(String::new, |tables| format!("\n{tables}"));
     command.after_long_help(format!("{}{tables}", text(examples)))
 }
 

@@ -135,8 +135,10 @@ pub(crate) fn is_stderr_writable(within: Duration) -> bool {
     let mut descriptors = [PollFd::new(&stderr, PollFlags::OUT)];
 
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let left = left.try_into().expect("the time is short");
+        let left = deadline
+            .saturating_duration_since(Instant::now())
+            .try_into()
+            .expect("the time is short");
         match poll(&mut descriptors, Some(&left)) {
             Ok(ready) => return ready > 0,
             Err(Errno::INTR) => {}

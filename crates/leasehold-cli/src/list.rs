@@ -33,8 +33,10 @@ pub(crate) async fn list(args: &Ls) -> Result<Exit> {
     let mut out = io::stdout().lock();
     if args.json {
         let json = |(format, lock_state)| LockJson::in_format(format, lock_state);
-        let locks = listed.iter().map(|(format, state)| json((*format, state)));
-        let locks: Vec<LockJson<'_>> = locks.collect();
+        let locks: Vec<LockJson<'_>> = listed
+            .iter()
+            .map(|(format, state)| json((*format, state)))
+            .collect();
         writeln!(out, "{}", serde_json::to_string_pretty(&locks)?)?;
     } else {
         write!(out, "{}", table(&listed, has_formats))?;

@@ -173,16 +173,14 @@ impl LockOptions {
     }
 
     fn with_times(&self, lock: Lock) -> Lock {
-        let lock = lock.lease(self.lease);
-        let lock = if self.no_renewal {
-            lock.no_renewal()
-        } else {
-            lock
-        };
-        match self.max_hold {
-            Some(longest) => lock.max_hold(longest),
-            None => lock,
+        let mut timed = lock.lease(self.lease);
+        if self.no_renewal {
+            timed = timed.no_renewal();
         }
+        if let Some(longest) = self.max_hold {
+            timed = timed.max_hold(longest);
+        }
+        timed
     }
 
     /// The share that `lock` requests.

@@ -16,8 +16,9 @@ use crate::exit::{ENVIRONMENT, EXIT_STATUS, Exit, Table};
 /// Prints the man page of leasehold, or of one of its subcommands.
 pub(crate) fn man(subcommand: Option<&str>) -> Result<Exit> {
     let leasehold = built();
-    let page = subcommand.and_then(|name| leasehold.find_subcommand(name));
-    let page = page.unwrap_or(&leasehold);
+    let page = subcommand
+        .and_then(|name| leasehold.find_subcommand(name))
+        .unwrap_or(&leasehold);
 
     io::stdout().write_all(&render(page)?)?;
     Ok(Exit::DONE)

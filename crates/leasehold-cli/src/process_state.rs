@@ -56,8 +56,10 @@ fn command_of(leasehold: u32) -> Option<Stat> {
 
 /// The children of a process that lead a group.
 fn leaders_below(parent: u32) -> Option<Vec<(u32, Stat)>> {
-    let pids = fs::read_dir("/proc").ok()?.flatten();
-    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let pids = fs::read_dir("/proc")
+        .ok()?
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let all = pids.filter_map(|pid| Some((pid, stat(pid)?)));
     Some(
         all.filter(|(pid, stat)| stat.parent == parent && stat.group == *pid)

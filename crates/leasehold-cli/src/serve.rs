@@ -38,15 +38,19 @@ use scanner::Scanner;
 
 /// Serves until a signal ends it.
 pub(crate) async fn serve(args: &Serve) -> Result<Exit> {
-    let token = args.token_file.as_deref();
-    let token = token.map(BearerToken::read).transpose()?;
+    let token = args
+        .token_file
+        .as_deref()
+        .map(BearerToken::read)
+        .transpose()?;
     check_exposure(args.listen, token.is_some())?;
 
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let locks = args.store.open().await?;
-    let listener = TcpListener::bind(args.listen).await;
-    let listener = listener.with_context(|| format!("cannot listen on {}", args.listen))?;
+    let listener = TcpListener::bind(args.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}", args.listen))?;
     let site = Arc::new(Site {
         access: Access::new(token, &args.hosts),
         scanner: Scanner::new(locks, args.prefix.clone()),

@@ -50,10 +50,10 @@ async fn show_all(args: &Show, opened: &[Inspected]) -> Result<Exit> {
 
     let mut out = io::stdout().lock();
     if args.json {
-        let locks = found
+        let locks: Vec<LockJson<'_>> = found
             .iter()
-            .map(|(format, lock_state)| LockJson::in_format(Some(format), lock_state));
-        let locks: Vec<LockJson<'_>> = locks.collect();
+            .map(|(format, lock_state)| LockJson::in_format(Some(format), lock_state))
+            .collect();
         writeln!(out, "{}", serde_json::to_string_pretty(&locks)?)?;
     } else if found.is_empty() {
         writeln!(out, "{}: free", Escaped(&args.name))?;
@@ -114,8 +114,9 @@ fn row(standing: &str, entry: &Entry) -> String {
         .token()
         .map(|token| format!(", token {token}"))
         .unwrap_or_default();
-    let left = entry.lease_left.map(whole_unit);
-    let left = left.map_or_else(String::new, |left| format!(", {left} left"));
+    let left = entry
+        .lease_left
+        .map_or_else(String::new, |left| format!(", {} left", whole_unit(left)));
     let stopped = stopped(&entry.info);
 
     // The formats of other libraries have no times.

@@ -6,7 +6,7 @@
 pub(crate) mod acquire;
 mod backlog;
 mod calls;
-mod cohort;
+pub(crate) mod cohort;
 mod depart;
 mod events;
 #[cfg(test)]
@@ -15,6 +15,7 @@ mod hold;
 #[cfg(test)]
 mod no_reply;
 mod outage;
+mod reachability;
 mod renew;
 mod spans;
 mod validity;

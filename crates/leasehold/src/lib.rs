@@ -105,8 +105,6 @@ compile_error!(
 compile_error!("leasehold needs a clock that also runs during a suspend: Linux or macOS");
 
 mod admission;
-#[cfg(test)]
-mod altered;
 pub mod blocking;
 mod claim;
 mod claimant_info;
@@ -144,6 +142,8 @@ mod rwlock;
 pub mod simulation;
 pub mod store;
 pub mod stores;
+#[cfg(test)]
+mod test_inputs;
 mod token;
 
 pub use claim::ClaimId;

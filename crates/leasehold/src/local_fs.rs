@@ -143,8 +143,8 @@ fn network_system(number: u32) -> Option<&'static str> {
 
 /// The name of the file system in the kernel's table of mounts, such as `fuse.sshfs`.
 fn mounted_system(folder: impl AsFd) -> Option<String> {
-    let device = fstat(folder).ok()?.st_dev;
-    let device = format!("{}:{}", major(device), minor(device));
+    let number = fstat(folder).ok()?.st_dev;
+    let device = format!("{}:{}", major(number), minor(number));
 
     let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
     table

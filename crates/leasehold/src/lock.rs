@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::engine::{AcquireOptions, WaitLimit, acquire};
+use crate::engine::{AcquireOptions, WaitLimit, acquire, cohort};
 use crate::runtime::background::on_background;
 use crate::{Claim, Error, Guard, Locks, Name, Result, Share};
 
@@ -203,7 +203,11 @@ impl Lock {
     pub(crate) async fn acquire_within(&self, limit: WaitLimit) -> Result<Option<Guard>> {
         let acquired = async {
             let options = self.acquire_options()?;
-            on_background(acquire::acquire(self.locks.engine(), &options, limit)).await
+            let engine = self.locks.engine();
+            match self.cohort {
+                Some(_) => on_background(Box::pin(cohort::acquire(engine, &options, limit))).await,
+                None => on_background(acquire::acquire(engine, &options, limit)).await,
+            }
         };
         match acquired.await {
             Ok(hold) => Ok(hold.map(Guard::new)),
@@ -234,7 +238,7 @@ impl Lock {
             label: self.label.clone(),
             no_renewal: self.no_renewal,
             max_hold: self.max_hold,
-            cohort: self.cohort,
+            reserved: self.cohort.unwrap_or(0),
         })
     }
 

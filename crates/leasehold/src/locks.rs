@@ -87,9 +87,9 @@ impl Locks {
     /// # Cancel safety
     /// It only reads; dropping it has no effect.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<LockState> {
-        let name = name.as_ref();
+        let text = name.as_ref();
         let name =
-            Name::parse(name).map_err(|error| error.during("inspect", self.url(), Some(name)))?;
+            Name::parse(text).map_err(|error| error.during("inspect", self.url(), Some(text)))?;
         on_background(self.engine.calls().inspect(&name)).await
     }
 

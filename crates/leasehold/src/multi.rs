@@ -149,8 +149,8 @@ impl MultiLock {
 
     /// Joins the guards in the order of the caller.
     fn join(&self, granted: Vec<Guard>) -> MultiGuard {
-        let positions = self.locks.iter().map(identity).zip(0..);
-        let positions: HashMap<(&str, &str), usize> = positions.collect();
+        let positions: HashMap<(&str, &str), usize> =
+            self.locks.iter().map(identity).zip(0..).collect();
 
         let mut guards = granted;
         guards.sort_by_key(|guard| positions.get(&(guard.store_url(), guard.name())).copied());

@@ -3,8 +3,6 @@
 #[cfg(feature = "file")]
 mod file;
 mod memory;
-#[cfg(all(test, feature = "redis"))]
-mod model_checker;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "redis")]
@@ -17,6 +15,8 @@ mod redis_plain;
 mod redisson;
 #[cfg(feature = "redis")]
 mod redlock;
+#[cfg(all(test, feature = "redis"))]
+mod test_models;
 #[cfg(all(feature = "tls", any(feature = "redis", feature = "zookeeper")))]
 mod tls;
 #[cfg(any(feature = "file", feature = "redis", feature = "zookeeper"))]

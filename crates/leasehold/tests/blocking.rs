@@ -28,6 +28,7 @@ fn use_locks(locks: &blocking::Locks, name: &str) {
     assert!(elapsed < PROMPT, "it took {elapsed:?}");
 }
 
+/// Shows G-13.
 #[test]
 fn blocking_acquire_on_current_thread_runtime_is_granted() {
     let server = Redis::start();
@@ -42,6 +43,7 @@ fn blocking_acquire_on_current_thread_runtime_is_granted() {
     });
 }
 
+/// Shows G-13.
 #[test]
 fn blocking_acquire_with_all_workers_blocked_is_granted() {
     const WORKERS: usize = 2;
@@ -74,6 +76,7 @@ fn blocking_acquire_with_all_workers_blocked_is_granted() {
     }
 }
 
+/// Shows G-11.
 #[test]
 fn drain_with_silent_server_returns_at_its_timeout() {
     let server = Redis::start();

@@ -98,8 +98,8 @@ fn every_store_runs_every_suite() {
         .args(["--list", "--format", "terse"])
         .output()
         .expect("the tests are listed");
-    let output = String::from_utf8(output.stdout).expect("test names are text");
-    let tests: BTreeSet<&str> = output
+    let names = String::from_utf8(output.stdout).expect("test names are text");
+    let tests: BTreeSet<&str> = names
         .lines()
         .filter_map(|line| line.strip_suffix(": test"))
         .collect();

@@ -43,6 +43,8 @@ mod redis {
 
     /// Each child is another client. If its release does not reach the server, the next client
     /// waits for the crash grace.
+    ///
+    /// Shows G-11.
     pub(crate) fn guard_dropped_last_is_free_at_once() {
         let server = Redis::start();
         let locks = blocking::open(&server.url()).expect("it opens");
@@ -57,8 +59,10 @@ mod redis {
                 .expect("it starts");
             assert!(status.success(), "round {round}: {status}");
 
-            let guard = lock.try_acquire().expect("the server replies");
-            let guard = guard.unwrap_or_else(|| panic!("round {round}: the lock is still held"));
+            let guard = lock
+                .try_acquire()
+                .expect("the server replies")
+                .unwrap_or_else(|| panic!("round {round}: the lock is still held"));
             assert!(
                 last.is_none_or(|last| guard.token() > last),
                 "the child had no grant of its own"

@@ -69,6 +69,8 @@ fn futures_run_on_any_executor() {
 }
 
 /// The caller's runtime polls no future for longer than the lease; the lock is still held.
+///
+/// Shows G-13.
 #[tokio::test(flavor = "current_thread")]
 async fn busy_runtime_keeps_its_lock() {
     let locks = leasehold::open("memory:").await.expect("opened");

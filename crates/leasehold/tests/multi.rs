@@ -12,17 +12,18 @@ use leasehold::{Lock, Locks, all, blocking};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+/// Shows G-46.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn opposing_orders_of_stores_do_not_deadlock() {
     let redis = Redis::start();
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let folder = format!("file:{}", folder.path().display());
+    let url = format!("file:{}", folder.path().display());
     let inside: Arc<[AtomicBool; 2]> = Arc::default();
     let mut tasks = JoinSet::new();
 
     for number in 0..16 {
         let on_redis = leasehold::open(&redis.url()).await.expect("it opens");
-        let on_disk = leasehold::open(&folder).await.expect("it opens");
+        let on_disk = leasehold::open(&url).await.expect("it opens");
         let inside = Arc::clone(&inside);
         tasks.spawn(async move {
             let mut pair: Vec<Lock> = vec![on_redis.mutex("a"), on_disk.mutex("a")];
@@ -53,6 +54,7 @@ async fn opposing_orders_of_stores_do_not_deadlock() {
         .expect("every client is granted");
 }
 
+/// Shows G-46.
 #[tokio::test]
 async fn store_with_two_urls_is_refused_for_the_same_name() {
     let store = Memory::new();
@@ -68,6 +70,7 @@ async fn store_with_two_urls_is_refused_for_the_same_name() {
     assert!(free.is_some(), "the first lock is released");
 }
 
+/// Shows G-46.
 #[tokio::test]
 async fn lock_that_occurs_twice_is_refused() {
     let locks = leasehold::open("memory:").await.expect("it opens");
@@ -78,6 +81,7 @@ async fn lock_that_occurs_twice_is_refused() {
     assert!(none.expect_err("refused").is_invalid());
 }
 
+/// Shows G-46.
 #[tokio::test]
 async fn hold_lost_while_waiting_is_acquired_again() {
     let locks = leasehold::open("memory:").await.expect("it opens");
@@ -97,17 +101,21 @@ async fn hold_lost_while_waiting_is_acquired_again() {
     held.release().await.expect("released");
 
     let granted = timeout(Duration::from_secs(9), waiting).await;
-    let guard = granted.expect("in time").expect("no panic");
-    let guard = guard.expect("granted");
+    let guard = granted
+        .expect("in time")
+        .expect("no panic")
+        .expect("granted");
     assert!(guard.check().is_ok());
     assert!(guard.tokens()[1] > token, "the lost lock has a new grant");
 }
 
+/// Shows G-46.
 #[test]
 fn blocking_set_is_granted_lost_and_released() {
     let locks = blocking::open("memory:").expect("it opens");
-    let set = locks.all(["b", "a"]);
-    let set = set.configure(|lock| lock.max_hold(Duration::from_millis(300)));
+    let set = locks
+        .all(["b", "a"])
+        .configure(|lock| lock.max_hold(Duration::from_millis(300)));
 
     let guard = set.acquire().expect("granted");
     assert_eq!(guard.tokens().len(), 2);

@@ -14,6 +14,7 @@ async fn open(url: &str) -> Locks {
     leasehold::open(url).await.expect("it opens")
 }
 
+/// Shows G-47.
 #[tokio::test]
 async fn memory_file_redis_and_zookeeper_push_changes() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -30,6 +31,7 @@ async fn memory_file_redis_and_zookeeper_push_changes() {
     assert!(!observer.is_pushed(), "RESP2 pushes nothing to a request");
 }
 
+/// Shows G-47.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_observer_is_notified_after_a_reconnect() {
     let redis = Redis::start();
@@ -39,8 +41,10 @@ async fn redis_observer_is_notified_after_a_reconnect() {
 
     redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     let guard = locks.mutex("a").acquire().await.expect("granted");
-    let held = timeout(Duration::from_secs(9), observer.next()).await;
-    let held = held.expect("in time").expect("inspected");
+    let held = timeout(Duration::from_secs(9), observer.next())
+        .await
+        .expect("in time")
+        .expect("inspected");
     assert_eq!(held.holders().count(), 1);
     guard.release().await.expect("released");
 
@@ -76,6 +80,7 @@ async fn changes_are_pushed(locks: &Locks, observer: &mut Observer) {
     in_time.expect("changes are pushed");
 }
 
+/// Shows G-47.
 #[tokio::test]
 async fn dropped_wait_of_an_observer_loses_no_change() {
     let locks = open("memory:").await;
@@ -101,6 +106,7 @@ async fn dropped_wait_of_an_observer_loses_no_change() {
         .expect("changes are pushed");
 }
 
+/// Shows G-48.
 #[tokio::test]
 async fn leaders_are_a_stream() {
     let election = open("memory:").await.election("a");
@@ -115,6 +121,7 @@ async fn leaders_are_a_stream() {
     assert_eq!(leaders.next().await.expect("no end").expect("read"), None);
 }
 
+/// Shows G-48.
 #[tokio::test]
 async fn leader_has_the_token_of_its_leadership_with_every_lock_setting() {
     type Change = fn(Lock) -> Lock;
@@ -143,10 +150,13 @@ async fn leader_has_the_token_of_its_leadership_with_every_lock_setting() {
     }
 }
 
+/// Shows G-48.
 #[tokio::test]
 async fn election_with_a_cohort_is_refused() {
-    let election = open("memory:").await.election("a");
-    let election = election.configure(|lock| lock.cohort(8));
+    let election = open("memory:")
+        .await
+        .election("a")
+        .configure(|lock| lock.cohort(8));
 
     let error = election.campaign("one:1").await.expect_err("refused");
     assert!(error.is_invalid(), "{error:?}");

@@ -135,8 +135,8 @@ async fn waiter_polls_without_keyspace_events() {
 /// A user without the permission to subscribe still gets the lock.
 #[tokio::test]
 async fn waiter_polls_without_subscribe_permission() {
-    let redis = Redis::setup().config("notify-keyspace-events", "KEA");
-    let redis = redis
+    let redis = Redis::setup()
+        .config("notify-keyspace-events", "KEA")
         .acl("app on >secret resetchannels &leasehold:* ~* -@admin +@all")
         .start();
     let fixture = Fixture::begin(redis, "app:secret@", "").await;

@@ -115,6 +115,7 @@ async fn wait_behind(locks: &Locks, count: usize) -> Result<JoinHandle<Result<Gu
 /// Without these rights leasehold guarantees less, as docs/stores/redis.md says.
 const OPTIONAL: [&str; 4] = ["+info", "+pubsub|numsub", "+publish", "+client|tracking"];
 
+/// Shows G-29.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_documented_right_is_needed() {
     let rights: Vec<&str> = line()
@@ -166,6 +167,7 @@ async fn crash_detection_falls_back_to_the_lease_without_rights() {
     );
 }
 
+/// Shows G-47.
 #[tokio::test]
 async fn observer_polls_without_the_right_to_track() {
     for (line, is_pushed) in [

@@ -187,16 +187,19 @@ async fn waiters_are_refused_after_ten_seconds(servers: impl Servers) {
     }
 }
 
+/// Shows G-26.
 #[tokio::test]
 async fn redis_waiters_are_refused_after_ten_seconds_without_reply() {
     waiters_are_refused_after_ten_seconds(OneRedis::start()).await;
 }
 
+/// Shows G-26.
 #[tokio::test]
 async fn redlock_waiters_are_refused_after_ten_seconds_without_reply() {
     waiters_are_refused_after_ten_seconds(FiveMasters::start()).await;
 }
 
+/// Shows G-26.
 #[tokio::test]
 async fn zookeeper_waiters_are_refused_after_ten_seconds_without_reply() {
     waiters_are_refused_after_ten_seconds(OneZooKeeper(ZooKeeper::start())).await;
@@ -219,16 +222,19 @@ async fn deadline_without_store_is_unavailable(servers: impl Servers) {
     assert!(took >= WAIT && took < WAIT * 2, "after {took:?}: {error}");
 }
 
+/// Shows G-26.
 #[tokio::test]
 async fn redis_deadline_without_server_is_unavailable() {
     deadline_without_store_is_unavailable(OneRedis::start()).await;
 }
 
+/// Shows G-26.
 #[tokio::test]
 async fn redlock_deadline_without_masters_is_unavailable() {
     deadline_without_store_is_unavailable(FiveMasters::start()).await;
 }
 
+/// Shows G-26.
 #[tokio::test]
 async fn zookeeper_deadline_without_server_is_unavailable() {
     deadline_without_store_is_unavailable(OneZooKeeper(ZooKeeper::start())).await;
@@ -261,32 +267,39 @@ async fn tries_without_reply_are_unavailable(servers: impl Servers) {
     waiter.abort();
 }
 
+/// Shows G-26.
 #[tokio::test]
 async fn redis_tries_without_reply_are_unavailable() {
     tries_without_reply_are_unavailable(OneRedis::start()).await;
 }
 
+/// Shows G-26.
 #[tokio::test]
 async fn plain_tries_without_reply_are_unavailable() {
     tries_without_reply_are_unavailable(OneRedis::with("?dialect=plain")).await;
 }
 
+/// Shows G-26.
 #[tokio::test]
 async fn redisson_tries_without_reply_are_unavailable() {
     tries_without_reply_are_unavailable(OneRedis::with("?dialect=redisson")).await;
 }
 
+/// Shows G-26.
 #[tokio::test]
 async fn redlock_tries_without_reply_are_unavailable() {
     tries_without_reply_are_unavailable(FiveMasters::start()).await;
 }
 
+/// Shows G-26.
 #[tokio::test]
 async fn zookeeper_tries_without_reply_are_unavailable() {
     tries_without_reply_are_unavailable(OneZooKeeper(ZooKeeper::start())).await;
 }
 
 /// Another task of the owner waits for the store, not for a holder.
+///
+/// Shows G-26.
 #[tokio::test]
 async fn owner_without_reply_is_unavailable() {
     let mut servers = OneRedis::start();
@@ -325,16 +338,19 @@ async fn waiter_survives_short_outage(servers: impl Servers) {
     join_all(releases).await;
 }
 
+/// Shows G-26.
 #[tokio::test]
 async fn redis_waiter_survives_short_outage_without_error() {
     waiter_survives_short_outage(OneRedis::start()).await;
 }
 
+/// Shows G-26.
 #[tokio::test]
 async fn redlock_waiter_survives_short_outage_without_error() {
     waiter_survives_short_outage(FiveMasters::start()).await;
 }
 
+/// Shows G-26.
 #[tokio::test]
 async fn zookeeper_waiter_survives_short_outage_without_error() {
     waiter_survives_short_outage(OneZooKeeper(ZooKeeper::start())).await;

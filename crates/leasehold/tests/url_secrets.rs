@@ -174,6 +174,7 @@ fn has_secret(shown: &str) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_000))]
 
+    /// Shows G-35.
     #[test]
     fn mangled_url_shows_no_user_information(text in mangled_url()) {
         let shown = shown_of(&text);
@@ -181,6 +182,7 @@ proptest! {
     }
 }
 
+/// Shows G-35.
 #[test]
 fn user_information_without_a_url_is_not_shown() {
     for text in [
@@ -216,6 +218,7 @@ fn user_information_without_a_url_is_not_shown() {
     }
 }
 
+/// Shows G-35.
 #[tokio::test]
 async fn store_that_was_built_shows_its_url_without_user_information() {
     for (url, expected) in [

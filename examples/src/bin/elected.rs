@@ -125,8 +125,11 @@ impl Replica {
 
 /// This replica can serve a request if it knows a leader.
 async fn ready(State(replica): State<Arc<Replica>>) -> Result<String, StatusCode> {
-    let leader = replica.leader.borrow().clone();
-    let leader = leader.ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
+    let leader = replica
+        .leader
+        .borrow()
+        .clone()
+        .ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
     Ok(leader.address)
 }
 
@@ -135,8 +138,11 @@ async fn work_or_forward(State(replica): State<Arc<Replica>>) -> Result<String, 
         return Ok(done);
     }
 
-    let leader = replica.leader.borrow().clone();
-    let leader = leader.ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
+    let leader = replica
+        .leader
+        .borrow()
+        .clone()
+        .ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
     let forwarded = replica.forward(&leader).await;
     forwarded.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)
 }

@@ -89,8 +89,12 @@ async fn request_is_dropped_when_its_lock_is_lost() {
 
     assert_eq!(store.revoke("/a"), 1);
 
-    let error = request.await.expect("no panic").expect_err("it is lost");
-    let error = error.downcast::<leasehold::Error>().expect("its type");
+    let error = request
+        .await
+        .expect("no panic")
+        .expect_err("it is lost")
+        .downcast::<leasehold::Error>()
+        .expect("its type");
     assert!(error.is_lost(), "{error}");
     until("the call to be dropped", async || {
         reply.is_closed().then_some(())

@@ -33,8 +33,10 @@ impl Certificates {
     /// Generates certificates. `names` are those of the servers, such as `DNS:redis.lab`.
     #[must_use]
     pub fn of_servers(names: &str) -> Self {
-        let folder = tempfile::Builder::new().prefix("certificates-").tempdir();
-        let folder = folder.expect("a temporary folder is writable");
+        let folder = tempfile::Builder::new()
+            .prefix("certificates-")
+            .tempdir()
+            .expect("a temporary folder is writable");
         make_all(folder.path(), names);
         Self {
             folder: Arc::new(folder),
@@ -86,8 +88,16 @@ fn make_all(folder: &Path, names: &str) {
         let subject = format!("/CN={name}");
         let by = format!("{authority}.crt");
         let by_key = format!("{authority}.key");
-        let output = ["-extensions", section, "-subj", &subject, "-CA", &by];
-        let output = [&output[..], &["-CAkey", &by_key]].concat();
+        let output = [
+            "-extensions",
+            section,
+            "-subj",
+            &subject,
+            "-CA",
+            &by,
+            "-CAkey",
+            &by_key,
+        ];
         certificate(folder, names, name, &output);
     }
 }

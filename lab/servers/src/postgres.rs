@@ -95,8 +95,10 @@ impl Postgres {
             "max_connections=50",
             &format!("unix_socket_directories={spec}"),
         ];
-        let settings = settings.iter().flat_map(|setting| ["-c", setting]);
-        let args: Vec<&str> = ["-D", &data].into_iter().chain(settings).collect();
+        let args: Vec<&str> = ["-D", &data]
+            .into_iter()
+            .chain(settings.iter().flat_map(|setting| ["-c", setting]))
+            .collect();
         let server = Self {
             child: run("postgres", &args, &log),
             folder,

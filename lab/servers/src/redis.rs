@@ -296,10 +296,8 @@ impl Redis {
 impl LaunchSpec {
     /// Starts the server and waits for its first reply.
     fn start(&self) -> ServerProcess {
-        let configuration = self.folder.path().join(CONFIGURATION);
-        let configuration = configuration
-            .to_str()
-            .expect("a temporary folder has a plain name");
+        let path = self.folder.path().join(CONFIGURATION);
+        let configuration = path.to_str().expect("a temporary folder has a plain name");
         let around = Environment {
             cpu: self.cpu,
             clock: self.clock.as_ref(),

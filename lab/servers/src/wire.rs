@@ -178,8 +178,6 @@ impl Wire {
     /// # Panics
     /// Panics if the range is empty.
     pub fn jitter(&self, range: Range<Duration>) {
-        let micros =
-            |time: Duration| u64::try_from(time.as_micros()).expect("the delay fits into 64 bits");
         let micros = micros(range.start)..micros(range.end);
         assert!(!micros.is_empty(), "the range {range:?} is empty");
         self.rule(|rules| rules.delay = Delay::Drawn(micros));
@@ -383,4 +381,8 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
 /// consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).expect("the delay fits into 64 bits")
 }

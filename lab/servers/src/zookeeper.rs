@@ -149,22 +149,6 @@ impl ZooKeeper {
         self.spec.log()
     }
 
-    /// The lines of the log that report a difference between the server's data and its leader's
-    /// data.
-    #[must_use]
-    pub fn election_log(&self) -> Vec<String> {
-        let marks = [
-            "igest mismatch",
-            "igests are not matching",
-            "next proposal is",
-        ];
-        let log = self.log();
-        log.lines()
-            .filter(|line| marks.iter().any(|mark| line.contains(mark)))
-            .map(str::to_owned)
-            .collect()
-    }
-
     /// Kills the server as `kill -9` does, unless it is dead. The port stays reserved and refuses
     /// connections.
     pub fn kill(&mut self) {

@@ -282,8 +282,8 @@ fn pipelined_requests_get_replies_in_order() {
 
 #[test]
 fn many_redis_servers_run_in_parallel() {
-    let several: Vec<_> = (0..8).map(|_| thread::spawn(Redis::start)).collect();
-    let several: Vec<_> = several
+    let starting: Vec<_> = (0..8).map(|_| thread::spawn(Redis::start)).collect();
+    let several: Vec<_> = starting
         .into_iter()
         .map(|one| one.join().expect("each server starts"))
         .collect();
@@ -340,8 +340,8 @@ fn redis_dies_with_its_parent() {
     .lines();
     let line = output
         .map_while(Result::ok)
-        .find_map(|line| line.strip_prefix("started ").map(str::to_owned));
-    let line = line.expect("the starter prints its server");
+        .find_map(|line| line.strip_prefix("started ").map(str::to_owned))
+        .expect("the starter prints its server");
     let (pid, folder) = line
         .split_once(' ')
         .expect("the line has the process id and the folder");

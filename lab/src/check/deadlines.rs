@@ -13,6 +13,8 @@ use crate::{Event, EventKind};
 ///
 /// # Errors
 /// The first request that ends later.
+///
+/// Shows L6.
 pub fn deadlines(
     events: &[Event],
     timeout: impl Fn(u32) -> Option<Duration>,

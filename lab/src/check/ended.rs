@@ -11,6 +11,8 @@ use crate::{Event, EventKind};
 ///
 /// # Errors
 /// The first event that is recorded after such an end.
+///
+/// Shows S7, S8.
 pub fn ended(events: &[Event]) -> Result<()> {
     let mut ends: HashMap<u32, Event> = HashMap::new();
     // The events are in the order of recording: a loss carries the time at which the hold was last

@@ -7,6 +7,8 @@ use crate::Hold;
 /// sorted by the time of their grant.
 ///
 /// Returns the first hold that does not fit, with one that it overlaps.
+///
+/// Shows S3, S9, S10, S11.
 #[must_use]
 pub fn exclusion(holds: &[Hold]) -> Option<Violation> {
     overlaps(holds).next()

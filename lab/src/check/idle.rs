@@ -52,6 +52,8 @@ pub fn idle_time(
 ///
 /// # Errors
 /// If a client does, with the time and the lock.
+///
+/// Shows L2.
 pub fn idle(
     events: &[Event],
     holds: &[Hold],

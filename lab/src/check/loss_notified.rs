@@ -20,6 +20,8 @@ pub fn overlap_times(holds: &[Hold]) -> impl Iterator<Item = (Violation, Duratio
 /// `bound`.
 ///
 /// Returns a pair that overlaps for longer.
+///
+/// Shows S3, L7.
 #[must_use]
 pub fn loss_notified(holds: &[Hold], bound: Duration) -> Option<Violation> {
     let late = overlap_times(holds).find(|(_, time)| *time > bound);

@@ -21,6 +21,8 @@ struct NestedHold {
 ///
 /// # Errors
 /// The first event that is otherwise.
+///
+/// Shows S9.
 pub fn nesting(events: &[Event]) -> Result<()> {
     let mut holds: HashMap<u32, NestedHold> = HashMap::new();
     // The events are in the order of recording: a loss carries the time at which the hold was last

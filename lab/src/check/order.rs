@@ -9,6 +9,8 @@ use crate::Hold;
 /// Grants are ordered by their tokens. The check covers only the waiters that the observer saw.
 ///
 /// Returns the waiter and the claim that overtook it.
+///
+/// Shows L3.
 #[must_use]
 pub fn order(holds: &[Hold]) -> Option<Violation> {
     let seen = holds

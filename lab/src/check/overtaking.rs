@@ -25,6 +25,8 @@ pub struct Overtaking {
 /// time. Inspections that are disturbed by a fault do not count.
 ///
 /// [`order`](super::order) judges claims that were granted. This judges also those that never are.
+///
+/// Shows L3, L4.
 #[must_use]
 pub fn overtaking(
     observations: &[Observation],

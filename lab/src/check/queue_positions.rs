@@ -6,6 +6,8 @@ use crate::{Event, EventKind, Observation};
 /// Returns an event for each waiter that the observer saw and that was certainly queued for its
 /// current request. Such a waiter requested before the inspection and still waited after it, had no
 /// entry left from an earlier request, and waits without a limit.
+///
+/// Shows L3.
 pub fn queue_positions(
     observations: &[Observation],
     events: &[Event],

@@ -5,6 +5,8 @@ use std::time::Duration;
 use crate::{Event, EventKind};
 
 /// The locks that were granted since the end of a fault.
+///
+/// Shows L1, L8.
 #[derive(Clone, Debug)]
 pub struct Recovery {
     since: u64,

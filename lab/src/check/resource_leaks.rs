@@ -14,6 +14,8 @@ const MEMORY_SPARE: usize = 8 * 1024;
 ///
 /// # Errors
 /// If the process uses more, or did not record its usage.
+///
+/// Shows L5.
 pub fn resource_leaks(events: &[Event]) -> Result<()> {
     resource_leaks_beyond(events, SPARE)
 }

@@ -23,6 +23,8 @@ pub struct GoneTimes {
 ///
 /// # Errors
 /// The first entry that is.
+///
+/// Shows S8, L5.
 pub fn stale_entries(
     observations: &[Observation],
     events: &[Event],

@@ -10,6 +10,8 @@ use crate::Hold;
 /// granted when the other, which excludes it, had already ended.
 ///
 /// Returns two holds whose tokens are equal or in the wrong order.
+///
+/// Shows S2, S11.
 #[must_use]
 pub fn tokens(holds: &[Hold]) -> Option<Violation> {
     tokens_over_loss(holds, 0).or_else(|| {
@@ -27,6 +29,8 @@ pub fn tokens(holds: &[Hold]) -> Option<Violation> {
 /// to any that was requested when the earlier one was already granted. They may fall by less than
 /// `slack` where clients derive them from their clocks. A grant that was in flight when the data
 /// was lost may arrive after a later one.
+///
+/// Shows S1, S2.
 #[must_use]
 pub fn tokens_over_loss(holds: &[Hold], slack: u64) -> Option<Violation> {
     unique(holds).or_else(|| {

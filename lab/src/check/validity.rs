@@ -13,6 +13,8 @@ use crate::{Event, EventKind};
 ///
 /// # Errors
 /// The first event that violates this.
+///
+/// Shows S4, L7.
 pub fn validity(events: &[Event], lease: Option<Duration>) -> Result<()> {
     let lease = lease.map_or(u64::MAX, |lease| {
         u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX)

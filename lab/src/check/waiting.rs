@@ -14,6 +14,8 @@ const QUEUED_WITHIN: u64 = 50_000_000;
 /// counted. A request that has not ended waits until `end`.
 ///
 /// [`Recovery`](super::Recovery) checks each lock. This function checks each waiter.
+///
+/// Shows L4.
 #[must_use]
 pub fn starved(
     events: &[Event],
@@ -44,6 +46,8 @@ pub(crate) fn quiet_time(span: Span, disturbed: &[Span]) -> Duration {
 /// waited for a while. `None` if there are few such hand-overs outside of faults.
 ///
 /// A waiter that is not notified finds its grant when it polls, which takes much longer.
+///
+/// Shows L2.
 #[must_use]
 pub fn hand_over_time(holds: &[Hold], disturbed: &[Span]) -> Option<Duration> {
     let mut sorted: Vec<&Hold> = holds

@@ -174,6 +174,7 @@ pub(super) const NOT_RUN: &[(&str, &[&str])] = &[
 /// All faults. The seconds are what the store promises plus what a busy machine adds.
 pub const FAULTS: &[Fault] = &[
     Fault {
+        // Shows G-02.
         name: "holder-killed",
         description: "a worker that holds is killed",
         evidence: "the worker was stopped, and its last event was a grant",
@@ -181,6 +182,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-05.
         name: "waiter-killed",
         description: "a worker that waits is killed",
         evidence: "the worker was stopped, and its last event was a request",
@@ -188,6 +190,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-02.
         name: "killed-at-step",
         description: "a worker kills itself before or after enter, wait, renew or leave; each in \
             turn",
@@ -197,6 +200,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-01, G-53.
         name: "holder-paused",
         description: "a worker that holds is stopped for ½, 1 or 2 leases",
         evidence: "the worker was stopped, and its last event was a grant",
@@ -205,6 +209,7 @@ pub const FAULTS: &[Fault] = &[
         ..OUTAGE
     },
     Fault {
+        // Shows G-05.
         name: "waiter-paused",
         description: "a worker that waits is stopped for ½, 1 or 2 leases",
         evidence: "the worker was stopped, and its last event was a request",
@@ -212,6 +217,7 @@ pub const FAULTS: &[Fault] = &[
         ..OUTAGE
     },
     Fault {
+        // Shows G-01.
         name: "paused-at-step",
         description: "a worker stops itself for ½, 1 or 2 leases before or after a step; \
             each in turn",
@@ -220,6 +226,7 @@ pub const FAULTS: &[Fault] = &[
         ..OUTAGE
     },
     Fault {
+        // Shows G-12.
         name: "hold-broken",
         description: "an operator breaks a hold",
         evidence: "the store had the hold and removed it",
@@ -228,6 +235,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-25.
         name: "connections-reset",
         description: "all connections are reset",
         evidence: "open connections",
@@ -236,6 +244,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-25, G-32, G-53.
         name: "partition",
         description: "servers are unreachable for ½, 1 or 2 leases, and connections are refused",
         evidence: "refused connections",
@@ -246,6 +255,7 @@ pub const FAULTS: &[Fault] = &[
         ..OUTAGE
     },
     Fault {
+        // Shows G-12.
         name: "half-open",
         description: "all bytes in both directions are kept for ½, 1 or 2 leases without an error; \
             then they are delivered",
@@ -258,6 +268,7 @@ pub const FAULTS: &[Fault] = &[
         ..OUTAGE
     },
     Fault {
+        // Shows G-12, G-32.
         name: "partition-one-way",
         description: "requests arrive and replies are lost for ½, 1 or 2 leases",
         evidence: "lost bytes of replies",
@@ -269,6 +280,7 @@ pub const FAULTS: &[Fault] = &[
         ..OUTAGE
     },
     Fault {
+        // Shows G-25, G-53.
         name: "replies-lost",
         description: "three connections lose all replies from one on",
         evidence: "lost bytes of replies",
@@ -284,6 +296,7 @@ pub const FAULTS: &[Fault] = &[
         ..OUTAGE
     },
     Fault {
+        // Shows G-25.
         name: "replies-delayed",
         description: "replies are held for ½, 1 or 2 leases",
         evidence: "bytes kept in transit",
@@ -295,6 +308,7 @@ pub const FAULTS: &[Fault] = &[
         ..OUTAGE
     },
     Fault {
+        // Shows G-25.
         name: "latency",
         description: "every byte takes up to 60 ms more in each direction, for ½, 1 or 2 leases",
         evidence: "delayed bytes",
@@ -304,6 +318,7 @@ pub const FAULTS: &[Fault] = &[
         ..OUTAGE
     },
     Fault {
+        // Shows G-01.
         name: "jitter",
         description: "each piece is up to 80 ms late in each direction by a random delay, in \
             order on each connection, for ½, 1 or 2 leases",
@@ -314,6 +329,7 @@ pub const FAULTS: &[Fault] = &[
         ..OUTAGE
     },
     Fault {
+        // Shows G-01.
         name: "packet-loss",
         description: "30 % of packets are lost as TCP shows it: a piece arrives 200 ms late, \
             600 ms if lost again, up to 3 s, and the pieces behind it on its connection wait; \
@@ -326,6 +342,7 @@ pub const FAULTS: &[Fault] = &[
         ..OUTAGE
     },
     Fault {
+        // Shows G-01.
         name: "tiny-segments",
         description: "three bytes pass at a time in each direction, for ½, 1 or 2 leases",
         evidence: "bytes that passed this way",
@@ -335,6 +352,7 @@ pub const FAULTS: &[Fault] = &[
         ..OUTAGE
     },
     Fault {
+        // Shows G-01.
         name: "network-chaos",
         description: "five faults in a row, without recovery between them: connections reset or \
             silent, replies lost, late or held, all bytes frozen",
@@ -346,6 +364,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-01.
         name: "mixed",
         description: "three faults in a row, drawn from those under which the store keeps \
             exclusion",
@@ -356,6 +375,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-01, G-32, G-53, L8.
         name: "server-killed",
         description: "servers are killed, and restarted with their data ½, 1 or 2 leases later",
         evidence: "their processes ended",
@@ -369,6 +389,7 @@ pub const FAULTS: &[Fault] = &[
         ..OUTAGE
     },
     Fault {
+        // Shows G-01, G-04, G-34.
         name: "restarted-empty",
         description: "servers are restarted without their data",
         evidence: "their processes ended",
@@ -379,6 +400,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-01.
         name: "minority-changes",
         description: "two masters are stopped until their votes expire; then the long holder is \
             cut off, the two continue, and a third is restarted without its data",
@@ -390,6 +412,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-04.
         name: "restarted-stale",
         description: "the server is killed, and restarted with the data of a snapshot up to 0.4 \
             s old",
@@ -400,6 +423,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-01, G-32.
         name: "server-paused",
         description: "servers are stopped for ½, 1 or 2 leases",
         evidence: "their processes were stopped",
@@ -411,6 +435,7 @@ pub const FAULTS: &[Fault] = &[
         ..OUTAGE
     },
     Fault {
+        // Shows G-01, G-04.
         name: "clock-jump-forward",
         description: "server clocks jump forward by 20 s, more than a lease; on a minority where \
             there are several",
@@ -430,6 +455,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-01, L9.
         name: "clock-jump-back",
         description: "server clocks jump back by 20 s; on a minority where there are several",
         evidence: "the servers report another time",
@@ -440,6 +466,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-04.
         name: "all-clocks-forward",
         description: "all connections break, and the clocks of all masters jump forward by two \
             days before clients connect again and read the clocks",
@@ -452,6 +479,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-04.
         name: "all-clocks-back",
         description: "the clocks of all masters jump back by two days, and all connections \
             close, so that clients read the clocks again",
@@ -463,6 +491,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-04.
         name: "clock-forward-days",
         description: "server clocks jump forward by two days, longer than the server remembers a \
             name",
@@ -474,6 +503,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-01.
         name: "clock-back-days",
         description: "server clocks jump back by two days",
         evidence: "the servers report another time",
@@ -483,6 +513,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-01, G-04.
         name: "clock-fast",
         description: "server clocks run four times or twice as fast for a lease and up to a \
             second; on a minority where there are several",
@@ -495,6 +526,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-01.
         name: "clock-slow",
         description: "server clocks run half as fast for a lease and up to a second; on a \
             minority where there are several",
@@ -506,6 +538,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-01.
         name: "client-wall-clock",
         description: "each worker's wall clock is set forward or back by 20 s or an hour",
         evidence: "the workers have read the clock since",
@@ -514,6 +547,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-25.
         name: "connections-killed",
         description: "CLIENT KILL closes all subscribed connections, or all others",
         evidence: "open connections",
@@ -523,6 +557,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-25.
         name: "scripts-flushed",
         description: "SCRIPT FLUSH",
         evidence: "requested scripts that were missing",
@@ -532,6 +567,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-01, G-04, G-34.
         name: "flushall",
         description: "FLUSHALL",
         evidence: "keys that existed",
@@ -542,6 +578,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-04.
         name: "keys-deleted",
         description: "the keys of one lock are deleted",
         evidence: "keys that existed",
@@ -552,6 +589,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-02.
         name: "keys-persisted",
         description: "the keys of one lock lose their expiry",
         evidence: "keys that had an expiry",
@@ -561,6 +599,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-23, S12.
         name: "wrong-type",
         description: "another application's list replaces a lock and is removed again",
         evidence: "refused requests, and the unchanged list",
@@ -570,6 +609,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-28, G-32, S12.
         name: "out-of-memory",
         description: "the server has no memory left, for ½, 1 or 2 leases",
         evidence: "requests refused with OOM",
@@ -580,6 +620,7 @@ pub const FAULTS: &[Fault] = &[
         ..OUTAGE
     },
     Fault {
+        // Shows G-28, S12.
         name: "writes-refused",
         description: "the server lacks a replica and refuses writes, for ½, 1 or 2 leases",
         evidence: "requests refused with NOREPLICAS",
@@ -591,6 +632,7 @@ pub const FAULTS: &[Fault] = &[
         ..OUTAGE
     },
     Fault {
+        // Shows G-28, G-32, S12.
         name: "read-only",
         description: "the server becomes a replica of an unreachable master and refuses writes, \
             for ½, 1 or 2 leases",
@@ -603,6 +645,7 @@ pub const FAULTS: &[Fault] = &[
         ..OUTAGE
     },
     Fault {
+        // Shows G-04.
         name: "evicted",
         description: "the server evicts keys to free memory, for up to 0.3 s",
         evidence: "evicted keys",
@@ -618,6 +661,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-28, G-32.
         name: "rights-revoked",
         description: "the workers' user loses the right to run scripts, for ½, 1 or 2 leases",
         evidence: "requests refused with NOPERM",
@@ -630,6 +674,7 @@ pub const FAULTS: &[Fault] = &[
         ..OUTAGE
     },
     Fault {
+        // Shows G-28, G-32.
         name: "busy-script",
         description: "another client's script runs until SCRIPT KILL, ½, 1 or 2 leases later; on a \
             minority where there are several",
@@ -642,6 +687,7 @@ pub const FAULTS: &[Fault] = &[
         ..OUTAGE
     },
     Fault {
+        // Shows G-25.
         name: "output-buffer-overflow",
         description: "another client publishes more than the server buffers for a subscriber, so \
             that the server closes all subscribed connections",
@@ -652,6 +698,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-25.
         name: "clients-evicted",
         description: "the server has no memory left for clients and closes all connections, for \
             ½, 1 or 2 leases",
@@ -664,6 +711,7 @@ pub const FAULTS: &[Fault] = &[
         ..OUTAGE
     },
     Fault {
+        // Shows G-04.
         name: "keys-renamed",
         description: "the keys of one lock are renamed, on a minority where there are several; \
             then they are deleted, or renamed back up to 0.4 s later",
@@ -675,6 +723,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-04, G-34.
         name: "aof-truncated",
         description: "servers are killed, and restarted with an append-only file up to 0.4 s old \
             and a torn last record",
@@ -688,6 +737,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-01, G-28, G-32.
         name: "loading",
         description: "servers are killed, and restarted with so much data that they reply \
             LOADING for a while",
@@ -699,6 +749,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-04.
         name: "failover",
         description: "the master is killed, and its replica takes its place",
         evidence: "the master's process ended",
@@ -709,6 +760,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-04.
         name: "failover-lagging",
         description: "the master is killed, and a replica without the last grants takes its place",
         evidence: "grants missing on the replica",
@@ -719,6 +771,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-01, G-04.
         name: "failover-skewed",
         description: "the master is killed, and a replica takes its place whose clock is 20 s \
             ahead, more than a lease",
@@ -731,6 +784,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-04.
         name: "failover-at-step",
         description: "the master is killed and its replica takes its place while a worker is \
             stopped before or after a step; each in turn",
@@ -743,6 +797,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-01, G-04.
         name: "master-killed",
         description: "the master is killed, and a replica is promoted",
         evidence: "another server is the master",
@@ -753,6 +808,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-04.
         name: "master-paused",
         description: "the master is stopped until a replica has been promoted",
         evidence: "another server is the master",
@@ -763,6 +819,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-04.
         name: "master-partition",
         description: "the master is cut off from sentinels and replicas until a replica is \
             promoted; its clients still reach it",
@@ -773,6 +830,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-01, G-04.
         name: "master-lagging",
         description: "the master is killed, and the sentinels promote a replica without the last \
             grants",
@@ -784,6 +842,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-04.
         name: "slot-moved",
         description: "the slot of a lock moves to another master of the cluster",
         evidence: "the other master has the slot",
@@ -792,6 +851,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-33.
         name: "majority-killed",
         description: "a majority of the servers is killed, for a lease and a second",
         evidence: "their processes ended",
@@ -804,6 +864,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-33.
         name: "majority-paused",
         description: "a majority of the servers is stopped, for a lease and a second",
         evidence: "their processes were stopped",
@@ -816,6 +877,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-33.
         name: "majority-partition",
         description: "a majority of the servers is unreachable, for a lease and a second",
         evidence: "refused connections",
@@ -827,6 +889,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-33.
         name: "partition-all",
         description: "no server reaches another and clients reach all, for a session and a second",
         evidence: "none of the servers serves",
@@ -838,6 +901,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-01, G-04.
         name: "session-closed",
         description: "a client's session is closed on the server",
         evidence: "the server knew the session",
@@ -847,6 +911,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-01.
         name: "leader-killed",
         description: "the leader is killed, for up to 0.9 s",
         evidence: "its process ended",
@@ -856,6 +921,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-01.
         name: "leader-paused",
         description: "the leader is stopped for longer than the followers wait for it",
         evidence: "its process was stopped",
@@ -865,6 +931,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-01.
         name: "leader-partition",
         description: "the leader is cut off from the followers until another server leads; its \
             clients still reach it",
@@ -875,6 +942,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-04.
         name: "files-unlinked",
         description: "the files of a lock are deleted",
         evidence: "files that existed",
@@ -885,6 +953,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-23.
         name: "file-replaced",
         description: "another file replaces the one that flock(1) locks",
         evidence: "the replacing file exists",
@@ -894,6 +963,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-22, G-28.
         name: "disk-full",
         description: "the disk is full for ½, 1 or 2 leases",
         evidence: "a new name is refused for this reason; requests refused with MISCONF",
@@ -907,6 +977,7 @@ pub const FAULTS: &[Fault] = &[
         ..OUTAGE
     },
     Fault {
+        // Shows G-17.
         name: "hostile-names",
         description: "the names of locks have a meaning in a file system, a protocol or a \
             pattern, or the greatest length; connections are reset, or a holder is killed",

@@ -132,6 +132,8 @@ async fn leave_repeatedly(store: &dyn Store, claim: &Claim) -> Option<bool> {
 ///
 /// # Errors
 /// If the ended claim was renewed or released.
+///
+/// Shows S6.
 pub(super) async fn use_stale_claim(
     store: &dyn Store,
     name: &Name,

@@ -7,6 +7,8 @@ use super::{Op, OpKind};
 /// Finds a violation of fencing: the accepted operations must form one block per token, and tokens
 /// must rise. Returns the first operation that was accepted after one with a higher token, or with
 /// the token of another holder, and the operation before it.
+///
+/// Shows S5.
 #[must_use]
 pub fn regress(ops: &[Op]) -> Option<(Op, Op)> {
     let wrong = |two: &&[Op]| {

@@ -1,5 +1,7 @@
 //! Eight workers. At random moments, about every fiftieth of a second, one of them is killed and
 //! replaced.
+//!
+//! Shows G-01.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};

@@ -1,4 +1,6 @@
 //! Workers killed by SIGKILL.
+//!
+//! Shows G-02.
 
 use anyhow::{Result, ensure};
 use lab::backends::file;

@@ -3,6 +3,8 @@
 //! Each test has 50 holders, each with its own client. Their renewals are due at different times,
 //! so that some of them are about to renew when the outage begins, which is the worst moment.
 //! `LEASEHOLD_OUTAGE_RUNS` sets another number of holders.
+//!
+//! Shows G-24.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};

@@ -1,4 +1,6 @@
 //! Faults of clients and servers on ZooKeeper.
+//!
+//! Shows G-01, G-05, G-30.
 
 mod ensemble;
 mod holders;

@@ -1,6 +1,8 @@
 //! The test with which articles on locks begin. A hundred clients at once each take the lock, read
 //! a number from a file, wait a moment and write it back less one. From 101 the number must reach
 //! 1, every time.
+//!
+//! Shows G-01.
 
 use std::fs;
 

@@ -21,7 +21,7 @@ struct Statement {
 
 #[test]
 fn every_guarantee_names_existing_tests() -> Result<()> {
-    let product = [read_sources("crates")?, read_sources("lab/tests/models")?].concat();
+    let product = read_sources("crates")?;
     let lab = read_sources("lab/src")?;
     let statements = read_statements()?;
     ensure!(statements.len() > 50, "only {} are found", statements.len());

@@ -1,4 +1,6 @@
 //! Claims are granted in order of arrival.
+//!
+//! Shows G-05, L3, L4.
 
 use anyhow::{Result, ensure};
 use lab::backends::{file, redis};

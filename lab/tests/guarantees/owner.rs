@@ -1,4 +1,6 @@
 //! Only the claim that holds can renew or release, on every store.
+//!
+//! Shows S6.
 
 use std::time::Duration;
 

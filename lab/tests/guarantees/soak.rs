@@ -1,5 +1,7 @@
 //! Many cycles that leave nothing behind. `LAB_CYCLES` sets their number; `cargo xtask soak` runs a
 //! million.
+//!
+//! Shows G-01.
 
 use std::time::{Duration, Instant};
 

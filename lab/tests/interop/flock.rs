@@ -1,4 +1,6 @@
 //! The real flock(1), in both directions.
+//!
+//! Shows G-21.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

@@ -1,6 +1,8 @@
 //! The holds of real libraries, as leasehold lists, shows and breaks them.
 //!
 //! A library acquires and releases a lock repeatedly, and is stopped at a moment at which it holds.
+//!
+//! Shows G-56.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

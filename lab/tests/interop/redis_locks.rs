@@ -1,6 +1,8 @@
 //! Real lock libraries and leasehold, contending for one key on one Redis server and on five.
 //!
 //! `LAB_CYCLES` is how often each party acquires it.
+//!
+//! Shows G-01, G-03.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};

@@ -1,4 +1,6 @@
 //! Redisson's own locks and leasehold, on one Redis server.
+//!
+//! Shows G-52, G-55.
 
 mod sentinel;
 mod shares;

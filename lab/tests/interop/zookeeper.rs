@@ -1,6 +1,8 @@
 //! The real kazoo and the real Curator, contending with leasehold for one lock.
 //!
 //! `LAB_CYCLES` is how often each party acquires it.
+//!
+//! Shows G-01, G-05, G-30.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -219,10 +221,9 @@ fn curator_rwlock_and_leasehold_exclude_each_other() -> Result<()> {
 /// leasehold removes the node when it is empty, and both continue in the new one.
 #[test]
 fn curator_goes_on_in_the_node_that_is_made_again() -> Result<()> {
-    let contest = Contest::begin_with_numbers_left(Library::Curator, 50)?
+    let mut contest = Contest::begin_with_numbers_left(Library::Curator, 50)?
         .foreign("mutex")?
-        .until_a_peer_claims();
-    let mut contest = contest
+        .until_a_peer_claims()
         .leasehold(LockKind::Mutex)?
         .leasehold(LockKind::Mutex)?;
     contest.finish()?;

@@ -203,6 +203,7 @@ impl Dialect {
 mod tests {
     use super::*;
 
+    /// Shows G-56.
     #[test]
     fn dialect_replaces_the_settings_of_the_format() {
         for (url, dialect, expected) in [

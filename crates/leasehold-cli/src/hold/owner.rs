@@ -113,8 +113,8 @@ pub(crate) fn program(pid: i32) -> String {
 /// Returns the program of the process behind a descriptor as a label.
 pub(crate) fn program_behind(pidfd: &OwnedFd) -> String {
     // The line `Pid:` of this file is documented in pidfd_open(2).
-    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd()));
-    let info = info.unwrap_or_default();
+    let info =
+        fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).unwrap_or_default();
     let pid = info.lines().find_map(|line| line.strip_prefix("Pid:"));
 
     pid.and_then(|pid| pid.trim().parse().ok())

@@ -86,8 +86,7 @@ impl Candidate<'_> {
         self.print_elected(&guards);
 
         let locks = &self.stores.main;
-        let held = hold(guards, locks, self.args, &self.stopping, &mut self.signals);
-        let held = held.await?;
+        let held = hold(guards, locks, self.args, &self.stopping, &mut self.signals).await?;
         if held.end_requested || held.exit.is_not_started() {
             return Ok(Some(held.exit));
         }

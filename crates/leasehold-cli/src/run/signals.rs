@@ -231,8 +231,8 @@ impl Masks {
         let mask = |name: &str| {
             let mut lines = status.lines();
             let mask = lines.find_map(|line| line.strip_prefix(name));
-            let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-            mask.ok_or_else(|| io::Error::other(format!("/proc/self/status has no line {name}")))
+            mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+                .ok_or_else(|| io::Error::other(format!("/proc/self/status has no line {name}")))
         };
 
         Ok(Self {

@@ -234,13 +234,16 @@ pub(crate) async fn print_timed_out(locks: &Locks, name: &str, wait: WaitOptions
         Some(wait) => format!("within {}", whole_unit(wait)),
     };
 
-    let held = locks.inspect(name).await.ok().filter(|lock_state| {
-        !lock_state.entries.is_empty() || !lock_state.external_holders.is_empty()
-    });
-    let held = held
+    let held = locks
+        .inspect(name)
+        .await
+        .ok()
+        .filter(|lock_state| {
+            !lock_state.entries.is_empty() || !lock_state.external_holders.is_empty()
+        })
         .map(|lock_state| {
-            let advice = own_script::advice(&lock_state);
-            let advice = advice.map_or_else(String::new, |advice| format!("; {advice}"));
+            let advice = own_script::advice(&lock_state)
+                .map_or_else(String::new, |advice| format!("; {advice}"));
             format!(": {}{advice}", holder_text(&lock_state))
         })
         .unwrap_or_default();

@@ -105,8 +105,10 @@ fn sent_token(header: &str) -> Option<String> {
     }
 
     let decoded = BASE64_STANDARD.decode(value.trim()).ok()?;
-    let decoded = String::from_utf8(decoded).ok()?;
-    decoded.split_once(':').map(|(_, token)| token.to_owned())
+    let credentials = String::from_utf8(decoded).ok()?;
+    credentials
+        .split_once(':')
+        .map(|(_, token)| token.to_owned())
 }
 
 /// The token that clients must send.

@@ -74,8 +74,8 @@ fn check_sender(request: &Request<Incoming>) -> Result<(), Refused> {
 
 async fn parse(request: Request<Incoming>) -> Result<(String, Token), Refused> {
     let refused = |message: &str| (StatusCode::BAD_REQUEST, message.to_owned());
-    let body = Limited::new(request.into_body(), BODY_MAX).collect();
-    let body = timeout(BODY_TIME_MAX, body)
+    let reading = Limited::new(request.into_body(), BODY_MAX).collect();
+    let body = timeout(BODY_TIME_MAX, reading)
         .await
         .map_err(|_| refused("the body did not arrive in time"))?
         .map_err(|_| refused("the body could not be read"))?;
@@ -88,8 +88,10 @@ async fn parse(request: Request<Incoming>) -> Result<(String, Token), Refused> {
     if order.confirmation != order.token {
         return Err(refused("the confirmation is not the token of the hold"));
     }
-    let token = order.token.parse();
-    let token = token.map_err(|_| refused("the token is not a number"))?;
+    let token = order
+        .token
+        .parse()
+        .map_err(|_| refused("the token is not a number"))?;
     Ok((order.name, token))
 }
 

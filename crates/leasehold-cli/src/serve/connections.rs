@@ -142,6 +142,7 @@ mod tests {
         open.filter(|connection| connection.peer == peer).count()
     }
 
+    /// Shows G-57.
     #[tokio::test]
     async fn oldest_connection_without_a_request_gives_way() {
         let connections = Arc::default();

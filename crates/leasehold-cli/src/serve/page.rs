@@ -87,8 +87,10 @@ fn cell(label: &str, html: &str) -> String {
 fn holders(lock_state: &LockState) -> String {
     let mut list = String::from("<ul>");
     for entry in lock_state.holders() {
-        let token = entry.token().map(|token| token.to_string());
-        let token = token.unwrap_or_default();
+        let token = entry
+            .token()
+            .map(|token| token.to_string())
+            .unwrap_or_default();
         // Writing to a string cannot fail.
         let _ = write!(
             list,

@@ -84,8 +84,10 @@ fn accepts_events(request: &Request<Incoming>) -> bool {
 /// The prefix in a query such as `prefix=orders%2F`, as a form of HTML encodes it.
 fn prefix_in(query: &str) -> String {
     let mut settings = query.split('&');
-    let prefix = settings.find_map(|setting| setting.strip_prefix("prefix="));
-    let prefix = prefix.unwrap_or_default().replace('+', " ");
+    let prefix = settings
+        .find_map(|setting| setting.strip_prefix("prefix="))
+        .unwrap_or_default()
+        .replace('+', " ");
     percent_decode_str(&prefix).decode_utf8_lossy().into_owned()
 }
 

@@ -111,8 +111,9 @@ impl Scanner {
 
     async fn scan(&self, before: Option<Arc<Snapshot>>) -> Snapshot {
         let started = Instant::now();
-        let read = timeout(SCAN_MAX, self.read()).await;
-        let read = read.unwrap_or_else(|_| Err(too_late()));
+        let read = timeout(SCAN_MAX, self.read())
+            .await
+            .unwrap_or_else(|_| Err(too_late()));
 
         let mut snapshot = match read {
             Ok(snapshot) => snapshot,
@@ -183,11 +184,11 @@ impl Scanner {
 
 /// Leaves out the locks that number the slots of a semaphore, as `leasehold ls` does.
 fn remove_slot_numbers(locks: &mut BTreeMap<String, LockState>) {
-    let numbers = locks
+    let numbers: Vec<String> = locks
         .values()
         .filter(|lock_state| slots::is_number(lock_state, |name| locks.get(name)))
-        .map(|lock_state| lock_state.name.to_string());
-    let numbers: Vec<String> = numbers.collect();
+        .map(|lock_state| lock_state.name.to_string())
+        .collect();
 
     for name in numbers {
         locks.remove(&name);

@@ -69,14 +69,15 @@ impl Move {
     }
 
     fn token(&self, store: &str) -> String {
-        let shown = self
+        let done = self
             .sandbox
             .done(&["show", "a", "--json", "--store", store]);
-        let shown: serde_json::Value = serde_json::from_str(&shown.out).unwrap();
+        let shown: serde_json::Value = serde_json::from_str(&done.out).unwrap();
         shown["holders"][0]["token"].as_str().unwrap().to_owned()
     }
 }
 
+/// Shows G-40.
 #[test]
 fn run_of_both_stores_excludes_old_and_new_processes() {
     let stores = Move::begin();
@@ -95,6 +96,8 @@ fn run_of_both_stores_excludes_old_and_new_processes() {
 }
 
 /// A run that is refused by one store does not keep the lock of the other one.
+///
+/// Shows G-40.
 #[test]
 fn hold_in_either_store_excludes_a_run_of_both() {
     let stores = Move::begin();
@@ -110,6 +113,8 @@ fn hold_in_either_store_excludes_a_run_of_both() {
 }
 
 /// The phases of a move overlap: each process may already belong to the next phase.
+///
+/// Shows G-40.
 #[test]
 fn phases_of_a_move_never_overlap() {
     let stores = Move::begin();
@@ -138,6 +143,7 @@ fn phases_of_a_move_never_overlap() {
     stores.assert_free();
 }
 
+/// Shows G-40.
 #[test]
 fn loss_in_either_store_stops_the_command_and_frees_both() {
     let stores = Move::begin();
@@ -169,8 +175,8 @@ fn command_gets_the_token_and_the_url_of_the_main_store() {
     let line = "echo $LEASEHOLD_STORE $LEASEHOLD_TOKEN; exec cat";
     let new = stores.server.url();
 
-    let run = stores.run(Release::BothReversed, &[], &["sh", "-c", line]);
-    let run = stores.sandbox.started(&run);
+    let arguments = stores.run(Release::BothReversed, &[], &["sh", "-c", line]);
+    let run = stores.sandbox.started(&arguments);
     until("both stores have granted the lock", || {
         let shown = |store: &str| stores.sandbox.done(&["show", "a", "--store", store]).out;
         [&new, &stores.sandbox.url()]
@@ -182,13 +188,14 @@ fn command_gets_the_token_and_the_url_of_the_main_store() {
     run.end().assert(0, &format!("{new} {token}\n"), "");
 }
 
+/// Shows G-35.
 #[test]
 fn second_store_may_come_from_the_environment() {
     let stores = Move::begin();
     let held = stores.holder(Release::New);
     let run = |also: &str| -> Finished {
-        let run = stores.run(Release::Old, &["--wait", "0"], &["true"]);
-        let mut run = stores.sandbox.leasehold(&run);
+        let arguments = stores.run(Release::Old, &["--wait", "0"], &["true"]);
+        let mut run = stores.sandbox.leasehold(&arguments);
         run.env("LEASEHOLD_ALSO_STORE", also)
             .output()
             .unwrap()
@@ -203,6 +210,8 @@ fn second_store_may_come_from_the_environment() {
 }
 
 /// A variable of the script was empty.
+///
+/// Shows G-35.
 #[test]
 fn empty_second_store_is_refused() {
     let stores = Move::begin();
@@ -223,6 +232,7 @@ fn inherited_second_store_is_named_in_the_refusal() {
     done.assert(64, "", "unset LEASEHOLD_ALSO_STORE");
 }
 
+/// Shows G-40.
 #[test]
 fn same_store_twice_is_refused() {
     let stores = Move::begin();
@@ -262,8 +272,10 @@ fn nested_run_in_one_of_the_stores_is_refused() {
         .assert(64, "", "would wait for itself");
 
     let both = stores.run(Release::Both, &["--reentrant"], &["echo", "in"]);
-    let both: Vec<&str> = both.iter().map(String::as_str).collect();
-    let inner = [&[leasehold][..], &both].concat();
+    let inner: Vec<&str> = [leasehold]
+        .into_iter()
+        .chain(both.iter().map(String::as_str))
+        .collect();
     let run = stores.run(Release::Both, &[], &inner);
     stores.sandbox.done(&run).assert(0, "in\n", "");
 

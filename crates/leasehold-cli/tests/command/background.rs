@@ -79,6 +79,7 @@ fn script_holds_a_lock_over_several_commands() {
     }
 }
 
+/// Shows G-38.
 #[test]
 fn killed_script_frees_the_lock() {
     let sandbox = Sandbox::new();
@@ -94,6 +95,7 @@ fn killed_script_frees_the_lock() {
     until("the background process is gone", || !is_alive(holder));
 }
 
+/// Shows G-38.
 #[test]
 fn killed_background_process_frees_the_lock() {
     let sandbox = Sandbox::new();
@@ -107,6 +109,7 @@ fn killed_background_process_frees_the_lock() {
         .assert(1, "", "cannot release a");
 }
 
+/// Shows G-38.
 #[test]
 fn broken_background_hold_cannot_be_released() {
     let sandbox = Sandbox::new();
@@ -119,6 +122,7 @@ fn broken_background_hold_cannot_be_released() {
         .assert(1, "", "no claim holds it with this token");
 }
 
+/// Shows G-38.
 #[test]
 fn detached_hold_outlives_its_script() {
     let sandbox = Sandbox::new();
@@ -131,6 +135,8 @@ fn detached_hold_outlives_its_script() {
 }
 
 /// A release that returned before the lock is free would fail a try that follows.
+///
+/// Shows G-38.
 #[test]
 fn lock_is_free_when_release_returns() {
     let sandbox = Sandbox::new();
@@ -141,6 +147,7 @@ fn lock_is_free_when_release_returns() {
     sandbox.run_script("sh", text).assert(0, "", "");
 }
 
+/// Shows G-38.
 #[test]
 fn release_ends_no_other_hold() {
     let sandbox = Sandbox::new();
@@ -168,6 +175,8 @@ fn release_ends_no_other_hold() {
 }
 
 /// A lock whose token was not printed could not be released.
+///
+/// Shows G-38.
 #[test]
 fn killed_acquire_leaves_the_queue() {
     let sandbox = Sandbox::new();
@@ -181,6 +190,7 @@ fn killed_acquire_leaves_the_queue() {
     assert!(sandbox.is_free("a"));
 }
 
+/// Shows G-38.
 #[test]
 fn script_killed_while_it_waits_leaves_the_queue() {
     let sandbox = Sandbox::new();
@@ -212,6 +222,8 @@ fn stopped_acquire_of_a_killed_script_does_not_keep_the_lock() {
 }
 
 /// A token that cannot be printed would be lost with the lock held.
+///
+/// Shows G-38.
 #[test]
 fn acquire_without_a_reader_of_the_token_releases_the_lock() {
     let sandbox = Sandbox::new();

@@ -11,6 +11,7 @@ use crate::sandbox::{Finished, Sandbox, Started, until};
 
 const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
 
+/// Shows G-37.
 #[test]
 fn run_ends_by_the_signal_that_ended_the_command() {
     let sandbox = Sandbox::new();
@@ -34,6 +35,8 @@ fn run_ends_by_the_signal_that_ended_the_command() {
 }
 
 /// Libraries name only the signals below 32.
+///
+/// Shows G-37.
 #[test]
 fn run_ends_by_the_real_time_signal_that_ended_the_command() {
     let sandbox = Sandbox::new();
@@ -42,6 +45,8 @@ fn run_ends_by_the_real_time_signal_that_ended_the_command() {
 }
 
 /// A parent may ignore a signal, as nohup does, and the command may reset it.
+///
+/// Shows G-37.
 #[test]
 fn run_ends_by_a_signal_that_its_parent_ignores() {
     let sandbox = Sandbox::new();
@@ -57,6 +62,8 @@ fn run_ends_by_a_signal_that_its_parent_ignores() {
 }
 
 /// The command's core dump has the same name. One of leasehold would replace it.
+///
+/// Shows G-37.
 #[test]
 fn run_leaves_no_core_dump_of_its_own() {
     let sandbox = Sandbox::new();
@@ -75,6 +82,8 @@ fn run_leaves_no_core_dump_of_its_own() {
 }
 
 /// A signal that the first process of a container sends to itself has no effect.
+///
+/// Shows G-37.
 #[test]
 fn run_as_first_process_exits_with_128_plus_signal() {
     let sandbox = Sandbox::new();
@@ -86,6 +95,8 @@ fn run_as_first_process_exits_with_128_plus_signal() {
 }
 
 /// A first process that waits for its own child only leaves all others as zombies.
+///
+/// Shows G-37.
 #[test]
 fn run_as_first_process_reaps_orphans() {
     let sandbox = Sandbox::new();
@@ -97,6 +108,7 @@ fn run_as_first_process_reaps_orphans() {
         .assert(0, "reaped\n", "");
 }
 
+/// Shows G-37.
 #[test]
 fn run_as_first_process_reaps_orphans_while_it_waits() {
     let sandbox = Sandbox::new();
@@ -104,8 +116,8 @@ fn run_as_first_process_reaps_orphans_while_it_waits() {
     let line = "(sleep 0.1 & echo $! > orphan); \
                 (while [ -e /proc/$(cat orphan) ]; do sleep 0.01; done; echo > reaped) & \
                 exec $LEASEHOLD run a --quiet -- true";
-    let mut run = first_process_command(&sandbox, &["sh", "-c", line]);
-    let run = Started::of(run.env("LEASEHOLD", LEASEHOLD));
+    let mut command = first_process_command(&sandbox, &["sh", "-c", line]);
+    let run = Started::of(command.env("LEASEHOLD", LEASEHOLD));
     until("the orphan is reaped", || sandbox.path("reaped").exists());
     assert_eq!(sandbox.waiters("a").len(), 1);
     holder.end().assert(0, "", "");

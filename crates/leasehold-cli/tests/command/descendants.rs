@@ -26,6 +26,8 @@ fn assert_all_ended(sandbox: &Sandbox) {
 }
 
 /// A run that stops the command's process group only leaves two processes at work.
+///
+/// Shows G-36.
 #[test]
 fn loss_ends_descendants_in_other_sessions() {
     for options in [
@@ -39,6 +41,7 @@ fn loss_ends_descendants_in_other_sessions() {
     }
 }
 
+/// Shows G-36.
 #[test]
 fn descendant_in_another_session_gets_term_first() {
     let sandbox = Sandbox::new();
@@ -56,6 +59,8 @@ fn descendant_in_another_session_gets_term_first() {
 }
 
 /// A shell that executes leasehold in its own place passes its background processes on.
+///
+/// Shows G-36.
 #[test]
 fn loss_spares_processes_that_the_command_has_not_started() {
     let sandbox = Sandbox::new();
@@ -83,6 +88,7 @@ fn loss_spares_processes_that_the_command_has_not_started() {
     }
 }
 
+/// Shows G-36.
 #[test]
 fn file_lock_is_held_until_all_descendants_end() {
     crate::servers::lock_is_held_until_all_descendants_end(&Sandbox::new());
@@ -124,6 +130,7 @@ fn signal_after_the_end_of_the_command_prints_what_still_runs() {
     run.wait().assert(0, "", "");
 }
 
+/// Shows G-36.
 #[test]
 fn loss_ends_descendants_after_the_end_of_the_command() {
     let sandbox = Sandbox::new();
@@ -137,6 +144,8 @@ fn loss_ends_descendants_after_the_end_of_the_command() {
 }
 
 /// A process that is stopped sends no signals. So another process must end the command.
+///
+/// Shows G-36.
 #[test]
 fn stopped_run_does_not_leave_its_command_running_after_the_hold() {
     let sandbox = Sandbox::new();
@@ -170,6 +179,8 @@ pub(crate) fn stopped_run_has_ended_its_command_before_the_next_grant(sandbox: &
 }
 
 /// Where the hold has no end, the lock stays held, and the command runs on.
+///
+/// Shows G-36.
 #[test]
 fn stopped_run_keeps_lock_and_command_where_a_hold_has_no_end() {
     let sandbox = Sandbox::new();

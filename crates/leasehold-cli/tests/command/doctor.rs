@@ -60,8 +60,8 @@ fn check_documented(finding: &Value) {
     let code = finding["code"].as_str().unwrap();
     let row = page
         .lines()
-        .find(|line| line.starts_with(&format!("| `{code}` |")));
-    let row = row.unwrap_or_else(|| panic!("docs/doctor.md has no row of {code}"));
+        .find(|line| line.starts_with(&format!("| `{code}` |")))
+        .unwrap_or_else(|| panic!("docs/doctor.md has no row of {code}"));
     assert!(
         row.contains(finding["severity"].as_str().unwrap()),
         "{row}: {finding}"

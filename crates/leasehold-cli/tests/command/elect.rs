@@ -23,6 +23,7 @@ fn stop(candidate: Started, err_has: &str) {
     candidate.wait().assert_signal(Signal::SIGTERM, err_has);
 }
 
+/// Shows G-48.
 #[test]
 fn next_candidate_leads_after_the_leader_is_stopped() {
     let sandbox = Sandbox::new();
@@ -45,6 +46,7 @@ fn next_candidate_leads_after_the_leader_is_stopped() {
     assert!(sandbox.is_free("a"));
 }
 
+/// Shows G-48.
 #[test]
 fn candidate_campaigns_again_after_its_command_has_ended() {
     let sandbox = Sandbox::new();
@@ -61,6 +63,7 @@ fn candidate_campaigns_again_after_its_command_has_ended() {
     assert!(tokens.is_sorted_by(|one, next| one < next), "{terms}");
 }
 
+/// Shows G-48.
 #[test]
 fn candidate_campaigns_again_after_it_was_deposed() {
     let sandbox = Sandbox::new();
@@ -77,6 +80,7 @@ fn candidate_campaigns_again_after_it_was_deposed() {
     stop(candidate, "elected leader of a");
 }
 
+/// Shows G-48.
 #[test]
 fn command_that_cannot_be_started_ends_the_candidature() {
     let sandbox = Sandbox::new();
@@ -85,6 +89,7 @@ fn command_that_cannot_be_started_ends_the_candidature() {
     assert!(sandbox.is_free("a"));
 }
 
+/// Shows G-48.
 #[test]
 fn election_without_tokens_or_address_is_refused() {
     let mut sandbox = Sandbox::on_redis();

@@ -31,6 +31,7 @@ fn shell(sandbox: &Sandbox, script: &str) -> Finished {
         .into()
 }
 
+/// Shows G-22.
 #[test]
 fn full_disk_is_reported_and_loses_no_lock() {
     let sandbox = Sandbox::new();
@@ -52,6 +53,7 @@ fn full_disk_is_reported_and_loses_no_lock() {
     );
 }
 
+/// Shows G-22.
 #[test]
 fn read_only_folder_is_reported() {
     let sandbox = Sandbox::new();
@@ -72,6 +74,8 @@ fn read_only_folder_is_reported() {
 }
 
 /// FUSE is a real file system whose place leasehold cannot know.
+///
+/// Shows G-22.
 #[test]
 fn folder_on_unknown_file_system_is_refused_unless_stated_local() {
     let sandbox = Sandbox::new();
@@ -122,6 +126,7 @@ fn tilde_in_file_url_is_refused() {
     );
 }
 
+/// Shows G-22.
 #[test]
 fn folder_of_another_user_is_refused_with_owner_name() {
     let sandbox = shared_place();
@@ -139,6 +144,7 @@ fn folder_of_another_user_is_refused_with_owner_name() {
     refused(&run_as(NOBODY, NOBODY, &sandbox), &store, "daemon");
 }
 
+/// Shows G-22.
 #[test]
 fn members_folder_of_another_user_is_refused_with_owner_name() {
     let sandbox = shared_place();
@@ -233,6 +239,8 @@ fn modes_do_not_depend_on_umask() {
 }
 
 /// Cleaners of temporary files go by the times of a file.
+///
+/// Shows G-13.
 #[test]
 fn files_of_a_held_lock_stay_young() {
     let sandbox = Sandbox::new();
@@ -266,6 +274,7 @@ fn files_of_a_held_lock_stay_young() {
     assert_eq!(holder.end().code(), 0);
 }
 
+/// Shows G-22.
 #[test]
 fn missing_permission_is_reported() {
     let sandbox = Sandbox::new();

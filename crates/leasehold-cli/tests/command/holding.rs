@@ -9,6 +9,7 @@ use crate::sandbox::{Sandbox, Started, until};
 use crate::scripts::{BIN, holding};
 use crate::terminal::Terminal;
 
+/// Shows G-38.
 #[test]
 fn hold_prints_token_and_holds_until_input_ends() {
     let sandbox = Sandbox::new();
@@ -48,17 +49,19 @@ fn hold_refuses_dev_null_as_input() {
     closed.assert(64, "", "--while-pid");
 }
 
+/// Shows G-38.
 #[test]
 fn hold_ends_with_its_process_without_reading_input() {
     let sandbox = Sandbox::new();
     let mut owner = Command::new("sleep").arg("1000").spawn().unwrap();
     let pid = owner.id().to_string();
 
-    let hold = sandbox
+    let child = sandbox
         .leasehold(&["hold", "a", "--while-pid", &pid])
         .stdout(Stdio::null())
-        .spawn();
-    let mut hold = Started::from(hold.unwrap());
+        .spawn()
+        .unwrap();
+    let mut hold = Started::from(child);
     until("the lock is held", || !sandbox.holders("a").is_empty());
     assert!(hold.is_running());
 
@@ -128,6 +131,8 @@ fn signal_makes_a_waiting_hold_leave_the_queue() {
 }
 
 /// The lock must not be granted to a script that is gone.
+///
+/// Shows G-38.
 #[test]
 fn end_of_input_makes_a_waiting_hold_leave_the_queue() {
     let sandbox = Sandbox::new();

@@ -163,8 +163,8 @@ fn show_json_has_exactly_the_documented_fields() {
 #[test]
 fn ls_json_has_exactly_the_documented_fields() {
     let queue = Queue::new();
-    let listed = queue.sandbox.done(&["ls", "--json"]).out;
-    let listed: Value = serde_json::from_str(&listed).unwrap();
+    let done = queue.sandbox.done(&["ls", "--json"]);
+    let listed: Value = serde_json::from_str(&done.out).unwrap();
     assert_eq!(listed, json!([queue.expected(&listed[0])]));
 }
 
@@ -295,6 +295,7 @@ fn ls_reports_damaged_locks_and_lists_the_others() {
     holder.end();
 }
 
+/// Shows G-47.
 #[test]
 fn watch_prints_every_change_until_interrupted() {
     let sandbox = Sandbox::new();
@@ -368,8 +369,8 @@ fn ls_and_show_print_kind_usage_and_age() {
             .unwrap()
             .split("  ")
             .filter(|cell| !cell.is_empty())
+            .map(str::trim)
             .collect();
-        let cells: Vec<_> = cells.iter().map(|cell| cell.trim()).collect();
         assert_eq!(cells[1..4], words, "{table}");
         assert!(
             cells[4].ends_with('s') && cells[5].contains("leasehold["),
@@ -400,6 +401,7 @@ fn show_exit_code_is_1_for_a_lock_in_use() {
     holder.end().assert(0, "", "");
 }
 
+/// Shows G-47.
 #[test]
 fn wait_returns_when_the_lock_is_free() {
     let sandbox = Sandbox::new();

@@ -33,6 +33,7 @@ fn assert_code(terminal: &mut Terminal, code: i32) {
     terminal.until_shows(&format!("code={code}"));
 }
 
+/// Shows G-37.
 #[test]
 fn keyboard_interrupt_ends_a_script() {
     // bash ignores QUIT, also beneath flock(1).
@@ -51,6 +52,7 @@ fn keyboard_interrupt_ends_a_script() {
     }
 }
 
+/// Shows G-37.
 #[test]
 fn keyboard_interrupt_ends_a_script_that_waits_for_the_lock() {
     for shell in ["sh", "bash"] {
@@ -67,6 +69,8 @@ fn keyboard_interrupt_ends_a_script_that_waits_for_the_lock() {
 }
 
 /// The command has ended with 0, and leasehold alone is left to end by the key.
+///
+/// Shows G-37.
 #[test]
 fn keyboard_interrupt_ends_a_script_during_hold_at_least() {
     let sandbox = Sandbox::new();
@@ -81,6 +85,7 @@ fn keyboard_interrupt_ends_a_script_during_hold_at_least() {
     assert!(!sandbox.path("next").exists() && sandbox.is_free("a"));
 }
 
+/// Shows G-37.
 #[test]
 fn keyboard_interrupt_ends_a_loop() {
     let line = format!("for i in 1 2 3; do echo >> rounds; $LEASEHOLD run a -- {SLEEP}; done");
@@ -102,6 +107,7 @@ fn keyboard_interrupt_ends_a_loop() {
     terminal.until_shows("rounds=1");
 }
 
+/// Shows G-37.
 #[test]
 fn keyboard_interrupt_ends_all_jobs_of_make() {
     for options in ["-j2", "-j1"] {
@@ -128,6 +134,7 @@ fn keyboard_interrupt_ends_all_jobs_of_make() {
     }
 }
 
+/// Shows G-37.
 #[test]
 fn keyboard_interrupt_ends_a_pipeline_and_a_script_with_a_background_process() {
     for line in [
@@ -151,6 +158,8 @@ fn keyboard_interrupt_ends_a_pipeline_and_a_script_with_a_background_process() {
 }
 
 /// A program that handles the key itself, as an editor does, must not end its script.
+///
+/// Shows G-37.
 #[test]
 fn script_goes_on_after_a_command_that_handles_the_interrupt() {
     let sandbox = Sandbox::new();
@@ -164,6 +173,8 @@ fn script_goes_on_after_a_command_that_handles_the_interrupt() {
 }
 
 /// A signal that was sent to leasehold alone does not reach its job.
+///
+/// Shows G-37.
 #[test]
 fn script_goes_on_after_a_signal_to_leasehold_alone() {
     let sandbox = Sandbox::new();
@@ -177,6 +188,8 @@ fn script_goes_on_after_a_signal_to_leasehold_alone() {
 }
 
 /// A shell shows 128 plus the number of the signal that has stopped a job, which is TSTP.
+///
+/// Shows G-37.
 #[test]
 fn stopped_job_has_the_status_of_the_keyboard_stop() {
     let sandbox = Sandbox::new();

@@ -144,8 +144,8 @@ fn examples_of_run_are_accepted_by_the_parser() {
         count += 1;
         // The unknown store ends the run after its arguments have been read.
         let leasehold = env!("CARGO_BIN_EXE_leasehold");
-        let line = line.replace("--store redis://host", "--store none://host");
-        let line = format!("{leasehold} --store none://host {line}");
+        let elsewhere = line.replace("--store redis://host", "--store none://host");
+        let line = format!("{leasehold} --store none://host {elsewhere}");
         let done: Finished = std::process::Command::new("sh")
             .args(["-c", &line])
             .output()
@@ -174,14 +174,14 @@ fn man_pages_are_written_to_a_folder_and_tables_keep_their_lines() {
     expected.sort();
     assert_eq!(files, expected);
 
-    let page = std::process::Command::new("man")
+    let page: Finished = std::process::Command::new("man")
         .arg("-l")
         .arg(folder.join("leasehold-show.1"))
         .env("MANWIDTH", "80")
         .env("LC_ALL", "C.UTF-8")
         .output()
-        .unwrap();
-    let page: Finished = page.into();
+        .unwrap()
+        .into();
     let is_whole = |line: &str| {
         line.contains("  holders           array: token, share, weight, capacity, since, ")
             && line.ends_with("age_seconds, host, pid,")
@@ -216,11 +216,14 @@ fn completions_exist_for_every_shell() {
     }
 }
 
-/// Fails when help.trycmd differs from the help. `TRYCMD=overwrite` updates that file.
+/// Fails when the help, or a message about wrong usage, differs from the recorded text.
+/// `TRYCMD=overwrite` updates the files.
 #[test]
-fn help_output_matches_the_recorded_text() {
+fn help_and_messages_match_the_recorded_text() {
+    let sandbox = Sandbox::new();
     trycmd::TestCases::new()
         .env("COLUMNS", "100")
+        .env("LEASEHOLD_STORE", sandbox.url())
         .case("tests/command/*.trycmd");
 }
 

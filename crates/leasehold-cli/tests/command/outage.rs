@@ -72,12 +72,14 @@ fn redlock_url(addresses: &[String]) -> String {
     format!("redlock://{}?quarantine=off", addresses.join(","))
 }
 
+/// Shows G-24.
 #[test]
 fn redis_commands_survive_stalled_server() {
     let server = Redis::start();
     commands_survive(server.url(), "30s", || server.pause(), || server.resume());
 }
 
+/// Shows G-24.
 #[test]
 fn redis_commands_survive_broken_connections() {
     let server = Redis::start();
@@ -90,6 +92,7 @@ fn redis_commands_survive_broken_connections() {
     );
 }
 
+/// Shows G-24.
 #[test]
 fn redlock_commands_survive_stalled_servers() {
     let servers: Vec<Redis> = (0..3).map(|_| Redis::start()).collect();
@@ -98,6 +101,7 @@ fn redlock_commands_survive_stalled_servers() {
     commands_survive(url, "10s", stall, || servers.iter().for_each(Redis::resume));
 }
 
+/// Shows G-24.
 #[test]
 fn redlock_commands_survive_broken_connections() {
     let servers: Vec<Redis> = (0..3).map(|_| Redis::start()).collect();
@@ -109,12 +113,14 @@ fn redlock_commands_survive_broken_connections() {
     commands_survive(url, "10s", || break_off(&wires), || mend(&wires));
 }
 
+/// Shows G-24.
 #[test]
 fn zookeeper_commands_survive_stalled_server() {
     let server = ZooKeeper::setup().tick(2_000).start();
     commands_survive(server.url(), "30s", || server.pause(), || server.resume());
 }
 
+/// Shows G-24.
 #[test]
 fn zookeeper_commands_survive_broken_connections() {
     let server = ZooKeeper::setup().tick(2_000).start();

@@ -31,21 +31,25 @@ const FORMS: [(&str, i32); 14] = [
 
 const SHELLS: [&str; 4] = ["bash", "dash", "zsh", "busybox sh"];
 
+/// Shows G-38.
 #[test]
 fn acquire_holds_for_a_named_owner_only_in_bash() {
     check_forms(SHELLS[0]);
 }
 
+/// Shows G-38.
 #[test]
 fn acquire_holds_for_a_named_owner_only_in_dash() {
     check_forms(SHELLS[1]);
 }
 
+/// Shows G-38.
 #[test]
 fn acquire_holds_for_a_named_owner_only_in_zsh() {
     check_forms(SHELLS[2]);
 }
 
+/// Shows G-38.
 #[test]
 fn acquire_holds_for_a_named_owner_only_in_busybox() {
     check_forms(SHELLS[3]);
@@ -90,6 +94,8 @@ fn check_unnamed_owner(sandbox: &Sandbox, shell: &str) {
 }
 
 /// make starts a shell for each line of a recipe.
+///
+/// Shows G-38.
 #[test]
 fn acquire_holds_for_a_named_owner_only_in_make() {
     let makefile = |owner: &str| {
@@ -99,6 +105,8 @@ fn acquire_holds_for_a_named_owner_only_in_make() {
 }
 
 /// The shell that Python starts ends with the command.
+///
+/// Shows G-38.
 #[test]
 fn acquire_holds_for_a_named_owner_only_in_python() {
     let program = |owner: &str| {

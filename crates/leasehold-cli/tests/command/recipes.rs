@@ -168,8 +168,8 @@ fn steps_of_ci_run_under_the_lock() {
 #[test]
 fn units_are_valid() {
     let sandbox = sandbox();
-    let folder = sandbox.path("");
-    let folder = folder.to_str().unwrap().trim_end_matches('/');
+    let path = sandbox.path("");
+    let folder = path.to_str().unwrap().trim_end_matches('/');
     let units = blocks("ini");
     assert_eq!(units.len(), 3);
 

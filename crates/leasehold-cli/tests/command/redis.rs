@@ -29,6 +29,8 @@ fn unresponsive_server_ends_the_command_before_the_next_grant() {
 }
 
 /// A connection that is re-established within the grace keeps the lock, and the command runs on.
+///
+/// Shows G-25.
 #[test]
 fn short_disconnects_do_not_end_the_command() {
     let sandbox = Sandbox::on_redis();
@@ -108,8 +110,10 @@ fn show_lists_the_state_of_each_master() {
             .out
             .starts_with("a: free\n  redis://")
     );
-    let mut run = sandbox.leasehold(&["run", "a", "--store", &store, "--", "sleep", "60"]);
-    let mut run = run.spawn().unwrap();
+    let mut run = sandbox
+        .leasehold(&["run", "a", "--store", &store, "--", "sleep", "60"])
+        .spawn()
+        .unwrap();
     let shown = || -> Value {
         let shown = sandbox.done(&["show", "a", "--store", &store, "--json"]);
         serde_json::from_str(&shown.out).unwrap()
@@ -170,6 +174,7 @@ fn check_servers(shown: &Value, hosts: &[String]) {
     }
 }
 
+/// Shows G-36.
 #[test]
 fn stopped_run_has_ended_its_command_before_the_next_grant() {
     let mut sandbox = Sandbox::on_redis();
@@ -190,6 +195,8 @@ fn killed_run_kills_the_whole_group_of_its_command() {
 
 /// The locks of a Java program are listed, shown and broken, beside those of leasehold. A break
 /// needs the token of the holder that was shown.
+///
+/// Shows G-52.
 #[test]
 fn locks_of_redisson_are_listed_shown_and_broken() {
     let sandbox = Sandbox::on_redis();
@@ -235,6 +242,8 @@ fn locks_of_redisson_are_listed_shown_and_broken() {
 
 /// The locks of all libraries on one server are listed together, with their formats. A break needs
 /// the token of the hold that was shown.
+///
+/// Shows G-56.
 #[test]
 fn locks_of_all_libraries_are_listed_shown_and_broken() {
     let sandbox = Sandbox::on_redis();
@@ -266,15 +275,18 @@ fn locks_of_all_libraries_are_listed_shown_and_broken() {
         ("python", "plain", "redis-py"),
         ("rw", "redisson-rw", "Redisson"),
     ] {
-        let line = listed.out.lines().find(|line| line.starts_with(name));
-        let line = line.expect("it is listed");
+        let line = listed
+            .out
+            .lines()
+            .find(|line| line.starts_with(name))
+            .expect("it is listed");
         let words: Vec<&str> = line.split_whitespace().collect();
         assert_eq!(words[1], format, "{line}");
         assert!(name == "ours" || line.contains(holder), "{line}");
     }
 
-    let shown = sandbox.done(&["show", "python", "--all", "--json"]);
-    let shown: Value = serde_json::from_str(&shown.out).expect("an array");
+    let done = sandbox.done(&["show", "python", "--all", "--json"]);
+    let shown: Value = serde_json::from_str(&done.out).expect("an array");
     assert_eq!(shown[0]["format"], "plain");
     let left = shown[0]["holders"][0]["lease_left_ms"].as_u64();
     assert!(left.is_some_and(|left| left <= 30_000), "{left:?}");
@@ -292,6 +304,8 @@ fn locks_of_all_libraries_are_listed_shown_and_broken() {
 }
 
 /// A watch of all formats prints each change with its format.
+///
+/// Shows G-56.
 #[test]
 fn watch_of_all_libraries_prints_the_format() {
     let sandbox = Sandbox::on_redis();
@@ -316,6 +330,7 @@ fn watch_of_all_libraries_prints_the_format() {
     watch.signal(Signal::SIGINT);
 }
 
+/// Shows G-56.
 #[test]
 fn all_formats_need_a_server_with_formats() {
     let sandbox = Sandbox::new();

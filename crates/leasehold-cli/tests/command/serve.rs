@@ -84,6 +84,7 @@ fn numbers_of_slots_are_not_served() {
     assert_eq!(site.locks(""), ["gpu", "gpu/slot/own"]);
 }
 
+/// Shows G-57.
 #[test]
 fn hostile_name_is_neither_tag_nor_metric() {
     let sandbox = Sandbox::new();
@@ -108,6 +109,8 @@ fn hostile_name_is_neither_tag_nor_metric() {
 }
 
 /// A web site whose name was resolved to this server could read the locks through a browser.
+///
+/// Shows G-57.
 #[test]
 fn request_with_another_host_is_refused() {
     let sandbox = Sandbox::new();
@@ -129,6 +132,7 @@ fn request_with_another_host_is_refused() {
     }
 }
 
+/// Shows G-57.
 #[test]
 fn every_reply_forbids_foreign_scripts() {
     let sandbox = Sandbox::new();
@@ -154,6 +158,7 @@ fn every_reply_forbids_foreign_scripts() {
     assert_eq!(site.curl("/locks", &["--head"]).status, 200);
 }
 
+/// Shows G-57.
 #[test]
 fn address_of_a_network_requires_a_token() {
     let sandbox = Sandbox::new();
@@ -191,6 +196,7 @@ fn address_of_a_network_requires_a_token() {
     }
 }
 
+/// Shows G-57.
 #[test]
 fn hand_over_is_sent_as_an_event() {
     let sandbox = Sandbox::on_redis();
@@ -226,6 +232,7 @@ fn hand_over_is_sent_as_an_event() {
     while next("change")["removed"] != json!(["a"]) {}
 }
 
+/// Shows G-57.
 #[test]
 fn hold_is_broken_only_with_permission_and_confirmation() {
     let sandbox = Sandbox::on_redis();
@@ -278,6 +285,7 @@ fn hold_is_broken_only_with_permission_and_confirmation() {
     assert_eq!(site.curl("/break", &options).status, 409);
 }
 
+/// Shows G-57.
 #[test]
 fn outage_of_the_store_is_reported_and_ends() {
     let mut sandbox = Sandbox::on_redis();
@@ -301,6 +309,8 @@ fn outage_of_the_store_is_reported_and_ends() {
 }
 
 /// A scan that takes long serves requests for longer.
+///
+/// Shows G-57.
 #[test]
 fn outage_after_a_slow_scan_is_reported_by_the_next_reply() {
     let mut sandbox = Sandbox::on_redis();
@@ -320,6 +330,8 @@ fn outage_after_a_slow_scan_is_reported_by_the_next_reply() {
 }
 
 /// More connections than the server has at the same time.
+///
+/// Shows G-57.
 #[test]
 fn half_requests_do_not_delay_other_requests() {
     let sandbox = Sandbox::new();
@@ -337,6 +349,7 @@ fn half_requests_do_not_delay_other_requests() {
     assert_eq!(healthy.body, "ok\n");
 }
 
+/// Shows G-57.
 #[test]
 fn body_that_does_not_arrive_is_refused() {
     let sandbox = Sandbox::new();

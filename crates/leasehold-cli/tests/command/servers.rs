@@ -190,6 +190,7 @@ pub(crate) fn signal_while_waiting_leaves_the_queue(sandbox: &Sandbox) {
     holder.end().assert(0, "", "");
 }
 
+/// Shows G-38.
 pub(crate) fn background_hold_is_acquired_and_released(sandbox: &Sandbox) {
     for _ in 0..3 {
         let token = sandbox
@@ -208,6 +209,7 @@ pub(crate) fn background_hold_is_acquired_and_released(sandbox: &Sandbox) {
         .assert(0, "", "");
 }
 
+/// Shows G-39.
 pub(crate) fn several_names_and_slot_numbers_are_held(sandbox: &Sandbox) {
     let line = "echo $LEASEHOLD_TOKENS; exec cat";
     let run = sandbox.started(&["run", "b", "a", "--", "sh", "-c", line]);
@@ -224,6 +226,8 @@ pub(crate) fn several_names_and_slot_numbers_are_held(sandbox: &Sandbox) {
 /// The command has ended, and a process that has left its group and its session works on.
 ///
 /// A run that waits for the command or for its group only would release the lock.
+///
+/// Shows G-36.
 pub(crate) fn lock_is_held_until_all_descendants_end(sandbox: &Sandbox) {
     let line = "(setsid sh -c 'echo $$ > pid; exec sleep 1000' > /dev/null 2>&1 &); \
                 until [ -s pid ]; do sleep 0.01; done; echo $$ > command; exit 4";

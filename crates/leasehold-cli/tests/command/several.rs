@@ -6,6 +6,7 @@ use crate::sandbox::{Sandbox, Started, until};
 
 const BIN: &str = env!("CARGO_BIN_EXE_leasehold");
 
+/// Shows G-39.
 #[test]
 fn run_of_several_names_holds_all_of_them() {
     let sandbox = Sandbox::new();
@@ -47,7 +48,7 @@ fn repeated_name_counts_once() {
 #[test]
 fn names_may_begin_with_a_hyphen() {
     let sandbox = Sandbox::new();
-    let run = [
+    let arguments = [
         "run",
         "--name=-x",
         "--name=--",
@@ -56,7 +57,7 @@ fn names_may_begin_with_a_hyphen() {
         "-c",
         "echo $LEASEHOLD_NAME",
     ];
-    sandbox.done(&run).assert(0, "-x\n", "");
+    sandbox.done(&arguments).assert(0, "-x\n", "");
     assert!(sandbox.done(&["show", "--", "--"]).out.contains("--: free"));
 }
 
@@ -90,6 +91,8 @@ fn names_are_acquired_in_the_order_of_their_bytes() {
 }
 
 /// Without one order for all, each run would soon hold the name that the other one waits for.
+///
+/// Shows G-39.
 #[test]
 fn names_in_opposite_order_do_not_deadlock() {
     let sandbox = Sandbox::new();
@@ -111,6 +114,7 @@ fn names_in_opposite_order_do_not_deadlock() {
     }
 }
 
+/// Shows G-39.
 #[test]
 fn all_names_are_given_back_if_one_is_not_granted() {
     let sandbox = Sandbox::new();
@@ -176,7 +180,7 @@ fn all_names_of_a_killed_run_stay_held_until_its_processes_end() {
 fn name_lost_during_the_wait_is_acquired_again() {
     let sandbox = Sandbox::new();
     let holder = sandbox.holder("b", &[]);
-    let run = [
+    let arguments = [
         "run",
         "a",
         "b",
@@ -188,7 +192,7 @@ fn name_lost_during_the_wait_is_acquired_again() {
         "-c",
         "echo $LEASEHOLD_TOKENS",
     ];
-    let run = sandbox.started(&run);
+    let run = sandbox.started(&arguments);
     until("the run waits", || !sandbox.waiters("b").is_empty());
     let lost = sandbox.token("a");
     until("the longest hold is over", || {

@@ -110,6 +110,7 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().mode() & 0o7777
 }
 
+/// Shows G-01.
 #[test]
 fn users_of_a_shared_folder_exclude_each_other() {
     for mode in SHARED {
@@ -134,6 +135,7 @@ fn users_of_a_shared_folder_exclude_each_other() {
     }
 }
 
+/// Shows G-01.
 #[test]
 fn root_shares_the_folder_of_another_user() {
     for mode in [0o2770, 0o1777] {
@@ -151,6 +153,7 @@ fn root_shares_the_folder_of_another_user() {
     }
 }
 
+/// Shows G-22.
 #[test]
 fn files_have_the_mode_and_group_of_the_folder_for_any_umask() {
     for (folder, file, inner, group) in [
@@ -194,6 +197,8 @@ fn files_below(folder: &Path, found: &mut Vec<std::path::PathBuf>) {
 }
 
 /// The waiter watches the FIFO of another user's process.
+///
+/// Shows G-01.
 #[test]
 fn crash_of_another_users_holder_frees_the_lock_for_a_waiter() {
     for mode in [0o3770, 0o1777] {
@@ -208,6 +213,7 @@ fn crash_of_another_users_holder_frees_the_lock_for_a_waiter() {
     }
 }
 
+/// Shows G-22.
 #[test]
 fn user_outside_the_group_is_refused() {
     let sandbox = shared_store(0o2770);
@@ -220,6 +226,8 @@ fn user_outside_the_group_is_refused() {
 
 /// The owner of the folder is not in its group, and no setgid bit gives new files that group. Mode
 /// 0660 with the user's own group would let in another group.
+///
+/// Shows G-22.
 #[test]
 fn owner_outside_the_group_is_refused_with_help() {
     let sandbox = shared_store(0o770);
@@ -233,6 +241,7 @@ fn owner_outside_the_group_is_refused_with_help() {
     );
 }
 
+/// Shows G-22.
 #[test]
 fn private_lock_of_one_user_breaks_no_listing_and_no_other_name() {
     let sandbox = shared_store(0o1777);
@@ -280,6 +289,8 @@ fn private_lock_of_one_user_breaks_no_listing_and_no_other_name() {
 }
 
 /// Another user made each file of a name first, in each form.
+///
+/// Shows G-22.
 #[test]
 fn hostile_files_block_only_their_own_names() {
     let sandbox = shared_store(0o1777);
@@ -329,6 +340,8 @@ fn hostile_files_block_only_their_own_names() {
 }
 
 /// Another user has the queue file locked, and never unlocks it.
+///
+/// Shows G-22.
 #[test]
 fn locked_queue_file_does_not_block_a_listing() {
     let sandbox = shared_store(0o1777);
@@ -348,6 +361,7 @@ fn locked_queue_file_does_not_block_a_listing() {
     held.end();
 }
 
+/// Shows G-22.
 #[test]
 fn members_that_another_user_made_first_are_refused() {
     let sandbox = shared_store(0o1777);
@@ -409,6 +423,8 @@ fn stated_mode_has_precedence_over_the_folder() {
 
 /// The kernel protects files of other users in folders with the sticky bit. It refuses to open
 /// them with `O_CREAT`, which flock(1) uses and leasehold does not.
+///
+/// Shows G-22.
 #[test]
 fn protected_files_of_sticky_folders_are_used_without_o_creat() {
     let setting = |name: &str| -> u32 {
@@ -473,6 +489,8 @@ fn files_of_another_user_are_left_to_gc_of_root() {
 }
 
 /// `setup-system` changes /etc/group and /var/lib, so it gets copies of its own.
+///
+/// Shows G-01.
 #[test]
 fn system_store_is_made_once_and_shared_by_its_group() {
     let sandbox = shared_store(0o755);

@@ -58,6 +58,8 @@ fn killed_run_kills_its_command_and_frees_the_lock() {
 }
 
 /// The descendants of the command continue its work. So neither leasehold nor flock(1) may acquire.
+///
+/// Shows G-20.
 #[test]
 fn lock_of_killed_run_stays_held_until_its_processes_end() {
     for options in [&[][..], &["--shared"], &["--slots", "1"]] {

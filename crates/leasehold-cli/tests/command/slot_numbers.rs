@@ -19,13 +19,13 @@ fn slot_holder(sandbox: &Sandbox, options: &[&str]) -> (Started, Vec<u32>) {
             .collect()
     };
 
-    let run = [
+    let arguments = [
         &["run", "gpu", "--quiet"],
         options,
         &["--", "sh", "-c", REPORT_SLOT],
     ]
     .concat();
-    let run = sandbox.started(&run);
+    let run = sandbox.started(&arguments);
     until("the command has its number", || !done().is_empty());
     let text = std::fs::read_to_string(&done()[0]).unwrap();
     std::fs::remove_file(&done()[0]).unwrap();
@@ -36,6 +36,7 @@ fn slot_holder(sandbox: &Sandbox, options: &[&str]) -> (Started, Vec<u32>) {
     (run, numbers.collect())
 }
 
+/// Shows G-39.
 #[test]
 fn concurrent_slots_have_different_numbers() {
     let sandbox = Sandbox::new();

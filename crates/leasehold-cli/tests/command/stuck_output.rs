@@ -28,8 +28,8 @@ fn stuck(sandbox: &Sandbox, arguments: &[&str]) -> Started {
 fn command_ends_before_the_next_grant_although_standard_error_is_full() {
     for is_stopped in [false, true] {
         let sandbox = Sandbox::new();
-        let run = ["run", "--max-hold", "2s", "a", "--", "sh", "-c", LOOP];
-        let run = stuck(&sandbox, &run);
+        let arguments = ["run", "--max-hold", "2s", "a", "--", "sh", "-c", LOOP];
+        let run = stuck(&sandbox, &arguments);
         let command = sandbox.pid("pid");
         if is_stopped {
             run.signal(Signal::SIGSTOP);

@@ -23,6 +23,7 @@ fn count(done: &Finished, line: &str) -> usize {
     done.err.lines().filter(|one| one.starts_with(line)).count()
 }
 
+/// Shows G-26.
 #[test]
 fn run_waits_for_redis_that_is_down_at_start() {
     let mut server = Redis::start();
@@ -30,6 +31,7 @@ fn run_waits_for_redis_that_is_down_at_start() {
     run_waits_for_server(server.url(), || server.restart());
 }
 
+/// Shows G-26.
 #[test]
 fn run_waits_for_masters_that_are_down_at_start() {
     let mut masters = masters();
@@ -40,6 +42,7 @@ fn run_waits_for_masters_that_are_down_at_start() {
     });
 }
 
+/// Shows G-26.
 #[test]
 fn run_waits_for_zookeeper_that_is_down_at_start() {
     let mut server = ZooKeeper::setup().start();
@@ -70,6 +73,7 @@ fn signal_ends_the_wait_for_an_unavailable_store() {
     run.wait().assert_signal(Signal::SIGTERM, "");
 }
 
+/// Shows G-26.
 #[test]
 fn wait_zero_without_server_fails_at_once() {
     let mut server = Redis::start();
@@ -83,6 +87,7 @@ fn wait_zero_without_server_fails_at_once() {
     assert!(begun.elapsed() < Duration::from_secs(5), "it has waited");
 }
 
+/// Shows G-26.
 #[test]
 fn wait_limit_includes_the_outage_at_start() {
     let mut server = Redis::start();
@@ -111,12 +116,14 @@ fn wait_ends_by_its_store(sandbox: &Sandbox, kill: impl FnOnce()) {
     assert_eq!(waiter.wait().code(), 69);
 }
 
+/// Shows G-26.
 #[test]
 fn wait_without_server_ends_with_69() {
     let mut server = Redis::start();
     wait_ends_by_its_store(&Sandbox::at(server.url()), || server.kill());
 }
 
+/// Shows G-26.
 #[test]
 fn wait_without_masters_ends_with_69() {
     let mut masters: Vec<Redis> = (0..5).map(|_| Redis::start()).collect();
@@ -126,6 +133,8 @@ fn wait_without_masters_ends_with_69() {
 }
 
 /// The restarted server is empty. By then the holder has stopped its command.
+///
+/// Shows G-26.
 #[test]
 fn waiter_goes_on_after_a_long_outage() {
     let mut server = Redis::start();
@@ -143,6 +152,7 @@ fn waiter_goes_on_after_a_long_outage() {
     assert_eq!((count(&done, UNAVAILABLE), count(&done, AVAILABLE)), (0, 1));
 }
 
+/// Shows G-26.
 #[test]
 fn waiters_go_on_after_all_masters_were_killed() {
     let mut masters = masters();
@@ -171,6 +181,8 @@ fn waiters_go_on_after_all_masters_were_killed() {
 }
 
 /// The votes of new masters do not count until the longest lease of any client has passed.
+///
+/// Shows G-26.
 #[test]
 fn first_run_on_new_masters_waits_with_the_reason() {
     let masters = masters();
@@ -186,6 +198,8 @@ fn first_run_on_new_masters_waits_with_the_reason() {
 }
 
 /// A release without a limit takes ten seconds. The limit of this test includes the end of the run.
+///
+/// Shows G-10.
 #[test]
 fn release_without_server_ends_within_a_second() {
     for is_killed in [false, true] {
@@ -229,6 +243,8 @@ fn loss_is_reported_once() {
 }
 
 /// The crash grace is 10 s by default. The waiter checks the holder every 0.4 s.
+///
+/// Shows G-02.
 #[test]
 fn crashed_holder_frees_the_lock_within_grace_and_half_a_second() {
     let sandbox = Sandbox::on_redis();
@@ -245,6 +261,8 @@ fn crashed_holder_frees_the_lock_within_grace_and_half_a_second() {
 }
 
 /// Processes share no clock but the server's, which has no part in crash detection.
+///
+/// Shows G-02.
 #[test]
 fn tries_of_separate_processes_learn_of_a_crash_when_the_lease_ends() {
     let mut sandbox = Sandbox::on_redis();
@@ -309,8 +327,8 @@ fn heartbeats(server: &Redis) -> u64 {
     let stats = server.info("commandstats");
     let calls = stats
         .lines()
-        .find_map(|line| line.strip_prefix("cmdstat_pubsub|numsub:calls="));
-    let calls = calls.and_then(|calls| calls.split(',').next());
+        .find_map(|line| line.strip_prefix("cmdstat_pubsub|numsub:calls="))
+        .and_then(|calls| calls.split(',').next());
     calls.map_or(0, |calls| calls.parse().unwrap())
 }
 

@@ -55,6 +55,7 @@ fn waiting_run_prints_position_and_grant() {
         .assert(0, "ran\n", "leasehold: a granted after ");
 }
 
+/// Shows G-37.
 #[test]
 fn signal_makes_waiter_leave_the_queue() {
     let sandbox = Sandbox::new();

@@ -52,8 +52,12 @@ impl Processes {
         let output = File::create(&path).unwrap();
         output.lock().unwrap();
 
-        let mut run = sandbox.leasehold(&["run", file, "--", "sh", "-c", line]);
-        let run = run.stdout(output).stderr(Stdio::piped()).spawn().unwrap();
+        let run = sandbox
+            .leasehold(&["run", file, "--", "sh", "-c", line])
+            .stdout(output)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         (Self(path), run.into())
     }
 
@@ -70,6 +74,7 @@ fn state(pid: Pid) -> char {
         .unwrap_or('X')
 }
 
+/// Shows G-36.
 #[test]
 fn killed_run_kills_all_descendants() {
     let sandbox = Sandbox::on_redis();
@@ -84,6 +89,7 @@ fn killed_run_kills_all_descendants() {
     }
 }
 
+/// Shows G-36.
 #[test]
 fn killed_watchdog_ends_the_run_and_all_descendants() {
     let sandbox = Sandbox::on_redis();
@@ -99,6 +105,7 @@ fn killed_watchdog_ends_the_run_and_all_descendants() {
     }
 }
 
+/// Shows G-36.
 #[test]
 fn killed_watchdog_ends_what_until_all_end_waits_for() {
     let sandbox = Sandbox::on_redis();
@@ -114,6 +121,8 @@ fn killed_watchdog_ends_what_until_all_end_waits_for() {
 
 /// Half of the runs are killed at different times after their start, the others as soon as the
 /// command runs.
+///
+/// Shows G-36.
 #[test]
 fn run_that_is_killed_while_it_starts_leaves_no_process() {
     const RUNS: u64 = 100;
@@ -192,8 +201,8 @@ fn terminal_stop_of_the_parent_of_the_command_stops_leasehold_and_the_command() 
     let sandbox = Sandbox::on_redis();
     let line = "echo $$ > pid; echo $PPID > ready; exec cat";
     // The kernel stops a process only where a process of another group could continue it.
-    let mut run = sandbox.leasehold(&["run", "a", "--", "sh", "-c", line]);
-    let run = Started::of(run.process_group(0));
+    let mut command = sandbox.leasehold(&["run", "a", "--", "sh", "-c", line]);
+    let run = Started::of(command.process_group(0));
     let (watchdog, command) = (sandbox.pid("ready"), sandbox.pid("pid"));
     kill(watchdog, Signal::SIGTSTP).unwrap();
     until("both have stopped", || {

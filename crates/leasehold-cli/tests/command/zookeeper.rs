@@ -37,6 +37,8 @@ fn unresponsive_server_ends_the_command_before_the_next_grant() {
 }
 
 /// A restarted server has kept the session, and the restart does not affect a running command.
+///
+/// Shows G-25.
 #[test]
 fn server_restart_does_not_end_the_command() {
     let mut server = ZooKeeper::start();
@@ -94,6 +96,8 @@ fn errors_have_exit_code_and_help_without_password() {
 }
 
 /// With both formats in one folder, each lock is listed with its own.
+///
+/// Shows G-56.
 #[test]
 fn locks_of_both_formats_are_listed_with_all() {
     let mut sandbox = sandbox();

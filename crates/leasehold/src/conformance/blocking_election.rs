@@ -15,6 +15,8 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// Threads campaign, resign and observe as async clients do. A store without tokens refuses
 /// elections.
+///
+/// Shows G-48.
 pub async fn blocking_leader_is_elected_and_observed(service: &dyn Service) {
     let name = fresh_name("blocking-election");
     let one = Locks::from(client(service).await);

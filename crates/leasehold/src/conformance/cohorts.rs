@@ -18,6 +18,8 @@ use crate::{
 
 /// A released hold is passed on without a request, as often as the cohort permits. Each hold has a
 /// larger token than the one before, and the guard before is invalid.
+///
+/// Shows G-53, G-54.
 pub async fn cohort_passes_hold_without_request(service: &dyn Service) {
     let Some(cohort) = CohortClient::new(service, 3).await else {
         return;
@@ -46,6 +48,8 @@ pub async fn cohort_passes_hold_without_request(service: &dyn Service) {
 }
 
 /// The tokens of all processes rise from grant to grant, whether a hold was passed on or not.
+///
+/// Shows G-53.
 pub async fn cohort_tokens_rise_across_processes(service: &dyn Service) {
     let Some(cohort) = CohortClient::new(service, 4).await else {
         return;
@@ -81,6 +85,8 @@ pub async fn cohort_tokens_rise_across_processes(service: &dyn Service) {
 
 /// A grant reserves tokens in the step in which it grants: to a claim that finds the lock free, and
 /// to a waiter.
+///
+/// Shows G-53.
 pub async fn grant_reserves_tokens(service: &dyn Service) {
     // More than the microseconds between two grants, where tokens follow a clock.
     const RESERVED: u32 = 60_000;
@@ -111,8 +117,11 @@ pub async fn grant_reserves_tokens(service: &dyn Service) {
         last = Some(token);
 
         let waiter = reserving();
-        let queued = store.enter(&waiter, OnContention::Queue).await;
-        let queued = queued.expect("entered").standing;
+        let queued = store
+            .enter(&waiter, OnContention::Queue)
+            .await
+            .expect("entered")
+            .standing;
         assert!(store.leave(&holder).await.expect("left"));
         let changed = within_timeout("the grant", store.changed(&waiter, queued)).await;
         standing = changed.expect("the store replies");
@@ -129,6 +138,8 @@ pub async fn grant_reserves_tokens(service: &dyn Service) {
 }
 
 /// At most `max` acquires of a cohort overtake a waiter of another process.
+///
+/// Shows G-54.
 pub async fn cohort_overtakes_remote_waiter_at_most_max_times(service: &dyn Service) {
     const MAX: u32 = 3;
     let Some(cohort) = CohortClient::new(service, MAX).await else {
@@ -136,8 +147,8 @@ pub async fn cohort_overtakes_remote_waiter_at_most_max_times(service: &dyn Serv
     };
     let other = super::support::client(service).await;
     let mut guard = acquire(&cohort.lock).await;
-    let remote = other.mutex(&cohort.name);
-    let remote = tokio::spawn(async move { remote.acquire().await });
+    let lock = other.mutex(&cohort.name);
+    let remote = tokio::spawn(async move { lock.acquire().await });
     waiters(&other, &cohort.name, 1).await;
 
     let mut local = Vec::new();
@@ -161,6 +172,8 @@ pub async fn cohort_overtakes_remote_waiter_at_most_max_times(service: &dyn Serv
 }
 
 /// A lost hold is not passed on: the next acquire enters the queue with a claim of its own.
+///
+/// Shows G-53.
 pub async fn cohort_passes_no_lost_hold(service: &dyn Service) {
     let Some(cohort) = CohortClient::new(service, 8).await else {
         return;
@@ -173,8 +186,8 @@ pub async fn cohort_passes_no_lost_hold(service: &dyn Service) {
     let enters = cohort.enters();
 
     let other = super::support::client(service).await;
-    let remote = other.mutex(&cohort.name);
-    let remote = tokio::spawn(async move { remote.acquire().await });
+    let lock = other.mutex(&cohort.name);
+    let remote = tokio::spawn(async move { lock.acquire().await });
     waiters(&other, &cohort.name, 1).await;
 
     // Another process breaks the claim by the token of the second hold.
@@ -202,6 +215,8 @@ pub async fn cohort_passes_no_lost_hold(service: &dyn Service) {
 }
 
 /// Each hold has its own `max_hold`, which does not shorten the next hold.
+///
+/// Shows G-53.
 pub async fn cohort_holds_have_limits_of_their_own(service: &dyn Service) {
     let Some(cohort) = CohortClient::new(service, 8).await else {
         return;
@@ -231,6 +246,8 @@ pub async fn cohort_holds_have_limits_of_their_own(service: &dyn Service) {
 
 /// A dropped acquire of a cohort leaves nothing behind: no entry, no hold, and no acquire that
 /// waits for it.
+///
+/// Shows G-53.
 pub async fn cancelled_acquire_of_cohort_leaves_nothing(service: &dyn Service) {
     let Some(cohort) = CohortClient::new(service, 8).await else {
         return;
@@ -268,6 +285,8 @@ pub async fn cancelled_acquire_of_cohort_leaves_nothing(service: &dyn Service) {
 }
 
 /// An acquire that may not wait does not join the others. One with a time limit leaves them.
+///
+/// Shows G-53.
 pub async fn cohort_keeps_wait_limits(service: &dyn Service) {
     let Some(cohort) = CohortClient::new(service, 8).await else {
         return;
@@ -288,6 +307,8 @@ pub async fn cohort_keeps_wait_limits(service: &dyn Service) {
 }
 
 /// Threads of the blocking API share a cohort with each other and with async code.
+///
+/// Shows G-53.
 pub async fn blocking_acquires_share_a_cohort(service: &dyn Service) {
     let Some(cohort) = CohortClient::new(service, 1_000).await else {
         return;

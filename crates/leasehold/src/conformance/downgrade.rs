@@ -11,6 +11,8 @@ use crate::Locks;
 
 /// A writer that downgrades lets waiting readers in and keeps other writers out. It keeps its
 /// token.
+///
+/// Shows G-07, G-55.
 pub async fn downgrade_lets_readers_in(service: &dyn Service) {
     let Some((ours, theirs)) = clients_with_readers(service).await else {
         return;
@@ -32,8 +34,10 @@ pub async fn downgrade_lets_readers_in(service: &dyn Service) {
     held.downgrade().await.expect("downgraded");
     let again = held.downgrade().await;
     again.expect("a second downgrade changes nothing");
-    let other = within_timeout("the reader is let in", reading).await;
-    let other = other.expect("the task ran").expect("granted");
+    let other = within_timeout("the reader is let in", reading)
+        .await
+        .expect("the task ran")
+        .expect("granted");
 
     assert_eq!(held.token(), token);
     held.check().expect("still held");
@@ -55,10 +59,14 @@ const DOWNGRADES: u32 = 25;
 /// A holder that downgrades keeps the lock, and no call that awaits its loss returns: on a runtime
 /// of one thread and on one of two. A store without readers refuses the downgrade, and the hold
 /// continues.
+///
+/// Shows G-07.
 pub async fn downgrade_is_not_reported_as_loss(service: &dyn Service) {
     let on_one_thread = || {
-        let runtime = runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.expect("a runtime starts");
+        let runtime = runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime starts");
         runtime.block_on(downgrade_while_loss_is_awaited(service));
     };
     std::thread::scope(|scope| {
@@ -88,8 +96,9 @@ async fn downgrade_while_loss_is_awaited(service: &dyn Service) {
             .expect("downgraded");
         writer.check().expect("still held");
 
-        let other = try_acquire(&theirs.rwlock(&name).shared()).await;
-        let other = other.expect("readers share");
+        let other = try_acquire(&theirs.rwlock(&name).shared())
+            .await
+            .expect("readers share");
         let lost = tokio::time::timeout(Duration::from_millis(5), writer.lost()).await;
         assert!(lost.is_err(), "round {round}: {lost:?}");
 

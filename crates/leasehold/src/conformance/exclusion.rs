@@ -11,6 +11,8 @@ use super::{LockKind, Service};
 use crate::Token;
 
 /// Many clients with many tasks each count one number down. No two of them hold the lock at once.
+///
+/// Shows G-01, S3.
 pub async fn holders_exclude_each_other(service: &dyn Service, kind: LockKind) {
     const CLIENTS: u64 = 4;
     const TASKS: u64 = 5;
@@ -50,6 +52,8 @@ pub async fn holders_exclude_each_other(service: &dyn Service, kind: LockKind) {
 ///
 /// A store that does not guarantee this states so in its guarantees. Its tokens still differ from
 /// each other, because an operator breaks a hold by its token.
+///
+/// Shows G-04, S1.
 pub async fn tokens_increase(service: &dyn Service, kind: LockKind) {
     let granted = granted_tokens(service, kind).await;
     assert_eq!(granted.len(), 40);
@@ -63,10 +67,15 @@ pub async fn tokens_increase(service: &dyn Service, kind: LockKind) {
 }
 
 /// A guard gives a fencing token only if a resource can compare it with others.
+///
+/// Shows G-04.
 pub async fn only_stores_with_tokens_give_fencing_tokens(service: &dyn Service) {
     let locks = client(service).await;
-    let guard = locks.mutex(fresh_name("fencing")).acquire().await;
-    let guard = guard.expect("granted");
+    let guard = locks
+        .mutex(fresh_name("fencing"))
+        .acquire()
+        .await
+        .expect("granted");
     let fencing = guard.fencing_token();
 
     if locks.guarantees().tokens {
@@ -103,6 +112,8 @@ async fn granted_tokens(service: &dyn Service, kind: LockKind) -> Vec<Token> {
 }
 
 /// A released lock is free for a second client. The release of a lost guard reports the loss.
+///
+/// Shows G-03.
 pub async fn released_guard_is_invalid(service: &dyn Service, kind: LockKind) {
     let name = fresh_name("released");
     let ours = kind.lock(&client(service).await, &name);
@@ -116,8 +127,11 @@ pub async fn released_guard_is_invalid(service: &dyn Service, kind: LockKind) {
     assert!(refused.is_none(), "two hold at once");
 
     held.release().await.expect("released");
-    let again = theirs.try_acquire().await.expect("the store replies");
-    let again = again.expect("the lock is free");
+    let again = theirs
+        .try_acquire()
+        .await
+        .expect("the store replies")
+        .expect("the lock is free");
 
     let broken = operator.break_hold(&name, again.token()).await;
     broken

@@ -15,6 +15,8 @@ use crate::{Guard, Lock, Locks, LossReason, RenewalStatus};
 
 /// An acquire is dropped after every number of polls, on a free lock and during a hand-over, with
 /// every kind of reply. Afterwards the queue is empty and the next client gets the lock.
+///
+/// Shows G-10, L5.
 pub async fn cancelled_acquire_leaves_no_entry(service: &dyn Service) {
     for fault in ReplyFault::ALL {
         for contended in [false, true] {
@@ -81,6 +83,8 @@ async fn drop_after(polls: u32, lock: &Lock, mut holder: Option<ReleasedHolder>)
 
 /// A downgrade is dropped after every number of polls, and its guard right after it. The claim does
 /// not enter the queue again after it has left.
+///
+/// Shows G-10.
 pub async fn cancelled_downgrade_leaves_no_entry(service: &dyn Service) {
     if shares::without_readers(service).await {
         return;
@@ -124,6 +128,8 @@ fn poll_up_to(polls: u32, future: impl Future) {
 }
 
 /// A downgrade does not put a writer whose hold was broken into the queue again.
+///
+/// Shows G-07.
 pub async fn broken_writer_does_not_hold_again(service: &dyn Service) {
     if shares::without_readers(service).await {
         return;
@@ -146,9 +152,11 @@ pub async fn broken_writer_does_not_hold_again(service: &dyn Service) {
 
 /// A reply that is lost, late or refused neither loses the lock nor leaves an entry. This is tried
 /// while entering, waiting, confirming, renewing and leaving.
+///
+/// Shows G-10, L5.
 pub async fn lost_reply_leaves_no_entry(service: &dyn Service) {
-    const LEASE: Duration = Duration::from_millis(600);
-    const BEYOND_THE_LEASE: Duration = Duration::from_millis(700);
+    const LEASE: Duration = Duration::from_millis(1_500);
+    const BEYOND_THE_LEASE: Duration = Duration::from_millis(1_600);
     let faulty = FaultyClient::connect(service).await;
     let theirs = client(service).await;
 
@@ -196,6 +204,8 @@ async fn late_grant_is_confirmed(faulty: &FaultyClient, theirs: &Locks, fault: R
 
 /// A store rejects a release for longer than the lease. The release is executed as soon as the
 /// store accepts it.
+///
+/// Shows G-10.
 pub async fn leave_is_retried_beyond_the_lease(service: &dyn Service) {
     let faulty = FaultyClient::connect(service).await;
     let theirs = client(service).await;
@@ -219,6 +229,8 @@ pub async fn leave_is_retried_beyond_the_lease(service: &dyn Service) {
 /// client. It never holds the lock again, even if it reconnects in time.
 ///
 /// A store without lease expiry keeps the hold of a disconnected client instead.
+///
+/// Shows G-12, L7.
 pub async fn disconnected_hold_is_lost_in_time(service: &dyn Service) {
     let faulty = FaultyClient::connect(service).await;
     let theirs = client(service).await;

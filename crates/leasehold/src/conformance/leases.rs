@@ -17,6 +17,8 @@ const SHORT: Duration = Duration::from_millis(300);
 const RENEWED: Duration = Duration::from_secs(2);
 
 /// A lock is held far beyond its lease while its guard exists.
+///
+/// Shows G-13.
 pub async fn hold_is_renewed_beyond_the_lease(service: &dyn Service, kind: LockKind) {
     let name = fresh_name("renewed");
     let ours = client(service).await;
@@ -33,11 +35,15 @@ pub async fn hold_is_renewed_beyond_the_lease(service: &dyn Service, kind: LockK
 }
 
 /// A fixed lease ends at its time. The guard ends with it, before the next client holds the lock.
+///
+/// Shows G-14.
 pub async fn fixed_lease_expires(service: &dyn Service, kind: LockKind) {
     ends(service, kind, LossReason::LeaseExpired).await;
 }
 
 /// `max_hold` ends a hold that is renewed.
+///
+/// Shows G-14.
 pub async fn max_hold_ends_the_hold(service: &dyn Service, kind: LockKind) {
     ends(service, kind, LossReason::MaxHoldExceeded).await;
 }
@@ -59,9 +65,10 @@ async fn ends(service: &dyn Service, kind: LockKind, reason: LossReason) {
     assert!(sent_at.elapsed() >= SHORT / 2, "the hold ended too early");
     assert!(held.check().expect_err("it has ended").is_lost());
 
-    let next = kind.lock(&theirs, &name);
-    let next = within_timeout("the next client is granted", next.acquire()).await;
-    let next = next.expect("granted");
+    let their_lock = kind.lock(&theirs, &name);
+    let next = within_timeout("the next client is granted", their_lock.acquire())
+        .await
+        .expect("granted");
     assert!(held.release().await.expect_err("lost").is_lost());
     next.check().expect("a late release is not of this claim");
     next.release().await.expect("released");
@@ -72,6 +79,8 @@ async fn ends(service: &dyn Service, kind: LockKind, reason: LossReason) {
 ///
 /// The lease is so long that no renewal is due while the suite waits, so the notification came from
 /// the store and not from a renewal.
+///
+/// Shows G-12, L7.
 pub async fn broken_hold_is_reported_lost(service: &dyn Service, kind: LockKind) {
     let name = fresh_name("broken");
     let ours = client(service).await;
@@ -97,13 +106,16 @@ pub async fn broken_hold_is_reported_lost(service: &dyn Service, kind: LockKind)
     assert_eq!(held.loss(), Some(LossReason::Revoked));
 
     drop(held);
-    let next = kind.lock(&theirs, &name);
-    let next = within_timeout("the next client is granted", next.acquire()).await;
-    let next = next.expect("granted");
+    let their_lock = kind.lock(&theirs, &name);
+    let next = within_timeout("the next client is granted", their_lock.acquire())
+        .await
+        .expect("granted");
     next.release().await.expect("released");
 }
 
 /// A hold that its own client breaks ends before the next claim is granted.
+///
+/// Shows G-12.
 pub async fn hold_broken_by_own_client_is_lost(service: &dyn Service, kind: LockKind) {
     let locks = client(service).await;
     let name = fresh_name("own");
@@ -117,8 +129,10 @@ pub async fn hold_broken_by_own_client_is_lost(service: &dyn Service, kind: Lock
         .expect("the store replies")
         .expect("the lock was held");
 
-    let next = within_timeout("the next client is granted", waiting).await;
-    let next = next.expect("the task ran").expect("granted");
+    let next = within_timeout("the next client is granted", waiting)
+        .await
+        .expect("the task ran")
+        .expect("granted");
     assert!(held.check().expect_err("two hold at once").is_lost());
     let reason = within_timeout("the holder is notified", held.lost()).await;
     assert_eq!(reason, LossReason::Revoked);
@@ -131,6 +145,8 @@ pub async fn hold_broken_by_own_client_is_lost(service: &dyn Service, kind: Lock
 /// A claim that is not renewed ends with its lease, and the next claim is granted.
 ///
 /// A store without lease expiry keeps the claim beyond its lease.
+///
+/// Shows G-15.
 pub async fn unrenewed_claim_expires(service: &dyn Service, kind: LockKind) {
     let name = fresh_name("silent");
     let silent = store(service).await;
@@ -172,21 +188,25 @@ async fn unrenewed_claim_is_kept(store: &dyn Store, holder: &Claim) {
     assert!(held.token().is_some());
 
     tokio::time::sleep(2 * SHORT).await;
-    let renewed = store.renew(std::slice::from_ref(holder)).await;
-    let renewed = renewed.expect("the store replies");
+    let renewed = store
+        .renew(std::slice::from_ref(holder))
+        .await
+        .expect("the store replies");
     assert!(renewed[0].is_some(), "the claim ended with its lease");
     assert!(store.leave(holder).await.expect("the store replies"));
 }
 
 /// The lease of a reader ends no hold of another reader, which excludes writers until its own lease
 /// ends.
+///
+/// Shows G-55.
 pub async fn reader_with_a_short_lease_does_not_shorten_anothers(service: &dyn Service) {
     let Some((ours, theirs)) = clients_with_readers(service).await else {
         return;
     };
     let name = fresh_name("unlike");
-    let long = ours.rwlock(&name).shared().lease(PUSHED_LEASE);
-    let long = acquire(&long).await;
+    let long_lock = ours.rwlock(&name).shared().lease(PUSHED_LEASE);
+    let long = acquire(&long_lock).await;
 
     let store = store(service).await;
     let short = Claim {

@@ -15,6 +15,8 @@ use crate::blocking;
 use crate::{Guard, Locks, MultiLock};
 
 /// A set of locks is granted as a whole. If one lock is held, the others are free again.
+///
+/// Shows G-46.
 pub async fn several_locks_are_granted_or_none(service: &dyn Service) {
     let ours = client(service).await;
     let theirs = client(service).await;
@@ -34,8 +36,9 @@ pub async fn several_locks_are_granted_or_none(service: &dyn Service) {
     drop_while_waiting(&set, &theirs, first).await;
 
     release(held).await;
-    let guard = within_timeout("the set is granted", set.acquire()).await;
-    let guard = guard.expect("granted");
+    let guard = within_timeout("the set is granted", set.acquire())
+        .await
+        .expect("granted");
     let order = guard.guards().iter().map(Guard::name);
     assert!(order.eq([third, first, second]), "{guard:?}");
     for name in &names {
@@ -52,8 +55,8 @@ pub async fn several_locks_are_granted_or_none(service: &dyn Service) {
 /// An acquire of the set holds `first` and waits for another lock. When it is dropped, no lock of
 /// the set stays held.
 async fn drop_while_waiting(set: &MultiLock, observer: &Locks, first: &str) {
-    let waiting = set.clone();
-    let waiting = tokio::spawn(async move { waiting.acquire().await });
+    let second_set = set.clone();
+    let waiting = tokio::spawn(async move { second_set.acquire().await });
     let is_held = || async {
         let lock_state = observer.inspect(first).await.expect("inspected");
         lock_state.holders().count() == 1
@@ -65,12 +68,17 @@ async fn drop_while_waiting(set: &MultiLock, observer: &Locks, first: &str) {
 }
 
 /// If one lock of a set is lost, the set is lost. The other locks stay held until the release.
+///
+/// Shows G-46.
 pub async fn loss_of_one_lock_is_loss_of_the_set(service: &dyn Service) {
     let ours = client(service).await;
     let operator = client(service).await;
     let [first, second, third] = &fresh_names("lost");
-    let guard = ours.all([first, second, third]).acquire().await;
-    let guard = guard.expect("granted");
+    let guard = ours
+        .all([first, second, third])
+        .acquire()
+        .await
+        .expect("granted");
     assert!(guard.check().is_ok() && guard.loss().is_none());
 
     let token = guard.guards()[1].token();
@@ -95,6 +103,8 @@ pub async fn loss_of_one_lock_is_loss_of_the_set(service: &dyn Service) {
 
 /// Sixteen clients acquire random subsets of four locks in random orders. Each of them is granted,
 /// and no lock is held twice.
+///
+/// Shows G-46.
 pub async fn opposing_orders_do_not_deadlock(service: &dyn Service) {
     const CLIENTS: u64 = 16;
     const CYCLES: usize = 3;
@@ -160,8 +170,8 @@ struct Random(u64);
 impl Random {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let first = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (first ^ (first >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
     }
 

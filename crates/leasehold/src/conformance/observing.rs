@@ -7,6 +7,8 @@ use crate::{Election, Error, Leader, LeaderObserver, LockState, Locks, Observer,
 /// An observer receives the grant and the release of every hold.
 ///
 /// If the store pushes changes, an observer that only polled would exceed the time limit.
+///
+/// Shows G-47.
 pub async fn observer_receives_every_change(service: &dyn Service) {
     let ours = client(service).await;
     let theirs = client(service).await;
@@ -41,6 +43,8 @@ async fn observe_until(observer: &mut Observer, is_expected: impl Fn(&LockState)
 
 /// One candidate leads at a time. Every client finds its address and its token, and an observer
 /// receives each change of the leader. A store without tokens refuses elections.
+///
+/// Shows G-48.
 pub async fn leader_is_elected_and_observed(service: &dyn Service) {
     let name = fresh_name("election");
     let one = client(service).await.election(&name);
@@ -63,8 +67,10 @@ pub async fn leader_is_elected_and_observed(service: &dyn Service) {
     let candidate = tokio::spawn(async move { two.campaign("two:2").await });
     first.resign().await.expect("resigned");
 
-    let second = within_timeout("the second candidate is elected", candidate).await;
-    let second = second.expect("the task ran").expect("elected");
+    let second = within_timeout("the second candidate is elected", candidate)
+        .await
+        .expect("the task ran")
+        .expect("elected");
     observe_leader(&mut observer, "two:2", second.token()).await;
     let leader = one.leader().await.expect("inspected");
     assert_eq!(leader.expect("one leads").token, second.token());

@@ -5,6 +5,8 @@ use super::{Service, shares};
 use crate::{Claim, LockState, OnContention, Share, Slots, Standing, Store};
 
 /// A repeated enter finds the claim where it is, holding or waiting, with the same token.
+///
+/// Shows G-16.
 pub async fn repeated_enter_is_idempotent(service: &dyn Service) {
     let store = store(service).await;
     let name = fresh_name("enter");
@@ -24,13 +26,17 @@ pub async fn repeated_enter_is_idempotent(service: &dyn Service) {
 
     assert!(leave(&*store, &holder).await);
     let queued = Standing::Queued { ahead: 1 };
-    let granted = store.changed(&waiter, queued).await;
-    let granted = granted.expect("the store replies");
+    let granted = store
+        .changed(&waiter, queued)
+        .await
+        .expect("the store replies");
     assert!(granted.token() > held.token());
     assert!(leave(&*store, &waiter).await);
 }
 
 /// A claim in the queue may keep a smaller share. It never takes a larger one.
+///
+/// Shows G-16, S6.
 pub async fn share_can_only_shrink(service: &dyn Service) {
     if shares::without_readers(service).await {
         return;
@@ -64,6 +70,8 @@ pub async fn share_can_only_shrink(service: &dyn Service) {
 
 /// A repeated leave changes nothing, even for a claim that never entered. A waiter that left is
 /// gone.
+///
+/// Shows G-03, G-16, S6.
 pub async fn repeated_leave_is_idempotent(service: &dyn Service) {
     let store = store(service).await;
     let name = fresh_name("leave");
@@ -79,8 +87,10 @@ pub async fn repeated_leave_is_idempotent(service: &dyn Service) {
     let queued = Standing::Queued { ahead: 1 };
     let changed = store.changed(&waiter, queued).await;
     assert_eq!(changed.expect("the store replies"), Standing::Gone);
-    let renewed = store.renew(&[waiter, holder.clone()]).await;
-    let renewed = renewed.expect("the store replies");
+    let renewed = store
+        .renew(&[waiter, holder.clone()])
+        .await
+        .expect("the store replies");
     assert_eq!(renewed.iter().flatten().count(), 1);
 
     assert!(leave(&*store, &holder).await);
@@ -88,6 +98,8 @@ pub async fn repeated_leave_is_idempotent(service: &dyn Service) {
 }
 
 /// A refused claim leaves no entry.
+///
+/// Shows G-10.
 pub async fn refused_claim_leaves_no_entry(service: &dyn Service) {
     let store = store(service).await;
     let name = fresh_name("refused");
@@ -105,6 +117,8 @@ pub async fn refused_claim_leaves_no_entry(service: &dyn Service) {
 }
 
 /// Names in use are listed by prefix, sorted, up to a maximum. Free names are not listed.
+///
+/// Shows G-18.
 pub async fn names_are_listed(service: &dyn Service) {
     let locks = client(service).await;
     let base = fresh_name("listed");

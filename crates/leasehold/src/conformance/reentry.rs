@@ -9,6 +9,8 @@ use crate::Owner;
 
 /// Five nested acquires are one claim and one request. The lock is free after the last release, and
 /// not before.
+///
+/// Shows G-08, S9.
 pub async fn nested_acquire_sends_no_request(service: &dyn Service) {
     let name = fresh_name("nested");
     let faulty = FaultyClient::connect(service).await;
@@ -43,6 +45,8 @@ pub async fn nested_acquire_sends_no_request(service: &dyn Service) {
 
 /// Another owner waits, even in the same process. The tasks of one owner do not queue behind each
 /// other.
+///
+/// Shows G-08, S9.
 pub async fn owners_exclude_each_other(service: &dyn Service) {
     let name = fresh_name("owners");
     let locks = client(service).await;
@@ -88,6 +92,8 @@ pub async fn owners_exclude_each_other(service: &dyn Service) {
 }
 
 /// Threads of one owner that acquire again at the same moment do not block each other.
+///
+/// Shows G-08, S9.
 pub async fn nested_acquire_never_waits(service: &dyn Service) {
     let lock = client(service).await.reentrant(fresh_name("nested"));
     let owner = Owner::new();

@@ -11,6 +11,8 @@ use super::support::{acquire, fresh_name, release, try_acquire, waiters, within_
 use crate::Lock;
 
 /// Readers hold together, and a writer holds alone.
+///
+/// Shows G-01, G-06, G-55, S10.
 pub async fn readers_share(service: &dyn Service) {
     let Some((ours, theirs)) = clients_with_readers(service).await else {
         return;
@@ -20,21 +22,25 @@ pub async fn readers_share(service: &dyn Service) {
     let their_lock = theirs.rwlock(&name);
 
     let reader = acquire(&our_lock.shared()).await;
-    let other = try_acquire(&their_lock.shared()).await;
-    let other = other.expect("readers share");
+    let other = try_acquire(&their_lock.shared())
+        .await
+        .expect("readers share");
     assert_ne!(reader.token(), other.token());
     assert!(try_acquire(&their_lock.exclusive()).await.is_none());
     release(reader).await;
     release(other).await;
 
-    let writer = try_acquire(&their_lock.exclusive()).await;
-    let writer = writer.expect("readers are gone");
+    let writer = try_acquire(&their_lock.exclusive())
+        .await
+        .expect("readers are gone");
     assert!(try_acquire(&our_lock.shared()).await.is_none());
     assert!(try_acquire(&our_lock.exclusive()).await.is_none());
     release(writer).await;
 }
 
 /// A mutex and a reader-writer lock of one name are one lock: a writer is a mutex.
+///
+/// Shows G-01.
 pub async fn mutex_excludes_readers_and_writers(service: &dyn Service) {
     let Some((ours, theirs)) = clients_with_readers(service).await else {
         return;
@@ -46,8 +52,9 @@ pub async fn mutex_excludes_readers_and_writers(service: &dyn Service) {
     assert!(try_acquire(&theirs.mutex(&name)).await.is_none());
     release(reader).await;
 
-    let mutex = try_acquire(&theirs.mutex(&name)).await;
-    let mutex = mutex.expect("readers are gone");
+    let mutex = try_acquire(&theirs.mutex(&name))
+        .await
+        .expect("readers are gone");
     assert!(try_acquire(&our_lock.shared()).await.is_none());
     assert!(try_acquire(&our_lock.exclusive()).await.is_none());
     release(mutex).await;
@@ -56,6 +63,8 @@ pub async fn mutex_excludes_readers_and_writers(service: &dyn Service) {
 /// A writer is granted although readers overlap without end: later readers wait behind it.
 ///
 /// Without a queue, it is granted when the readers have left.
+///
+/// Shows G-05, L4.
 pub async fn writers_are_not_starved(service: &dyn Service) {
     let Some((ours, theirs)) = clients_with_readers(service).await else {
         return;

@@ -6,6 +6,8 @@ use super::support::{acquire, fresh_name, release, try_acquire, waiters, within_
 use crate::Slots;
 
 /// The number of holders reaches the number of slots and does not exceed it.
+///
+/// Shows G-01, G-55, S10.
 pub async fn semaphore_slots_are_counted(service: &dyn Service) {
     let Some((ours, theirs)) = clients_with_slots(service).await else {
         return;
@@ -38,6 +40,8 @@ pub async fn semaphore_slots_are_counted(service: &dyn Service) {
 /// A claim for many slots keeps its position. Later claims for few slots do not overtake it.
 ///
 /// Without a queue, it is granted when enough slots are free.
+///
+/// Shows G-05.
 pub async fn large_claims_are_not_overtaken(service: &dyn Service) {
     let Some((ours, theirs)) = clients_with_slots(service).await else {
         return;
@@ -57,12 +61,14 @@ pub async fn large_claims_are_not_overtaken(service: &dyn Service) {
     let refused = try_acquire(&ours.semaphore(&name, 3)).await;
     assert!(refused.is_none(), "a small claim overtook");
 
-    let later = ours.semaphore(&name, 3);
-    let later = tokio::spawn(async move { later.acquire().await });
+    let later_lock = ours.semaphore(&name, 3);
+    let later = tokio::spawn(async move { later_lock.acquire().await });
     waiters(&ours, &name, 2).await;
     release(small).await;
-    let big = within_timeout("the big claim is granted", waiting).await;
-    let big = big.expect("the task ran").expect("granted");
+    let big = within_timeout("the big claim is granted", waiting)
+        .await
+        .expect("the task ran")
+        .expect("granted");
     assert!(!later.is_finished(), "a small claim overtook");
 
     release(big).await;
@@ -72,6 +78,8 @@ pub async fn large_claims_are_not_overtaken(service: &dyn Service) {
 
 /// A name that is in use with one kind or size is refused for another, and the error names the
 /// present one. Afterwards the name is free for any kind, unless the store keeps sizes forever.
+///
+/// Shows G-06.
 pub async fn mixed_kinds_are_refused(service: &dyn Service) {
     let Some((ours, theirs)) = clients_with_slots(service).await else {
         return;

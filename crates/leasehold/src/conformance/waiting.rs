@@ -10,6 +10,8 @@ use super::{LockKind, Service};
 use crate::Standing;
 
 /// Waiters are granted in order of arrival, for all clients together.
+///
+/// Shows G-05, L2.
 pub async fn grants_are_fifo(service: &dyn Service, kind: LockKind) {
     let first = client(service).await;
     let name = fresh_name("order");
@@ -60,6 +62,8 @@ async fn position_is_unknown(service: &dyn Service, kind: LockKind, name: &str) 
 }
 
 /// A wait ends at its deadline and leaves no entry. A grant before the deadline is kept.
+///
+/// Shows G-09, L6.
 pub async fn wait_deadline_is_kept(service: &dyn Service, kind: LockKind) {
     const WAIT: Duration = Duration::from_millis(100);
     let name = fresh_name("deadline");
@@ -80,12 +84,16 @@ pub async fn wait_deadline_is_kept(service: &dyn Service, kind: LockKind) {
     let waiting = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(60)).await });
     waiters(&theirs, &name, 1).await;
     held.release().await.expect("released");
-    let granted = within_timeout("the waiter is granted", waiting).await;
-    let granted = granted.expect("the task ran").expect("the store replies");
+    let granted = within_timeout("the waiter is granted", waiting)
+        .await
+        .expect("the task ran")
+        .expect("the store replies");
     granted.expect("in time").check().expect("still held");
 }
 
 /// A dropped guard is released in the background, even if a thread without a runtime drops it.
+///
+/// Shows G-11.
 pub async fn dropped_guard_is_released(service: &dyn Service, kind: LockKind) {
     let name = fresh_name("dropped");
     let locks = client(service).await;
@@ -102,6 +110,8 @@ pub async fn dropped_guard_is_released(service: &dyn Service, kind: LockKind) {
 }
 
 /// The holder and the waiter are shown with label, position and token.
+///
+/// Shows G-18.
 pub async fn queue_is_shown_in_order(service: &dyn Service, kind: LockKind) {
     let name = fresh_name("shown");
     let ours = client(service).await;
@@ -137,8 +147,10 @@ pub async fn queue_is_shown_in_order(service: &dyn Service, kind: LockKind) {
     assert_eq!(lock_state.last_token, Some(token));
 
     held.release().await.expect("released");
-    let next = within_timeout("the waiter is granted", waiting).await;
-    let next = next.expect("the task ran").expect("granted");
+    let next = within_timeout("the waiter is granted", waiting)
+        .await
+        .expect("the task ran")
+        .expect("granted");
     next.release().await.expect("released");
     let lock_state = ours.inspect(&name).await.expect("inspected");
     assert_eq!(lock_state.entries, []);
@@ -146,6 +158,8 @@ pub async fn queue_is_shown_in_order(service: &dyn Service, kind: LockKind) {
 
 /// Names with a meaning in a file system, a protocol or a pattern are valid, and each is its own
 /// lock.
+///
+/// Shows G-17.
 pub async fn hostile_names_are_distinct(service: &dyn Service, kind: LockKind) {
     let locks = client(service).await;
     let base = fresh_name("hostile");

@@ -9,13 +9,13 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::Instrument;
 
-use super::calls::{REPLY_TIMEOUT, Timed, timed_out};
+use super::calls::{NO_REPLY_MIN, REPLY_TIMEOUT, Timed, timed_out};
 use super::depart::{PendingEntry, depart};
 use super::events::{AcquireEvents, HoldEvents};
 use super::outage::Outage;
 use super::validity::{Limit, Validity, safe_duration};
 use super::wait::wait_for_grant;
-use super::{Engine, Hold, cohort};
+use super::{Engine, Hold};
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
 use crate::runtime::detached::Detached;
@@ -41,15 +41,20 @@ pub(crate) async fn acquire(
     limit: WaitLimit,
 ) -> Result<Option<Hold>> {
     let events = AcquireEvents::begin(&engine.calls, &options.name);
-    let acquiring = async {
-        match options.cohort {
-            Some(_) => Box::pin(cohort::acquire(engine, options, limit, &events)).await,
-            None => attempt_until_granted(engine, options, limit, &events, Outage::default()).await,
-        }
-    };
-    let acquired = acquiring.instrument(events.span()).await;
-    events.ended(&acquired);
+    let acquired = attempt_until_granted(engine, options, limit, &events, Outage::default())
+        .instrument(events.span())
+        .await;
+    record_end(events, &acquired);
     acquired
+}
+
+/// Records how an acquire ended, in its span and in the metrics.
+pub(super) fn record_end(events: AcquireEvents, acquired: &Result<Option<Hold>>) {
+    match acquired {
+        Ok(Some(hold)) => hold.log_grant(&events.granted(hold.token())),
+        Ok(None) => events.refused(),
+        Err(error) => events.failed(error),
+    }
 }
 
 pub(super) async fn attempt_until_granted(
@@ -106,7 +111,7 @@ impl<'a> Attempt<'a> {
         let mut claim = Claim::new(options.name.clone(), options.share, info);
         claim.lease = options.lease;
         claim.auto_renew = !options.no_renewal;
-        claim.reserved = options.cohort.unwrap_or_default();
+        claim.reserved = options.reserved;
 
         Ok(Self {
             engine,
@@ -150,13 +155,13 @@ impl<'a> Attempt<'a> {
         outage: &Outage,
     ) -> Result<Timed<Entered>> {
         let started = Instant::now();
-        let give_up_at = outage.ends_at().unwrap_or(started + REPLY_TIMEOUT);
+        let outage_ends_at = outage.ends_at().unwrap_or(started + REPLY_TIMEOUT);
         let give_up_at = match deadline {
-            None => give_up_at,
-            Some(deadline) if outage.is_on() => give_up_at.min(deadline),
+            None => outage_ends_at,
+            Some(deadline) if outage.is_on() => outage_ends_at.min(deadline),
             // Only a reply shows whether the lock is held. So a store that is merely slow may reply
             // after the deadline.
-            Some(deadline) => give_up_at.min(deadline.max(started + NO_REPLY_MIN)),
+            Some(deadline) => outage_ends_at.min(deadline.max(started + NO_REPLY_MIN)),
         };
 
         let calls = self.engine.calls.clone();
@@ -277,8 +282,8 @@ impl<'a> Attempt<'a> {
         });
 
         let mut validity = Validity::held(Arc::clone(&self.claim), grant.valid_until);
-        // The holds of a cohort have events of their own.
-        if self.options.cohort.is_none() {
+        // Holds that are passed on have events of their own.
+        if self.options.reserved == 0 {
             let events = HoldEvents::begin(&self.engine.calls, &self.claim, grant.token);
             validity = validity.with_events(events);
         }
@@ -367,7 +372,5 @@ fn replies_too_slow(url: &str, claim: &Claim) -> Error {
 
 /// How often a client confirms a grant that has expired when the reply arrives.
 const CONFIRMATIONS_MAX: u32 = 3;
-/// A store that sends no reply for this long is not merely slow.
-pub(super) const NO_REPLY_MIN: Duration = Duration::from_secs(1);
 /// How long an unreachable store may take to become reachable again at the deadline.
 const LAST_TRY: Duration = Duration::from_millis(250);

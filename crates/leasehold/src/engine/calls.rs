@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::backlog::Backlog;
-use super::events::Reachability;
+use super::reachability::Reachability;
 use crate::metric_labels::RequestKind;
 use crate::metrics::{Meters, Started, started};
 use crate::runtime::backoff::Backoff;
@@ -19,6 +19,8 @@ use crate::{
 
 /// The longest time that a request waits for its reply.
 pub(crate) const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+/// A store that sends no reply for this long is not merely slow.
+pub(super) const NO_REPLY_MIN: Duration = Duration::from_secs(1);
 /// How often a request is sent while the store is unavailable.
 const TRIES_MAX: u32 = 3;
 

@@ -18,16 +18,16 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
+use tracing::Instrument;
 
-use super::acquire::{NO_REPLY_MIN, attempt_until_granted};
-use super::calls::timed_out;
+use super::acquire::{attempt_until_granted, record_end};
+use super::calls::{NO_REPLY_MIN, timed_out};
 use super::events::AcquireEvents;
 use super::outage::Outage;
 use super::{AcquireOptions, Engine, Hold, WaitLimit};
 use crate::{ClaimId, OnContention, Result};
 
 use acquisition::Acquisition;
-pub(super) use pass::{CohortHold, Membership};
 pub(super) use registry::Cohorts;
 use registry::Key;
 use waiting::{LocalWait, Waiter};
@@ -73,19 +73,23 @@ struct CohortState {
 /// # Cancel safety
 /// As [`acquire`](super::acquire::acquire). If other acquires wait, the claim stays in the queue
 /// for them.
-pub(super) async fn acquire(
+pub(crate) async fn acquire(
     engine: &Arc<Engine>,
     options: &AcquireOptions,
     limit: WaitLimit,
-    events: &AcquireEvents,
 ) -> Result<Option<Hold>> {
     let cohort = engine.cohorts.get(options);
+    let events = AcquireEvents::begin(&engine.calls, &options.name);
+    let acquiring = async {
+        match limit.on_contention() {
+            OnContention::Fail => cohort.try_now(engine, options, limit, &events).await,
+            OnContention::Queue => cohort.wait(engine, options, limit, &events).await,
+        }
+    };
 
-    if limit.on_contention() == OnContention::Fail {
-        cohort.try_now(engine, options, limit, events).await
-    } else {
-        cohort.wait(engine, options, limit, events).await
-    }
+    let acquired = acquiring.instrument(events.span()).await;
+    record_end(events, &acquired);
+    acquired
 }
 
 impl Cohort {
@@ -177,11 +181,6 @@ impl Cohort {
         has_replied.is_some_and(|replied| replied.load(Ordering::Acquire))
             && !engine.calls.is_unreachable()
     }
-
-    /// Records that the store no longer has a claim, or that its hold is not passed on.
-    fn not_passable(&self, claim: ClaimId) {
-        self.state.lock().not_passable(claim, &self.acquisition_due);
-    }
 }
 
 impl CohortState {
@@ -190,6 +189,7 @@ impl CohortState {
         !self.waiters.is_empty() && self.acquiring.is_none() && self.passable.is_none()
     }
 
+    /// Records that the store no longer has a claim, or that its hold is not passed on.
     fn not_passable(&mut self, claim: ClaimId, acquisition_due: &Notify) {
         if self.passable == Some(claim) {
             self.passable = None;

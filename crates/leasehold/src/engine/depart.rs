@@ -1,13 +1,14 @@
 //! Leaving the queue, whichever step of entering it was under way.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::backlog::leave_later;
-use super::calls::{StoreCalls, Timed};
+use super::calls::{StoreCalls, Timed, WeakStoreCalls};
+use crate::runtime::background;
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
 use crate::runtime::detached::Detached;
-use crate::{Claim, Entered, Error, Result};
+use crate::{Claim, Entered, Error, Guarantees, Result};
 
 /// Whether the store may have an entry of a claim that no hold releases.
 ///
@@ -91,4 +92,137 @@ fn give_up(calls: &StoreCalls, claim: Arc<Claim>, error: &Error) {
 
     let name = claim.name.as_str();
     tracing::warn!(name, %error, "the claim cannot leave; it remains until the store ends it");
+}
+
+/// Repeats the request in the background until the store replies.
+///
+/// A store whose clock went back keeps an entry for longer than the lease by the client's clock,
+/// and a store without leases keeps it until it is closed. So the request is repeated for as long
+/// as the store is open. No caller waits for it any more.
+#[cold]
+pub(super) fn leave_later(calls: &StoreCalls, claim: Arc<Claim>) {
+    let guarantees = calls.guarantees();
+    let count_max = if guarantees.lease_expiry {
+        COUNT_MAX
+    } else {
+        usize::MAX
+    };
+    let (is_only, given_up) = calls.backlog().push(claim, count_max);
+
+    if let Some(claim) = given_up {
+        let name = claim.name.as_str();
+        tracing::warn!(
+            name,
+            "the claim cannot leave; it remains until the store ends it"
+        );
+    }
+    if is_only {
+        background::spawn(leave_one_by_one(calls.downgrade(), pauses(&guarantees)));
+    }
+}
+
+/// A store that ends leases has few entries left to remove, so it gets few requests.
+fn pauses(guarantees: &Guarantees) -> Backoff {
+    if guarantees.lease_expiry {
+        Backoff::between(Duration::from_secs(1), Duration::from_secs(60))
+    } else {
+        Backoff::default()
+    }
+}
+
+async fn leave_one_by_one(calls: WeakStoreCalls, mut pauses: Backoff) {
+    pauses.wait().await;
+
+    while let Some(calls) = calls.upgrade() {
+        let Some(claim) = calls.backlog().first() else {
+            return;
+        };
+        if calls
+            .leave(&claim)
+            .await
+            .is_err_and(|error| error.is_unavailable())
+        {
+            calls.backlog().postpone(&claim);
+            drop(calls);
+            pauses.wait().await;
+        } else if calls.backlog().remove(&claim).is_none() {
+            // The next claim starts the task again.
+            return;
+        } else {
+            pauses.reset();
+        }
+    }
+}
+
+/// How many departures are kept for a store that ends leases. Such a store ends almost all entries
+/// by itself.
+const COUNT_MAX: usize = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::conformance::support::within_timeout;
+    use crate::conformance::{Intercept, Intercepted};
+    use crate::stores::Memory;
+    use crate::{Locks, OnContention, Store, drain};
+
+    const LEASE: Duration = Duration::from_millis(100);
+
+    /// A store whose clock went back after each grant: it keeps a claim for hours.
+    #[derive(Clone, Debug, Default)]
+    struct SetBack {
+        store: Memory,
+        is_down: Arc<AtomicBool>,
+    }
+
+    #[async_trait]
+    impl Intercept for SetBack {
+        fn inner(&self) -> &dyn Store {
+            &self.store
+        }
+
+        async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
+            let mut kept = claim.clone();
+            kept.lease = Duration::from_secs(10_000);
+            let entered = self.store.enter(&kept, on_contention).await?;
+            Ok(Entered::new(entered.standing, claim.lease))
+        }
+
+        async fn leave(&self, claim: &Claim) -> Result<bool> {
+            if self.is_down.load(SeqCst) {
+                return Err(Error::unavailable("the test has cut the connection"));
+            }
+            self.store.leave(claim).await
+        }
+    }
+
+    /// Shows G-10.
+    #[tokio::test]
+    async fn departure_goes_on_when_the_store_keeps_the_claim_after_its_lease() {
+        let store = SetBack::default();
+        let open = |store: Intercepted<SetBack>| Locks::from_store(store, "memory:");
+        let ours = open(Intercepted(store.clone())).expect("the background thread runs");
+        let theirs = Locks::from_store(store.store.clone(), "memory:").expect("it runs");
+        let held = ours
+            .mutex("a")
+            .lease(LEASE)
+            .acquire()
+            .await
+            .expect("granted");
+
+        store.is_down.store(true, SeqCst);
+        let released = within_timeout("the release ends", held.release()).await;
+        assert!(released.expect_err("it has no reply").is_unavailable());
+        within_timeout("nothing waits for the departure", drain()).await;
+        let refused = theirs.mutex("a").try_acquire().await.expect("it replies");
+        assert!(refused.is_none(), "the store has ended the claim");
+
+        store.is_down.store(false, SeqCst);
+        let next = within_timeout("the claim has left", theirs.mutex("a").acquire()).await;
+        drop(next.expect("granted"));
+    }
 }

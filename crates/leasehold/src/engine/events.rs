@@ -19,10 +19,11 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::Span;
 
-use super::{Hold, StoreCalls, spans};
-use crate::metrics::{LockMeters, Meters, WaitingClaim};
+use super::StoreCalls;
+use super::spans::{self, millis};
+use crate::metrics::{LockMeters, WaitingClaim};
 use crate::runtime::clock::BootInstant;
-use crate::{Claim, Error, LossReason, Name, Result, Token};
+use crate::{Claim, Error, LossReason, Name, Token};
 
 /// The span and the metrics of one acquire.
 #[derive(Debug)]
@@ -45,9 +46,8 @@ impl AcquireEvents {
         }
     }
 
-    /// The events of a claim that is acquired for a cohort. Each acquire of the cohort records its
-    /// own.
-    pub(super) fn of_cohort(calls: &StoreCalls, name: &Name) -> Self {
+    /// The events of a claim that is acquired for several acquires, which record their own.
+    pub(super) fn unrecorded(calls: &StoreCalls, name: &Name) -> Self {
         Self {
             store: calls.shared_url(),
             begun: Instant::now(),
@@ -76,25 +76,40 @@ impl AcquireEvents {
         );
     }
 
-    pub(super) fn ended(mut self, acquired: &Result<Option<Hold>>) {
+    pub(super) fn granted(mut self, token: Token) -> GrantedAcquire {
+        let waited = self.end();
+        self.span.record("token", tracing::field::display(token));
+        self.meters.granted(waited);
+        GrantedAcquire {
+            waited,
+            span: self.span(),
+        }
+    }
+
+    pub(super) fn refused(mut self) {
+        self.end();
+        self.meters.not_granted("refused");
+    }
+
+    pub(super) fn failed(mut self, error: &Error) {
+        self.end();
+        spans::failed(&self.span, error.kind().as_str());
+        self.meters.not_granted(error.kind().as_str());
+    }
+
+    /// Returns how long the acquire has taken.
+    fn end(&mut self) -> Duration {
         self.has_ended = true;
         let waited = self.begun.elapsed();
         self.span.record("wait_ms", millis(waited));
-
-        match acquired {
-            Ok(Some(hold)) => {
-                self.span
-                    .record("token", tracing::field::display(hold.token()));
-                self.meters.granted(waited);
-                hold.log_grant(waited, &self.span);
-            }
-            Ok(None) => self.meters.not_granted("refused"),
-            Err(error) => {
-                spans::failed(&self.span, error.kind().as_str());
-                self.meters.not_granted(error.kind().as_str());
-            }
-        }
+        waited
     }
+}
+
+/// An acquire that ended with a grant.
+pub(super) struct GrantedAcquire {
+    waited: Duration,
+    span: Span,
 }
 
 /// The caller may drop the acquire.
@@ -131,12 +146,12 @@ impl HoldEvents {
     }
 
     /// Logs the grant inside the span of its acquire. The span of the hold is next to it.
-    pub(super) fn granted(&self, claim: &Claim, waited: Duration, acquire: &Span) {
+    pub(super) fn granted(&self, claim: &Claim, acquire: &GrantedAcquire) {
         *self.span.lock() = spans::hold(&self.store, claim, self.token);
-        acquire.in_scope(|| {
+        acquire.span.in_scope(|| {
             tracing::info!(
                 store = %self.store, name = %claim.name, token = %self.token, claim = %claim.id,
-                wait_ms = millis(waited), "granted"
+                wait_ms = millis(acquire.waited), "granted"
             );
         });
     }
@@ -183,46 +198,4 @@ impl HoldEvents {
             hold_ms = millis(held), %reason, error.type = reason.as_str(), "lost"
         );
     }
-}
-
-/// Whether the store replies, as its last requests show it. Changes are logged.
-#[derive(Debug, Default)]
-pub(super) struct Reachability {
-    /// When the first request without a reply was sent; `None` while the store replies.
-    unreachable_since: Mutex<Option<BootInstant>>,
-}
-
-impl Reachability {
-    pub(super) fn is_unreachable(&self) -> bool {
-        self.unreachable_since.lock().is_some()
-    }
-
-    /// Notes the reply to a request, or its failure.
-    pub(super) fn note<T>(&self, store: &str, reply: &Result<T>, meters: &Meters) {
-        match reply {
-            Err(error) if error.is_unavailable() => self.failed(store, error, meters),
-            Ok(_) | Err(_) => self.replied(store),
-        }
-    }
-
-    fn failed(&self, store: &str, error: &Error, meters: &Meters) {
-        let mut since = self.unreachable_since.lock();
-        if since.is_none() {
-            *since = Some(BootInstant::now());
-            meters.outage();
-            tracing::warn!(store, %error, error.type = error.kind().as_str(), "store unreachable");
-        }
-    }
-
-    fn replied(&self, store: &str) {
-        let Some(since) = self.unreachable_since.lock().take() else {
-            return;
-        };
-        let outage = BootInstant::now().duration_since(since);
-        tracing::info!(store, outage_ms = millis(outage), "store reachable again");
-    }
-}
-
-pub(super) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

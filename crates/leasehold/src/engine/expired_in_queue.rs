@@ -65,6 +65,8 @@ impl Intercept for ShortLease {
 }
 
 /// The validity of a waiting claim has ended, so the claim is leaving when its grant arrives.
+///
+/// Shows G-01.
 #[tokio::test]
 async fn leaving_claim_is_not_confirmed() {
     let store = ShortLease::new();
@@ -93,8 +95,11 @@ async fn leaving_claim_is_not_confirmed() {
 
     store.allows_leave.add_permits(10);
     let held = acquiring.await.expect("another claim is granted");
-    let other = theirs.mutex("a").try_acquire().await;
-    let other = other.expect("the store replies");
+    let other = theirs
+        .mutex("a")
+        .try_acquire()
+        .await
+        .expect("the store replies");
     assert!(other.is_none(), "two hold at once");
     held.release().await.expect("it was held");
 }
@@ -131,8 +136,8 @@ impl Recording {
     }
 
     async fn until(&self, step: impl FnMut(&Seen) -> bool) -> Seen {
-        let mut seen = self.seen.subscribe();
-        let seen = seen.wait_for(step).await;
+        let mut receiver = self.seen.subscribe();
+        let seen = receiver.wait_for(step).await;
         *seen.expect("the sender exists")
     }
 }
@@ -180,6 +185,8 @@ impl Intercept for Recording {
 
 /// The validity of the queued claim ends while its grant is being confirmed. The claim must not
 /// leave under a valid guard.
+///
+/// Shows G-01.
 #[tokio::test]
 async fn expired_queue_entry_does_not_end_the_granted_hold() {
     let recording = Recording::default();
@@ -201,7 +208,10 @@ async fn expired_queue_entry_does_not_end_the_granted_hold() {
         recording.until(|seen| seen.left).await;
     }
 
-    let other = theirs.mutex("a").try_acquire().await;
-    let other = other.expect("the store replies");
+    let other = theirs
+        .mutex("a")
+        .try_acquire()
+        .await
+        .expect("the store replies");
     assert!(other.is_none() || guard.check().is_err(), "two hold");
 }

@@ -1,5 +1,6 @@
 //! The granted claim of a guard.
 
+use std::fmt;
 use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::sync::Arc;
@@ -8,9 +9,8 @@ use std::time::Duration;
 use tokio::sync::Mutex as AsyncMutex;
 use tracing::{Instrument, Span};
 
-use super::cohort::Membership;
 use super::depart::{PendingEntry, depart};
-use super::events::HoldEvents;
+use super::events::{GrantedAcquire, HoldEvents};
 use super::validity::{End, Validity};
 use super::{Engine, StoreCalls, calls, spans};
 use crate::runtime::backoff::Backoff;
@@ -27,10 +27,11 @@ pub(crate) struct Hold {
     engine: Arc<Engine>,
     validity: Arc<Validity>,
     token: Token,
-    /// The token with which the store knows the claim. In a cohort it is the largest of the block.
+    /// The token with which the store knows the claim. It is the largest one that the grant has
+    /// reserved.
     store_token: Token,
-    /// `None` without a cohort, and once the hold was passed on or has departed.
-    membership: Option<Membership>,
+    /// `None` if the hold is not passed on, and once it was or has departed.
+    pass_on: Option<Box<dyn PassOn>>,
     departed: bool,
     /// Every downgrade takes this mutex, and so does the departure: leaving must not overtake
     /// entering.
@@ -44,17 +45,17 @@ impl Hold {
             validity,
             token,
             store_token: token,
-            membership: None,
+            pass_on: None,
             departed: false,
             downgrading: Arc::default(),
         }
     }
 
     /// Creates a hold that can be passed on.
-    pub(super) fn in_cohort(origin: Origin, token: Token, membership: Membership) -> Self {
+    pub(super) fn passable(origin: Origin, token: Token, pass_on: Box<dyn PassOn>) -> Self {
         let mut hold = Self::new(origin.engine, origin.validity, token);
         hold.store_token = origin.store_token;
-        hold.membership = Some(membership);
+        hold.pass_on = Some(pass_on);
         hold
     }
 
@@ -68,13 +69,13 @@ impl Hold {
     }
 
     /// Drops the hold without leaving: another one has the claim now.
-    pub(super) fn pass_on(mut self) {
+    pub(super) fn forget(mut self) {
         self.departed = true;
     }
 
-    pub(super) fn log_grant(&self, waited: Duration, acquire: &Span) {
+    pub(super) fn log_grant(&self, acquire: &GrantedAcquire) {
         if let Some(events) = self.validity.events() {
-            events.granted(&self.validity.claim, waited, acquire);
+            events.granted(&self.validity.claim, acquire);
         }
     }
 
@@ -211,7 +212,7 @@ impl Hold {
 
     /// Releases the lock and waits for the reply; only for a short time if the hold is lost.
     ///
-    /// In a cohort, the hold may be passed on instead, without a request.
+    /// If the hold can be passed on inside the process, no request is sent.
     pub(crate) async fn release(mut self) -> Result<()> {
         const LOST_WAIT_MAX: Duration = Duration::from_secs(1);
         if self.pass() {
@@ -242,12 +243,12 @@ impl Hold {
 
     /// Passes the hold to another acquire of this process; returns whether one waited.
     fn pass(&mut self) -> bool {
-        let Some(membership) = self.membership.take() else {
+        let Some(pass_on) = self.pass_on.take() else {
             return false;
         };
         let events = self.validity.events();
         let held = events.map(HoldEvents::held);
-        self.departed = membership.pass(self);
+        self.departed = pass_on.pass(self);
 
         if let (true, Some(events), Some(held)) = (self.departed, events, held) {
             let claim = &self.validity.claim;
@@ -301,6 +302,12 @@ impl Drop for Hold {
             drop(self.depart());
         }
     }
+}
+
+/// How a hold is passed to another acquire of this process when it is released.
+pub(super) trait PassOn: fmt::Debug + Send + Sync {
+    /// Returns whether an acquire waited and has the claim now.
+    fn pass(&self, hold: &Hold) -> bool;
 }
 
 /// What the next hold of a claim takes from the one before.
@@ -364,6 +371,7 @@ mod tests {
         }
     }
 
+    /// Shows S8.
     #[tokio::test]
     async fn hold_is_invalid_before_release_is_sent() {
         for is_dropped in [false, true] {
@@ -379,7 +387,7 @@ mod tests {
                 label: String::new(),
                 no_renewal: false,
                 max_hold: None,
-                cohort: None,
+                reserved: 0,
             };
             let acquired = acquire(&engine, &options, WaitLimit::Forever).await;
             let hold = acquired.expect("the store replies").expect("it is free");

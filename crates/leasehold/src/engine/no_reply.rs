@@ -67,6 +67,7 @@ fn held_back(store: &Memory, pace: Pace) -> (Locks, Arc<Semaphore>) {
     (locks, requests)
 }
 
+/// Shows G-26.
 #[tokio::test]
 async fn brief_wait_without_reply_is_unavailable() {
     let (locks, _) = held_back(&Memory::new(), Pace::Never);
@@ -80,12 +81,14 @@ async fn brief_wait_without_reply_is_unavailable() {
 
 /// The first acquire of a cohort has no reply yet. So the next one does not know whether the lock
 /// is free.
+///
+/// Shows G-26.
 #[tokio::test]
 async fn acquire_of_cohort_without_reply_refuses_no_other() {
     let (locks, requests) = held_back(&Memory::new(), Pace::Never);
     let lock = locks.mutex("a").cohort(4);
-    let first = lock.clone();
-    let first = tokio::spawn(async move { first.acquire().await.map(drop) });
+    let same = lock.clone();
+    let first = tokio::spawn(async move { same.acquire().await.map(drop) });
     requests.acquire().await.expect("it is open").forget();
 
     let tried = within_timeout("the wait ends", lock.try_acquire_for(BRIEF)).await;
@@ -97,6 +100,8 @@ async fn acquire_of_cohort_without_reply_refuses_no_other() {
 }
 
 /// The reply of a slow store decides, even if it arrives after the deadline.
+///
+/// Shows G-26.
 #[tokio::test]
 async fn slow_reply_decides_a_brief_wait() {
     let memory = Memory::new();

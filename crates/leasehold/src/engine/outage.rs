@@ -20,8 +20,8 @@ use crate::{Error, Result};
 pub(super) struct Outage {
     /// Whether the store has replied to a request to enter.
     has_entered: bool,
-    /// A copy of it for the acquires of a cohort, which share one claim.
-    shown_to_cohort: Option<Arc<AtomicBool>>,
+    /// A copy of it for those that wait for the same claim.
+    shown_by: Option<Arc<AtomicBool>>,
     away: Option<Away>,
 }
 
@@ -35,11 +35,10 @@ impl Outage {
     /// After a longer outage, the store counts as unavailable.
     pub(super) const LONGEST: Duration = REPLY_TIMEOUT;
 
-    /// Begins before the first request to enter of a cohort's claim. Shows the cohort that the
-    /// store has replied.
-    pub(super) fn of_cohort(has_entered: Arc<AtomicBool>) -> Self {
+    /// Begins before the first request to enter. The flag shows that the store has replied to it.
+    pub(super) fn shown_by(has_entered: Arc<AtomicBool>) -> Self {
         Self {
-            shown_to_cohort: Some(has_entered),
+            shown_by: Some(has_entered),
             ..Self::default()
         }
     }
@@ -48,7 +47,7 @@ impl Outage {
     pub(super) fn entered(&mut self) {
         self.has_entered = true;
         self.away = None;
-        if let Some(has_entered) = &self.shown_to_cohort {
+        if let Some(has_entered) = &self.shown_by {
             has_entered.store(true, Ordering::Release);
         }
     }

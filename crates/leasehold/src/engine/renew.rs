@@ -130,8 +130,11 @@ async fn renew_batch(
     validities: &[Arc<Validity>],
     now: BootInstant,
 ) -> Vec<RenewReply> {
-    let claims = validities.iter().map(|validity| &*validity.claim);
-    let claims: Vec<Claim> = claims.cloned().collect();
+    let claims: Vec<Claim> = validities
+        .iter()
+        .map(|validity| &*validity.claim)
+        .cloned()
+        .collect();
 
     match calls.renew(&claims, reply_timeout(validities, now)).await {
         Err(error) if claims.len() > 1 && !error.is_unavailable() => {

@@ -9,6 +9,8 @@
 //! Each span also has the fields `otel.kind`, `otel.status_code` and `error.type`, whose names and
 //! values OpenTelemetry defines. OpenTelemetry has no names for locks.
 
+use std::time::Duration;
+
 use tracing::Span;
 use tracing::field::Empty;
 
@@ -59,4 +61,8 @@ pub(super) fn release(store: &str, claim: &Claim, token: Token) -> Span {
 pub(super) fn failed(span: &Span, error_type: &'static str) {
     span.record("otel.status_code", "ERROR");
     span.record("error.type", error_type);
+}
+
+pub(super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

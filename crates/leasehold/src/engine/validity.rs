@@ -3,16 +3,16 @@
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::cohort::CohortHold;
 use super::events::HoldEvents;
 use crate::runtime::clock::BootInstant;
-use crate::{Claim, Error, LossReason, RenewalStatus, Result};
+use crate::{Claim, ClaimId, Error, LossReason, RenewalStatus, Result};
 
 /// The validity of one claim. It lasts until a given time, and never starts again after its end.
 ///
@@ -39,8 +39,13 @@ pub(crate) struct Validity {
     became_late: Notify,
     /// For the log; `None` while the claim waits.
     events: Option<HoldEvents>,
-    /// Notified of a loss; `None` for a hold that is not passed on.
-    cohort: Option<CohortHold>,
+    loss_listener: Option<Arc<dyn LossListener>>,
+}
+
+/// What has to know at once that a hold was lost.
+pub(super) trait LossListener: fmt::Debug + Send + Sync {
+    /// Called once, in the call that ends the validity. It must not block.
+    fn lost(&self, claim: ClaimId);
 }
 
 /// The end of a validity that no renewal moves.
@@ -80,7 +85,7 @@ impl Validity {
             late: AtomicU64::new(0),
             became_late: Notify::new(),
             events: None,
-            cohort: None,
+            loss_listener: None,
         }
     }
 
@@ -115,10 +120,10 @@ impl Validity {
         }
     }
 
-    /// Notifies the cohort if the hold is lost.
-    pub(super) fn with_cohort(self, cohort: CohortHold) -> Self {
+    /// Notifies the listener of a loss.
+    pub(super) fn with_loss_listener(self, listener: Arc<dyn LossListener>) -> Self {
         Self {
-            cohort: Some(cohort),
+            loss_listener: Some(listener),
             ..self
         }
     }
@@ -193,8 +198,8 @@ impl Validity {
                 events.ended(&self.claim, ending.loss());
             }
             self.has_ended.notify_waiters();
-            if let Some(cohort) = self.cohort.as_ref().filter(|_| ending != End::Left) {
-                cohort.lost();
+            if let (End::Lost(_), Some(listener)) = (ending, &self.loss_listener) {
+                listener.lost(self.claim.id);
             }
         }
         is_first

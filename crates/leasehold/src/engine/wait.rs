@@ -3,8 +3,7 @@
 use std::slice;
 
 use super::Engine;
-use super::acquire::NO_REPLY_MIN;
-use super::calls::{StoreCalls, timed_out};
+use super::calls::{NO_REPLY_MIN, StoreCalls, timed_out};
 use super::outage::Outage;
 use super::validity::Validity;
 use crate::runtime::backoff::Backoff;

@@ -94,8 +94,10 @@ impl MultiGuard {
     /// # Cancel safety
     /// It only reads; dropping it has no effect.
     pub async fn until_remaining(&self, margin: Duration) {
-        let waits = self.guards.iter();
-        let waits = waits.map(|guard| Box::pin(guard.until_remaining(margin)));
+        let waits = self
+            .guards
+            .iter()
+            .map(|guard| Box::pin(guard.until_remaining(margin)));
         select_all(waits).await;
     }
 

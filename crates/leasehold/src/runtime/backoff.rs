@@ -68,8 +68,7 @@ mod tests {
     fn pauses_double_up_to_the_longest_and_start_again() {
         let mut backoff = Backoff::default();
 
-        let pauses = (0..9).map(|_| backoff.next_pause().as_millis());
-        let pauses: Vec<_> = pauses.collect();
+        let pauses: Vec<_> = (0..9).map(|_| backoff.next_pause().as_millis()).collect();
         assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 640, 1_000, 1_000]);
 
         backoff.reset();

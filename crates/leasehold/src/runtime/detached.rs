@@ -28,8 +28,10 @@ impl<T: Send + 'static> Future for Detached<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        let future = self.future.as_mut();
-        let future = future.expect("a completed future is not polled again");
+        let future = self
+            .future
+            .as_mut()
+            .expect("a completed future is not polled again");
 
         let output = ready!(future.as_mut().poll(context));
         self.future = None;

@@ -334,8 +334,7 @@ mod tests {
     async fn revoked_hold_is_lost_and_the_next_waiter_is_granted() {
         let store = Memory::new();
         let locks = Locks::from_store(store.clone(), "memory:").expect("it starts");
-        let guard = locks.mutex("a").acquire().await;
-        let guard = guard.expect("the store replies");
+        let guard = locks.mutex("a").acquire().await.expect("the store replies");
         let second = locks.mutex("a").label("second");
         let waiting = tokio::spawn(async move { second.acquire().await });
         while locks.inspect("a").await.expect("a state").waiters().count() == 0 {

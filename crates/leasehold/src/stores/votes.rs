@@ -15,14 +15,14 @@ mod format;
 mod inspect;
 mod master;
 mod master_set;
-#[cfg(test)]
-mod models;
 mod open;
 mod quarantine;
 mod quorum_count;
 mod record;
 mod requests;
 mod round;
+#[cfg(test)]
+mod tests;
 mod tracked_claim;
 mod vote;
 pub(crate) mod voting;

@@ -26,6 +26,7 @@ fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary folder")
 }
 
+/// Shows G-19, S5.
 #[test]
 fn file_fence_refuses_stale_tokens() {
     let folder = folder();
@@ -58,6 +59,7 @@ fn file_fence_refuses_stale_tokens() {
     );
 }
 
+/// Shows G-19.
 #[test]
 fn file_equal_token_of_another_claim_is_rejected() {
     let folder = folder();
@@ -224,6 +226,8 @@ fn file_fence_keeps_permissions_and_overwrites_crash_leftovers() {
 }
 
 /// A user who may write `NAME.fence` linked a file of this user to the name of the next contents.
+///
+/// Shows G-19.
 #[test]
 fn file_fence_does_not_write_through_a_hard_link() {
     let elsewhere = folder();
@@ -286,6 +290,8 @@ fn file_fence_threads_exclude_each_other() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
     /// The file accepts the operations that a mark and a value in memory would accept.
+    ///
+    /// Shows G-19, S5.
     #[test]
     fn file_fence_matches_the_model(
         steps in proptest::collection::vec(

@@ -29,6 +29,8 @@ const OTHER_CLAIM: &str = "0b7d1e5a3c9f4826b1d0e4f7a2c85936";
 
 /// A server and its replica, which became a master too. Their last token is ahead of their clocks.
 /// So both servers continue from this token and grant the same next token.
+///
+/// Shows G-19.
 #[cfg(all(feature = "redis", feature = "file"))]
 #[tokio::test]
 async fn split_brain_grants_one_token_twice_and_resource_accepts_one_claim() {

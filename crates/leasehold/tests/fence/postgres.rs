@@ -28,6 +28,7 @@ pub(super) fn database() -> Postgres {
     server
 }
 
+/// Shows G-19.
 #[test]
 fn postgres_fence_refuses_stale_tokens() {
     let server = database();
@@ -59,6 +60,7 @@ fn postgres_fence_refuses_stale_tokens() {
     );
 }
 
+/// Shows G-19.
 #[test]
 fn postgres_equal_token_of_another_claim_is_rejected() {
     let server = database();
@@ -155,6 +157,8 @@ fn postgres_fence_waits_for_the_earlier_holder() {
 
 /// A late holder waits for the later holder's transaction, and is then rejected, at each isolation
 /// level.
+///
+/// Shows G-19.
 #[test]
 fn postgres_fence_refuses_stale_token_after_waiting() {
     let server = database();

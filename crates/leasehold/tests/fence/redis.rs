@@ -26,6 +26,7 @@ pub(super) fn assert_late(reply: &Reply, output: &str) {
     );
 }
 
+/// Shows G-19.
 #[test]
 fn redis_equal_token_of_another_claim_is_rejected() {
     let server = Redis::start();
@@ -103,6 +104,7 @@ fn redis_call_without_claim_changes_nothing() {
     assert!(server.command(&["KEYS", "*"]).list().is_empty());
 }
 
+/// Shows G-19.
 #[test]
 fn redis_fence_refuses_stale_tokens() {
     let server = Redis::start();

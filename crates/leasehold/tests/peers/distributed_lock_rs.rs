@@ -8,6 +8,7 @@ use leasehold::LossReason;
 
 use super::{open, within_timeout};
 
+/// Shows G-03.
 #[tokio::test]
 async fn distributed_lock_rs_stale_guard_does_not_free_a_later_hold() {
     let masters: Vec<Redis> = (0..3).map(|_| Redis::start()).collect();
@@ -24,8 +25,9 @@ async fn distributed_lock_rs_stale_guard_does_not_free_a_later_hold() {
         let lost = within_timeout("the lease expires", stale.lost()).await;
         assert_eq!(lost, LossReason::LeaseExpired);
 
-        let held = within_timeout("it is free", locks.mutex("stale").acquire()).await;
-        let held = held.expect("granted");
+        let held = within_timeout("it is free", locks.mutex("stale").acquire())
+            .await
+            .expect("granted");
         assert!(stale.release().await.expect_err("expired").is_lost());
         leasehold::drain().await;
         let tried = open(url).await.mutex("stale").try_acquire().await;

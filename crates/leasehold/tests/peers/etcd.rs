@@ -16,8 +16,12 @@ async fn etcd_two_mutexes_of_one_client_exclude_each_other() {
         assert!(second.is_none(), "{url}: both hold");
 
         held.release().await.expect("released");
-        let next = locks.mutex("two").try_acquire().await.expect("tried");
-        let next = next.expect("it is free");
+        let next = locks
+            .mutex("two")
+            .try_acquire()
+            .await
+            .expect("tried")
+            .expect("it is free");
         next.release().await.expect("released");
     }
 }

@@ -35,6 +35,7 @@ async fn medallion_lease_counts_from_the_request() {
     check(&held, switches.requested());
 }
 
+/// Shows G-12.
 #[tokio::test]
 async fn medallion_renewal_counts_from_the_request() {
     let (locks, switches) = Slow::locks(&Memory::new());

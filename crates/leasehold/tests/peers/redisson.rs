@@ -30,8 +30,10 @@ async fn redisson_fair_lock_dead_head_delays_by_one_grace() {
     wire.partition();
     server.command(&["CONFIG", "RESETSTAT"]);
     held.release().await.expect("released");
-    let next = within_timeout("the first live waiter holds", waiting).await;
-    let next = next.expect("it runs").expect("granted");
+    let next = within_timeout("the first live waiter holds", waiting)
+        .await
+        .expect("it runs")
+        .expect("granted");
 
     let statistics = server.info("commandstats");
     let scripts: u64 = statistics.lines().filter_map(calls_of_scripts).sum();
@@ -103,6 +105,8 @@ async fn redisson_too_few_replicas_refuse_the_grant() {
 
 /// In Redisson, a renewal that arrives after the release takes the lock again, or renews the hold
 /// of another client.
+///
+/// Shows G-03.
 #[tokio::test]
 async fn redisson_late_renewal_does_not_undo_a_release() {
     let server = Redis::start();
@@ -181,8 +185,10 @@ async fn redisson_deleted_token_counter_keeps_increasing() {
     server.command(&["FLUSHALL"]);
     let token = seen.token();
     assert!(seen.release().await.expect_err("it was flushed").is_lost());
-    let next = within_timeout("the next holds", locks.mutex("a").acquire()).await;
-    let next = next.expect("granted").token();
+    let next = within_timeout("the next holds", locks.mutex("a").acquire())
+        .await
+        .expect("granted")
+        .token();
     assert!(next > token, "{next} follows {token} of an hour ahead");
 }
 

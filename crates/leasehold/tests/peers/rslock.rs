@@ -8,6 +8,7 @@ use leasehold::stores::Memory;
 use super::slow::Slow;
 use super::within_timeout;
 
+/// Shows G-12.
 #[tokio::test]
 async fn rslock_work_survives_renewals_and_ends_with_the_lock() {
     let store = Memory::new();

@@ -9,6 +9,8 @@ use super::{cut_off, granted, held_for, open, remote, wait_behind};
 
 /// After a reply that did not arrive, too, the client sends its next request within the grace. The
 /// length of the lease does not matter.
+///
+/// Shows G-05, G-13, G-25.
 #[tokio::test]
 async fn lock_survives_disconnect_shorter_than_grace() {
     let server = Redis::start();
@@ -121,8 +123,10 @@ async fn grant_that_changes_before_replicas_have_it_is_not_returned() {
     server.command(&["SETRANGE", "leasehold:{a}", "0", &later]);
     wire.refuse(false);
 
-    let held = within_timeout("the acquire ends", acquiring).await;
-    let held = held.expect("the task runs").expect("granted");
+    let held = within_timeout("the acquire ends", acquiring)
+        .await
+        .expect("the task runs")
+        .expect("granted");
     assert!(held.token().get() > granted, "the grant had been replaced");
     assert_eq!(held.token().get(), token_of(&server).await);
     held.release().await.expect("released");
@@ -186,6 +190,8 @@ async fn missing_replicas_refuse_the_grant() {
 
 /// The connections of the first waiter break again and again, and break when its turn comes. It is
 /// granted the lock without an error.
+///
+/// Shows G-05, G-25.
 #[tokio::test]
 async fn waiter_survives_reconnect_without_error() {
     let server = Redis::start();
@@ -213,6 +219,8 @@ async fn waiter_survives_reconnect_without_error() {
 
 /// The client tries to release a lost lock on a silent server for a second at most. It does not
 /// retry on a server that denies the release.
+///
+/// Shows G-10.
 #[tokio::test]
 async fn release_of_a_lost_lock_gives_up_soon() {
     const MUCH_LESS_THAN_TEN: Duration = Duration::from_secs(7);
@@ -225,8 +233,12 @@ async fn release_of_a_lost_lock_gives_up_soon() {
     )
     .await;
     let silent = locks.mutex("a").acquire().await.expect("granted");
-    let denied = locks.mutex("b").no_renewal().acquire().await;
-    let denied = denied.expect("granted");
+    let denied = locks
+        .mutex("b")
+        .no_renewal()
+        .acquire()
+        .await
+        .expect("granted");
     server.pause();
     within_timeout("the hold is lost", silent.lost()).await;
     let begun = Instant::now();
@@ -243,6 +255,8 @@ async fn release_of_a_lost_lock_gives_up_soon() {
 
 /// The first waiter in the queue has no connection when its turn comes. It is passed over without a
 /// grace, keeps its position, and is granted next when its connection is back.
+///
+/// Shows G-05.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiter_without_connection_is_passed_over_and_keeps_its_position() {
     let server = Redis::start();

@@ -13,6 +13,8 @@ use super::{
 
 /// The server must receive a sign of life from a holder within the grace, which is shorter than the
 /// lease. This holds for claims under crash detection.
+///
+/// Shows G-13.
 #[tokio::test]
 async fn hold_survives_beyond_the_grace() {
     let server = Redis::start();
@@ -31,6 +33,8 @@ async fn hold_survives_beyond_the_grace() {
 
 /// The waiter's grace is shorter than the grace that the holder counts on. By its own grace the
 /// waiter would take the lock while it is held.
+///
+/// Shows G-01.
 #[tokio::test]
 async fn grace_of_the_holder_is_respected() {
     let server = Redis::start();
@@ -45,6 +49,8 @@ async fn grace_of_the_holder_is_respected() {
 }
 
 /// A crash is detected with all options of the waiting claim.
+///
+/// Shows G-02, L1.
 #[tokio::test]
 async fn every_waiter_detects_a_crash() {
     let server = Redis::start();
@@ -68,6 +74,8 @@ async fn every_waiter_detects_a_crash() {
 
 /// A client that tries again and again observes the absence for the grace, although no claim of it
 /// waits. The lease lasts for 30 s.
+///
+/// Shows G-02.
 #[tokio::test]
 async fn tries_of_one_client_detect_a_crash() {
     let server = Redis::start();
@@ -85,6 +93,8 @@ async fn tries_of_one_client_detect_a_crash() {
 }
 
 /// A crashed holder is found among many holders.
+///
+/// Shows G-02.
 #[tokio::test]
 async fn crash_among_many_holders_is_detected() {
     let server = Redis::start();
@@ -169,6 +179,7 @@ async fn takeover_behind(dead: usize) -> (Duration, usize) {
     (took, sent)
 }
 
+/// Shows G-02.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiter_takes_over_when_the_first_die_with_the_holder() {
     // The test measures by its own clock, on a machine that other processes use too.
@@ -187,6 +198,8 @@ async fn waiter_takes_over_when_the_first_die_with_the_holder() {
 }
 
 /// Behind more dead waiters, the waiter's renewal in each third of its lease detects the crash.
+///
+/// Shows G-02.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renewal_of_a_waiter_far_behind_notices_the_crash() {
     let server = Redis::start();
@@ -218,6 +231,8 @@ async fn renewal_of_a_waiter_far_behind_notices_the_crash() {
 
 /// A grant that comes long after the last message of the waiter is confirmed before it counts. The
 /// grace decides the end of a hold, but the server kept the waiting claim for its lease.
+///
+/// Shows G-01.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hold_of_a_waiter_counts_for_the_grace_not_for_its_lease() {
     let server = Redis::start();

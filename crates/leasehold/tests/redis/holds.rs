@@ -14,6 +14,8 @@ use super::{commands, monitor, open, remote, use_once};
 
 /// The reply with a grant took longer than the client may trust it. The client confirms the grant
 /// with another request before it returns the guard.
+///
+/// Shows S4.
 #[tokio::test]
 async fn late_grant_is_confirmed_before_it_is_returned() {
     let server = Redis::start();
@@ -38,6 +40,8 @@ async fn late_grant_is_confirmed_before_it_is_returned() {
 
 /// A holder that only calls `check`, and waits for no notification, also learns that its hold was
 /// broken.
+///
+/// Shows G-12.
 #[tokio::test]
 async fn broken_hold_is_reported_lost_soon() {
     let server = Redis::start();
@@ -59,6 +63,8 @@ async fn broken_hold_is_reported_lost_soon() {
 }
 
 /// A hold that the server has forgotten ends long before a third of a long lease.
+///
+/// Shows G-12.
 #[tokio::test]
 async fn forgotten_hold_is_reported_lost_soon() {
     let server = Redis::start();
@@ -75,6 +81,8 @@ async fn forgotten_hold_is_reported_lost_soon() {
 
 /// A server that refuses writes also refuses renewals, although it sends replies. The hold ends
 /// before its lease does.
+///
+/// Shows G-12.
 #[tokio::test]
 async fn write_refusal_ends_the_hold_before_its_lease() {
     let server = Redis::start();
@@ -181,6 +189,8 @@ async fn lease_shorter_than_every_reply_is_refused() {
 
 /// A writer becomes a reader, and its connections break while its loss is awaited. The client
 /// remembers the share of the writer. The server must not refuse the claim for it.
+///
+/// Shows G-07.
 #[tokio::test]
 async fn downgraded_hold_is_refreshed_after_a_reconnect() {
     let server = Redis::start();
@@ -206,8 +216,10 @@ async fn downgraded_hold_is_refreshed_after_a_reconnect() {
     within_timeout("the claim is refreshed", refreshed).await;
 
     let stats = server.info("commandstats");
-    let scripts = stats.lines().find(|line| line.contains("cmdstat_evalsha"));
-    let scripts = scripts.expect("a script has run");
+    let scripts = stats
+        .lines()
+        .find(|line| line.contains("cmdstat_evalsha"))
+        .expect("a script has run");
     assert!(scripts.contains("failed_calls=0"), "{scripts}");
     let other = locks.rwlock("a").shared().try_acquire().await;
     drop(other.expect("it replies").expect("readers share"));

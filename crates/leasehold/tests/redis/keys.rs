@@ -9,6 +9,8 @@ use super::{commands, monitor, open, requests, use_once, wait_behind};
 
 /// Tokens are compared as numbers. The locale of the server sorts the bytes behind the tokens, but
 /// it does not affect the comparison.
+///
+/// Shows G-04.
 #[tokio::test]
 async fn tokens_increase_in_any_locale() {
     let server = Redis::start();
@@ -66,6 +68,8 @@ async fn token_is_not_behind_the_servers_clock() {
 }
 
 /// Keys that only renewals touch live for as long as the renewals come.
+///
+/// Shows G-27.
 #[tokio::test]
 async fn renewal_keeps_all_keys_of_a_queue() {
     let server = Redis::start();
@@ -119,6 +123,8 @@ async fn lock_names_are_not_parsed_as_error_codes() {
 }
 
 /// A user ran PERSIST on the key of a held lock. The lock stays held, and its key expires again.
+///
+/// Shows G-27.
 #[tokio::test]
 async fn persisted_key_stays_held_and_expires_again() {
     let server = Redis::start();
@@ -145,6 +151,8 @@ async fn persisted_key_stays_held_and_expires_again() {
 }
 
 /// Scripts count in doubles, which cannot count beyond 2^53.
+///
+/// Shows G-04.
 #[tokio::test]
 async fn token_ten_years_ahead_is_damage() {
     let server = Redis::start();
@@ -162,6 +170,8 @@ async fn token_ten_years_ahead_is_damage() {
 
 /// A lock that a client with another layout holds is refused with an error that names the reason.
 /// Its keys stay as they are.
+///
+/// Shows G-23.
 #[tokio::test]
 async fn record_of_another_version_is_refused() {
     let server = Redis::start();
@@ -204,6 +214,8 @@ async fn record_of_another_version_is_refused() {
 }
 
 /// A user deleted the keys of a queue. The keys that a new waiter creates have an expiry.
+///
+/// Shows G-27.
 #[tokio::test]
 async fn keys_that_a_waiter_makes_anew_have_an_end() {
     let server = Redis::start();

@@ -20,12 +20,15 @@ pub(super) fn words(command: &str) -> Vec<String> {
 /// The request that entered `name` first.
 fn entering(commands: &[String], name: &str) -> Vec<String> {
     let key = format!("leasehold:{{{name}}}");
-    let found = commands.iter().map(|command| words(command)).find(|words| {
-        words[0].to_lowercase().starts_with("eval")
-            && words.get(3) == Some(&key)
-            && words.get(4).is_some_and(|word| word.len() > 80)
-    });
-    let mut found = found.expect("the request was sent");
+    let mut found = commands
+        .iter()
+        .map(|command| words(command))
+        .find(|words| {
+            words[0].to_lowercase().starts_with("eval")
+                && words.get(3) == Some(&key)
+                && words.get(4).is_some_and(|word| word.len() > 80)
+        })
+        .expect("the request was sent");
     assert!(
         found[0].eq_ignore_ascii_case("evalsha"),
         "the server did not know the script"
@@ -40,6 +43,8 @@ pub(super) fn again(server: &Redis, request: &[String]) -> lab_servers::Reply {
 
 /// A request to enter reaches the server after its client has left. Its claim waits on the server
 /// until it is granted. The client then releases a grant that no caller wants.
+///
+/// Shows G-10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn grant_to_a_claim_that_has_left_is_released() {
     let server = Redis::start();
@@ -62,6 +67,8 @@ async fn grant_to_a_claim_that_has_left_is_released() {
 
 /// The same request is refused if it arrives later than its client waits. A clock that jumps causes
 /// the refusal of one request at most.
+///
+/// Shows G-10.
 #[tokio::test]
 async fn request_later_than_its_client_waits_is_refused() {
     let server = Redis::setup().own_clock().start();
@@ -87,6 +94,8 @@ async fn request_later_than_its_client_waits_is_refused() {
 
 /// A client receives no reply to its request to enter, and leaves. Then the server carries the
 /// request out and grants the lock at once.
+///
+/// Shows G-10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn request_carried_out_after_leaving_ends_within_seconds() {
     let server = Redis::start();

@@ -54,6 +54,8 @@ async fn claim_of_another_client_is_not_renewed() {
 
 /// A waiter whose future is not polled is alive: it keeps its position, and is granted in its turn.
 /// It does not check for absent claims before it.
+///
+/// Shows G-02.
 #[tokio::test]
 async fn unpolled_waiter_keeps_queue_position() {
     let server = Redis::start();
@@ -101,6 +103,8 @@ async fn unpolled_waiter_keeps_queue_position() {
 
 /// 60 clients wait for one lock. Each client renews its claim every third of its lease. All clients
 /// together poll the holder a few times a second. A poll does not write.
+///
+/// Shows G-05.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixty_waiters_send_a_fifth_of_a_request_per_second_each() {
     const WAITERS: u32 = 60;
@@ -153,6 +157,8 @@ async fn sixty_waiters_send_a_fifth_of_a_request_per_second_each() {
 }
 
 /// A server's clock was two days ahead, and an operator corrected it.
+///
+/// Shows G-04.
 #[tokio::test]
 async fn contended_acquire_succeeds_after_the_clock_was_two_days_ahead() {
     let server = Redis::setup().own_clock().start();

@@ -13,10 +13,13 @@ const SETTINGS: &str = "dialect=redisson";
 
 /// The first request to lock `a`.
 fn locking(commands: &[String]) -> Vec<String> {
-    let found = commands.iter().map(|command| words(command)).find(|words| {
-        words[0].eq_ignore_ascii_case("evalsha") && words.get(3).is_some_and(|key| key == "a")
-    });
-    let mut found = found.expect("the request was sent");
+    let mut found = commands
+        .iter()
+        .map(|command| words(command))
+        .find(|words| {
+            words[0].eq_ignore_ascii_case("evalsha") && words.get(3).is_some_and(|key| key == "a")
+        })
+        .expect("the request was sent");
     "EVALSHA".clone_into(&mut found[0]);
     found
 }
@@ -27,6 +30,8 @@ fn outcome(reply: &Reply) -> &str {
 
 /// A client receives no reply to its request to lock, locks again, and releases. Then the server
 /// executes the first request again: the lock stays free.
+///
+/// Shows G-52.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn late_request_of_redisson_dialect_takes_no_lock() {
     let server = Redis::start();
@@ -48,6 +53,8 @@ async fn late_request_of_redisson_dialect_takes_no_lock() {
 
 /// A request that arrives later than its client waits is refused. A clock that jumps causes the
 /// refusal of one request at most.
+///
+/// Shows G-52.
 #[tokio::test]
 async fn request_of_redisson_dialect_has_a_deadline() {
     let server = Redis::setup().own_clock().start();
@@ -69,14 +76,17 @@ async fn request_of_redisson_dialect_has_a_deadline() {
 
 /// With a watchdog above the lease of the lock, the server keeps the hold for the watchdog's
 /// timeout. The release is repeated for that long, and not only for the lease.
+///
+/// Shows G-52.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redisson_release_is_repeated_for_the_timeout_of_the_watchdog() {
     const LEASE: Duration = Duration::from_secs(1);
     let server = Redis::start();
     let (wire, ours) = remote(&server, "dialect=redisson&watchdog=10m").await;
     let lock = ours.mutex("a").lease(LEASE);
-    let guard = within_timeout("the lock is granted", lock.acquire()).await;
-    let guard = guard.expect("granted");
+    let guard = within_timeout("the lock is granted", lock.acquire())
+        .await
+        .expect("granted");
 
     cut_off(&wire);
     drop(guard);

@@ -20,6 +20,7 @@ async fn locks_of_all_masters_are_granted_listed_and_released() {
     }
 }
 
+/// Shows G-01.
 #[tokio::test]
 async fn hold_survives_a_killed_master() {
     hold_survives(Release::Installed).await;
@@ -62,8 +63,8 @@ async fn hold_survives(release: Release) {
 
     let token = held.token();
     held.release().await.expect("released on the new master");
-    let next = tokio::time::timeout(FAILOVER_MAX, waiting).await;
-    let next = next
+    let next = tokio::time::timeout(FAILOVER_MAX, waiting)
+        .await
         .expect("granted in time")
         .expect("the task ends")
         .expect("granted");

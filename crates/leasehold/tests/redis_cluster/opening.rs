@@ -28,8 +28,9 @@ async fn announced_addresses_are_mapped() {
     let wires: Vec<Wire> = (0..cluster.count())
         .map(|number| Wire::to(cluster.node(number).address()))
         .collect();
-    let pairs = wires.iter().enumerate();
-    let pairs = pairs
+    let pairs = wires
+        .iter()
+        .enumerate()
         .map(|(number, wire)| format!("{}={}", cluster.node(number).address(), wire.address()));
     let map: Vec<String> = pairs.collect();
     let url = format!(

@@ -27,8 +27,8 @@ async fn hold_and_waiter_move_with_their_slot() {
     waiters(&locks, "a", 1).await;
     held.check().expect("the hold is valid");
     held.release().await.expect("released");
-    let next = tokio::time::timeout(Duration::from_secs(9), waiting).await;
-    let next = next
+    let next = tokio::time::timeout(Duration::from_secs(9), waiting)
+        .await
         .expect("granted in time")
         .expect("the task ends")
         .expect("granted");
@@ -36,6 +36,8 @@ async fn hold_and_waiter_move_with_their_slot() {
 }
 
 /// While a slot is half moved, no key of a lock changes: a request finds all of them, or waits.
+///
+/// Shows G-01.
 #[tokio::test]
 async fn shared_holds_survive_a_move_under_load() {
     let cluster = Arc::new(Cluster::start());
@@ -71,6 +73,8 @@ async fn shared_holds_survive_a_move_under_load() {
 }
 
 /// A slot without a master ends the holds of that slot alone. A waiter for it does no harm either.
+///
+/// Shows G-24.
 #[tokio::test]
 async fn slot_without_master_ends_no_hold_of_other_slots() {
     let cluster = Cluster::of(&Redis::setup().config("cluster-require-full-coverage", "no"));
@@ -89,6 +93,8 @@ async fn slot_without_master_ends_no_hold_of_other_slots() {
 
 /// While a slot is half moved, both masters refuse requests about its locks. The holds in other
 /// slots of the same master are renewed.
+///
+/// Shows G-24.
 #[tokio::test]
 async fn half_moved_slot_ends_no_hold_of_its_master() {
     let cluster = Cluster::start();
@@ -183,6 +189,8 @@ async fn moved_slot_is_followed_to_a_node_without_a_name() {
 }
 
 /// All keys of a tenant are in one slot, so one master runs all scripts for its locks.
+///
+/// Shows G-17.
 #[tokio::test]
 async fn names_with_one_tag_share_a_slot() {
     let cluster = Cluster::start();

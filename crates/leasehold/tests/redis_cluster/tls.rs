@@ -39,6 +39,7 @@ impl Secured {
     }
 }
 
+/// Shows G-28.
 #[tokio::test]
 async fn client_certificate_and_name_reach_all_masters() {
     let mut secured = Secured::start();
@@ -69,8 +70,10 @@ async fn client_certificate_and_name_reach_all_masters() {
     cluster.node_mut(old).kill();
     let _new = cluster.master_other_than(old, slot);
     let lock = locks.mutex(name);
-    let held = tokio::time::timeout(FAILOVER_MAX, lock.acquire()).await;
-    let held = held.expect("granted in time").expect("granted");
+    let held = tokio::time::timeout(FAILOVER_MAX, lock.acquire())
+        .await
+        .expect("granted in time")
+        .expect("granted");
     held.release().await.expect("released");
 }
 

@@ -22,6 +22,8 @@ fn url(server: &Redis, certificate: &Path, key: &Path) -> String {
 
 /// A server of TLS 1.3 checks the client's certificate after the client's handshake has ended. One
 /// of TLS 1.2 checks it before.
+///
+/// Shows G-28.
 #[tokio::test]
 async fn client_certificate_is_presented_and_required() {
     for protocols in ["TLSv1.3", "TLSv1.2"] {
@@ -47,6 +49,7 @@ async fn client_certificate_is_presented_and_required() {
     }
 }
 
+/// Shows G-28.
 #[tokio::test]
 async fn unusable_files_of_a_client_certificate_are_refused_with_help() {
     let server = Redis::setup().client_certificates().start();
@@ -78,6 +81,8 @@ async fn unusable_files_of_a_client_certificate_are_refused_with_help() {
 }
 
 /// The URLs of other clients turn the verification off with such settings.
+///
+/// Shows G-28.
 #[tokio::test]
 async fn verification_cannot_be_turned_off() {
     let server = Redis::setup().tls().start();
@@ -100,6 +105,8 @@ async fn verification_cannot_be_turned_off() {
 }
 
 /// The server stops trusting the authority of the old certificate.
+///
+/// Shows G-28.
 #[tokio::test]
 async fn hold_survives_a_rotated_client_certificate() {
     let server = Redis::setup().client_certificates().start();
@@ -123,8 +130,7 @@ async fn hold_survives_a_rotated_client_certificate() {
     reconnected(&locks, &server).await;
 
     put("other-client.key", &key);
-    let other = server.other_ca_file();
-    let other = other.to_str().expect("a plain path");
+    let other = server.other_ca_file().to_str().expect("a plain path");
     let reply = admin.request(&["CONFIG", "SET", "tls-ca-cert-file", other]);
     assert!(!reply.expect("the server replies").is_error());
     kill_clients(&mut admin);

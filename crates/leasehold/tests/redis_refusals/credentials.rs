@@ -7,6 +7,7 @@ use leasehold::{Error, Locks};
 
 use super::{check, hold, open, refused};
 
+/// Shows G-28.
 #[tokio::test]
 async fn wrong_passwords_are_refused() {
     let server = Redis::setup().password("hunter2").start();
@@ -55,6 +56,7 @@ pub(super) async fn reconnected(locks: &Locks, server: &Redis) {
     );
 }
 
+/// Shows G-25.
 #[tokio::test]
 async fn hold_survives_a_rotated_password_in_its_file() {
     let server = Redis::setup().password("hunter2").start();
@@ -90,6 +92,8 @@ async fn hold_survives_a_rotated_password_in_its_file() {
 
 /// A reconnect reads the file of authorities again. If the file is missing, the earlier authorities
 /// count.
+///
+/// Shows G-25.
 #[tokio::test]
 async fn reconnect_survives_a_missing_file_of_authorities() {
     let server = Redis::setup().tls().start();
@@ -114,6 +118,7 @@ async fn reconnect_survives_a_missing_file_of_authorities() {
     held.release().await.expect("released");
 }
 
+/// Shows G-28.
 #[tokio::test]
 async fn untrusted_certificates_are_refused() {
     let server = Redis::setup().tls().start();

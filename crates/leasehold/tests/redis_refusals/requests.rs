@@ -7,6 +7,7 @@ use leasehold::{Error, Lock, Locks};
 
 use super::{check, hold, open};
 
+/// Shows G-23, G-27, S13.
 #[tokio::test]
 async fn keys_of_another_type_are_refused() {
     for key in [
@@ -33,6 +34,7 @@ async fn keys_of_another_type_are_refused() {
     }
 }
 
+/// Shows G-23, S13.
 #[tokio::test]
 async fn foreign_text_is_refused() {
     let server = Redis::start();
@@ -56,6 +58,7 @@ async fn foreign_text_is_refused() {
     }
 }
 
+/// Shows G-28, S12.
 #[tokio::test]
 async fn server_without_memory_is_reported() {
     let server = Redis::start();
@@ -142,6 +145,7 @@ async fn keep_holds_of_redisson(class: &str, lock: fn(&Locks, &str) -> Lock) {
     assert!(entries.is_empty(), "{class}: {entries:?}");
 }
 
+/// Shows G-28.
 #[tokio::test]
 async fn too_few_replicas_to_write_are_reported() {
     let server = Redis::start();
@@ -153,6 +157,7 @@ async fn too_few_replicas_to_write_are_reported() {
     drop(hold(&locks, "a").await);
 }
 
+/// Shows G-28.
 #[tokio::test]
 async fn grant_without_its_replicas_is_given_back() {
     let master = Redis::start();

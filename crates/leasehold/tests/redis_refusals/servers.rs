@@ -8,6 +8,7 @@ use leasehold::Error;
 
 use super::{check, hold, open, refused};
 
+/// Shows G-28.
 #[tokio::test]
 async fn eviction_policy_is_rejected() {
     for policy in ["allkeys-lru", "volatile-lru", "volatile-ttl"] {
@@ -59,7 +60,6 @@ fn fake_server(reply: fn(&str) -> String) -> String {
                 {
                     let words: Vec<String> =
                         (0..count).filter_map(|_| lock_states.nth(1)).collect();
-                    let words: Vec<&str> = words.iter().map(String::as_str).collect();
                     if stream
                         .write_all(reply(&words.join(" ")).as_bytes())
                         .is_err()
@@ -86,6 +86,7 @@ fn old(request: &str) -> String {
     }
 }
 
+/// Shows G-28.
 #[tokio::test]
 async fn old_servers_are_refused() {
     check(
@@ -110,6 +111,8 @@ fn other_server(request: &str, role: &str, eval: &str) -> String {
 }
 
 /// Dragonfly refuses undeclared keys.
+///
+/// Shows G-28.
 #[tokio::test]
 async fn server_that_refuses_undeclared_keys_is_unsupported() {
     let dragonfly = |request: &str| {
@@ -126,6 +129,7 @@ async fn server_that_refuses_undeclared_keys_is_unsupported() {
     );
 }
 
+/// Shows G-28.
 #[tokio::test]
 async fn server_with_another_lua_is_unsupported() {
     let raises = |request: &str| {
@@ -149,6 +153,8 @@ async fn server_with_another_lua_is_unsupported() {
 }
 
 /// `KeyDB` has this role on a server if clients of other servers write the same data.
+///
+/// Shows G-28.
 #[tokio::test]
 async fn active_replica_is_unsupported() {
     let keydb = |request: &str| other_server(request, "active-replica", "+OK\r\n");

@@ -26,6 +26,7 @@ impl Loss {
     }
 }
 
+/// Shows G-01.
 #[tokio::test]
 async fn hold_survives_a_killed_master() {
     hold_survives(Loss::Killed, Release::Installed).await;
@@ -168,8 +169,9 @@ async fn wait_until_renewed_on(group: &Sentinels, server: usize, held: &Guard) {
         let info = group.server(server).info("replication");
         let id = info
             .lines()
-            .find_map(|line| line.strip_prefix("master_replid:"));
-        let id = id.expect("a server has an id")[..10].to_owned();
+            .find_map(|line| line.strip_prefix("master_replid:"))
+            .expect("a server has an id")[..10]
+            .to_owned();
         let state = group.server(server).command(&["GET", "leasehold:{a}"]);
         if state.text().contains(&id) {
             return;

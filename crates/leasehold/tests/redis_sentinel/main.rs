@@ -32,8 +32,8 @@ impl Remote {
         let wires: Vec<Wire> = of_sentinels.chain(of_servers).collect();
 
         let sentinels: Vec<String> = wires[..3].iter().map(Wire::address).collect();
-        let mut reached = wires[3..].iter().map(Wire::address);
-        let reached = group.settings_with(|_| reached.next().expect("a wire for each server"));
+        let mut addresses = wires[3..].iter().map(Wire::address);
+        let reached = group.settings_with(|_| addresses.next().expect("a wire for each server"));
         let url = group.url();
         let (_, master) = url.rsplit_once('/').expect("the URL names the master");
         let url = format!(

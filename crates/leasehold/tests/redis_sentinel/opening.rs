@@ -19,8 +19,8 @@ async fn sentinels_and_servers_have_passwords_of_their_own() {
     fs::write(file.path(), "of-sentinels\n").expect("written");
 
     let begin = "redis+sentinel://:of-servers@";
-    let url = group.url_through(begin, Redis::address);
-    let url = format!("{url}?{}", group.settings());
+    let base = group.url_through(begin, Redis::address);
+    let url = format!("{base}?{}", group.settings());
     let with_file = format!("{url}&sentinel-password-file={}", file.path().display());
     let locks = leasehold::open(&with_file)
         .await
@@ -49,8 +49,9 @@ async fn sentinels_and_servers_are_reached_with_tls() {
     // Each server of the lab has an authority of its own.
     let bundle = tempfile::NamedTempFile::new().expect("a temporary file");
     let sentinels = (0..3).map(|number| group.sentinel(number));
-    let all = sentinels.chain((0..group.count()).map(|number| group.server(number)));
-    let all = all.map(|server| fs::read_to_string(server.ca_file()).expect("an authority"));
+    let all = sentinels
+        .chain((0..group.count()).map(|number| group.server(number)))
+        .map(|server| fs::read_to_string(server.ca_file()).expect("an authority"));
     fs::write(bundle.path(), all.collect::<String>()).expect("written");
 
     let trusted = format!("{url}?{mapped}&ca={}", bundle.path().display());
@@ -74,6 +75,8 @@ async fn sentinels_and_servers_are_reached_with_tls() {
 }
 
 /// Sentinels and servers require a certificate, and the certificates have a name of no host.
+///
+/// Shows G-28.
 #[tokio::test]
 async fn client_certificate_is_presented_to_sentinels_and_servers() {
     let certificates = Certificates::of_servers("DNS:redis.lab");

@@ -22,8 +22,13 @@ async fn overlap_after_failover(first: &ClientSetup, second: &ClientSetup) -> Du
     group.wait_until_whole();
 
     group.freeze(old, true);
-    let held = ours.locks.mutex("a").lease(first.lease).acquire().await;
-    let held = held.expect("granted by the old master");
+    let held = ours
+        .locks
+        .mutex("a")
+        .lease(first.lease)
+        .acquire()
+        .await
+        .expect("granted by the old master");
     ours.freeze(true);
     group.server_mut(old).kill();
     let _new = group.master_other_than(old);
@@ -57,8 +62,10 @@ impl ClientSetup {
 /// Makes a server one whose history was first seen long ago, so that no client waits for it.
 fn age_history(server: &Redis) {
     let replication = server.info("replication");
-    let id = replication.split("master_replid:").nth(1);
-    let id = id.expect("a server has a history");
+    let id = replication
+        .split("master_replid:")
+        .nth(1)
+        .expect("a server has a history");
     let seen = format!("{}{:016}", &id[..10], 1);
     server.command(&["SET", "leasehold:{history}:since", &seen]);
 }
@@ -78,6 +85,8 @@ async fn acquire(locks: &Locks, longest: Duration, lease: Duration) -> Guard {
 }
 
 /// Without the wait, a lagging replica grants a lock that is held. The token shows it.
+///
+/// Shows G-01.
 #[tokio::test]
 async fn lagging_replica_grants_twice_without_the_wait() {
     let client = ClientSetup::with("", LEASE);
@@ -88,6 +97,7 @@ async fn lagging_replica_grants_twice_without_the_wait() {
     );
 }
 
+/// Shows G-01.
 #[tokio::test]
 async fn lagging_replica_grants_once_with_the_wait() {
     let client = ClientSetup::waiting(LEASE);
@@ -96,6 +106,8 @@ async fn lagging_replica_grants_once_with_the_wait() {
 }
 
 /// A client with a shorter `longest-lease=` waits for that of the first client.
+///
+/// Shows G-01.
 #[tokio::test]
 async fn client_with_a_shorter_longest_lease_waits_for_the_longer_one() {
     let long = ClientSetup::waiting(LEASE);
@@ -105,6 +117,8 @@ async fn client_with_a_shorter_longest_lease_waits_for_the_longer_one() {
 }
 
 /// Clients with the largest value keep it in the store. Once it has expired, a smaller one follows.
+///
+/// Shows G-01.
 #[tokio::test]
 async fn largest_longest_lease_is_kept_by_its_own_clients_alone() {
     const KEY: &str = "leasehold:{history}:longest";
@@ -136,6 +150,8 @@ fn waiting_for(longest: Duration) -> String {
 }
 
 /// During the wait, a master still renews and releases what it knows as held, and waiters queue.
+///
+/// Shows G-01.
 #[tokio::test]
 async fn known_hold_goes_on_during_the_wait() {
     let mut group = Sentinels::start();
@@ -167,6 +183,7 @@ async fn known_hold_goes_on_during_the_wait() {
     next.release().await.expect("released");
 }
 
+/// Shows G-01.
 #[tokio::test]
 async fn lease_beyond_the_wait_is_refused() {
     let group = Sentinels::start();

@@ -73,6 +73,7 @@ async fn clocks_set_right(ahead: i64, settings: &str) {
     }
 }
 
+/// Shows G-04.
 #[tokio::test]
 async fn clocks_set_back_by_two_days_refuse_no_client() {
     for settings in [SHORT, "dialect=classic&tokens=on"] {
@@ -80,6 +81,7 @@ async fn clocks_set_back_by_two_days_refuse_no_client() {
     }
 }
 
+/// Shows G-04.
 #[tokio::test]
 async fn clocks_set_forward_by_two_days_refuse_no_client() {
     for settings in [SHORT, "dialect=classic&tokens=on"] {
@@ -88,6 +90,8 @@ async fn clocks_set_forward_by_two_days_refuse_no_client() {
 }
 
 /// A master that kept its incarnation has forgotten nothing, even if its clock was set back.
+///
+/// Shows G-04, G-34.
 #[tokio::test]
 async fn known_masters_stay_trusted_after_their_clocks_are_set_back() {
     let (masters, hosts) = five_with_clocks(TWO_DAYS);

@@ -7,6 +7,7 @@ use leasehold::Locks;
 
 use super::{DEADLINE, open, start};
 
+/// Shows G-35.
 #[tokio::test]
 async fn two_names_of_one_server_are_refused() {
     let servers = [Redis::start(), Redis::start()];
@@ -26,6 +27,7 @@ async fn two_names_of_one_server_are_refused() {
     );
 }
 
+/// Shows G-35.
 #[tokio::test]
 async fn replicas_are_refused_as_masters() {
     let master = Redis::start();

@@ -123,31 +123,37 @@ fn assert_not_slower(mut good: Vec<Duration>, mut bad: Vec<Duration>) {
     );
 }
 
+/// Shows G-32.
 #[tokio::test]
 async fn opening_beside_master_with_password_is_granted() {
     opens_beside(Refusal::Password).await;
 }
 
+/// Shows G-32.
 #[tokio::test]
 async fn opening_beside_master_that_evicts_keys_is_granted() {
     opens_beside(Refusal::Eviction).await;
 }
 
+/// Shows G-32.
 #[tokio::test]
 async fn opening_beside_replica_is_granted() {
     opens_beside(Refusal::Replica).await;
 }
 
+/// Shows G-32.
 #[tokio::test]
 async fn opening_beside_master_with_other_longest_lease_is_granted() {
     opens_beside(Refusal::OtherLongestLease).await;
 }
 
+/// Shows G-32.
 #[tokio::test]
 async fn opening_beside_master_with_mark_of_wrong_type_is_granted() {
     opens_beside(Refusal::WrongType).await;
 }
 
+/// Shows G-32.
 #[tokio::test]
 async fn opening_beside_silent_master_takes_little_longer() {
     const ROUNDS: usize = 5;
@@ -171,6 +177,7 @@ async fn opening_beside_silent_master_takes_little_longer() {
     assert_not_slower(good, bad);
 }
 
+/// Shows G-33.
 #[tokio::test]
 async fn opening_with_majority_of_refusing_masters_is_refused() {
     let (masters, hosts) = start(5);

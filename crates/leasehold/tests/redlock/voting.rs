@@ -141,6 +141,8 @@ async fn one_denying_master_does_not_end_the_wait() {
 }
 
 /// Two masters have a foreign key for one lock and a third is silent: that lock cannot be renewed.
+///
+/// Shows G-32.
 #[tokio::test]
 async fn unrenewable_claim_does_not_end_other_claims() {
     // A busy machine must renew in time, with one master less.

@@ -14,8 +14,11 @@ pub(crate) fn rows(page: &str) -> Vec<Vec<String>> {
 
 /// Splits a cell such as "`a`, `b`"; a dash means none.
 pub(crate) fn list(cell: &str) -> Vec<String> {
-    let items = cell.split(", ").filter(|item| !item.is_empty());
-    let mut items: Vec<String> = items.map(str::to_owned).collect();
+    let mut items: Vec<String> = cell
+        .split(", ")
+        .filter(|item| !item.is_empty())
+        .map(str::to_owned)
+        .collect();
     items.sort();
     items
 }

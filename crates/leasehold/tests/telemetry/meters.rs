@@ -121,8 +121,8 @@ async fn lock_name_is_a_label_only_if_a_pattern_allows_it() {
         })
         .map(|((_, labels), count)| (labels[0].1.clone(), count))
         .collect();
-    let expected = [("nightly", 1.0), ("orders/*", 2.0), ("other", 2.0)];
-    let expected = expected.map(|(label, count)| (label.to_owned(), count));
+    let expected = [("nightly", 1.0), ("orders/*", 2.0), ("other", 2.0)]
+        .map(|(label, count)| (label.to_owned(), count));
     assert_eq!(labels, BTreeMap::from(expected));
 }
 
@@ -163,8 +163,12 @@ async fn metrics_are_those_of_the_table_and_of_the_document() {
 
 async fn lose_and_miss(locks: &Locks) {
     let lock = locks.mutex("lost").lease(Duration::from_millis(300));
-    let guard = lock.clone().max_hold(Duration::from_millis(250));
-    let guard = guard.acquire().await.unwrap();
+    let guard = lock
+        .clone()
+        .max_hold(Duration::from_millis(250))
+        .acquire()
+        .await
+        .unwrap();
     let refused = lock
         .try_acquire_for(Duration::from_millis(20))
         .await

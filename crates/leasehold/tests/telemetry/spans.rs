@@ -58,8 +58,10 @@ async fn waiter_has_its_position_and_its_wait() {
     holder.release().await.unwrap();
 
     let all = capture::of_lock("queued");
-    let waited = all.iter().find(|one| one.field("position") == "2");
-    let waited = waited.expect("the waiter has a position");
+    let waited = all
+        .iter()
+        .find(|one| one.field("position") == "2")
+        .expect("the waiter has a position");
     let wait_ms: u64 = waited.field("wait_ms").parse().unwrap();
     assert!((60..10_000).contains(&wait_ms), "{waited:?}");
 }
@@ -67,8 +69,7 @@ async fn waiter_has_its_position_and_its_wait() {
 #[tokio::test]
 async fn lost_hold_is_an_error_with_its_reason() {
     capture::start();
-    let lock = memory().mutex("lost");
-    let lock = lock.max_hold(Duration::from_millis(50));
+    let lock = memory().mutex("lost").max_hold(Duration::from_millis(50));
     let guard = lock.acquire().await.unwrap();
     guard.lost().await;
 

@@ -12,6 +12,8 @@ use crate::{
 };
 
 /// A claim without a reply to its first request is found by its id, and only once.
+///
+/// Shows G-10.
 #[tokio::test]
 async fn claim_with_lost_reply_is_found_once() {
     let wire = Wire::to(SERVER.address());
@@ -19,8 +21,9 @@ async fn claim_with_lost_reply_is_found_once() {
     let theirs = open_folder("lost").await;
     for _ in 0..10 {
         wire.drop_replies(1);
-        let held = within_timeout("granted", ours.mutex("a").acquire()).await;
-        let held = held.expect("granted");
+        let held = within_timeout("granted", ours.mutex("a").acquire())
+            .await
+            .expect("granted");
 
         let lock_state = theirs.inspect("a").await.expect("inspected");
         assert_eq!(lock_state.entries.len(), 1);
@@ -32,6 +35,8 @@ async fn claim_with_lost_reply_is_found_once() {
 
 /// The token of a grant is the number of the transaction that created its node. It increases also
 /// when the lock's node was removed and the sequence numbers start again.
+///
+/// Shows G-04.
 #[tokio::test]
 async fn tokens_increase_over_a_deleted_lock_node() {
     let locks = open_folder("cleared").await;
@@ -53,6 +58,8 @@ async fn tokens_increase_over_a_deleted_lock_node() {
 }
 
 /// The servers remove the lock's node when it is empty, and the next claim creates it again.
+///
+/// Shows G-27.
 #[tokio::test]
 async fn empty_lock_nodes_are_removed() {
     let server = ZooKeeper::setup()
@@ -72,6 +79,8 @@ async fn empty_lock_nodes_are_removed() {
 }
 
 /// A session keeps the lease, so a lease may be longer than the session, renewed or fixed.
+///
+/// Shows G-14.
 #[tokio::test]
 async fn fixed_lease_can_outlast_the_session_timeout() {
     let locks = open(&format!("{}/fixed?session=3s", SERVER.url())).await;
@@ -86,6 +95,8 @@ async fn fixed_lease_can_outlast_the_session_timeout() {
 }
 
 /// A server without replies ends the validity of a hold before the session can end.
+///
+/// Shows G-12.
 #[tokio::test]
 async fn unresponsive_server_ends_the_hold_in_time() {
     let server = ZooKeeper::start();
@@ -113,8 +124,9 @@ async fn ended_session_is_replaced() {
     wire.partition();
     within_timeout("the hold is lost", held.lost()).await;
 
-    let next = within_timeout("the next holds", theirs.mutex("a").acquire()).await;
-    let next = next.expect("granted");
+    let next = within_timeout("the next holds", theirs.mutex("a").acquire())
+        .await
+        .expect("granted");
     assert!(next.token() > held.token());
 
     wire.refuse(false);
@@ -127,6 +139,8 @@ async fn ended_session_is_replaced() {
 }
 
 /// A reconnect within the session keeps the lock and the position in the queue.
+///
+/// Shows G-05, G-13, G-25.
 #[tokio::test]
 async fn lock_survives_disconnect_shorter_than_grace() {
     let wire = Wire::to(SERVER.address());
@@ -147,8 +161,10 @@ async fn lock_survives_disconnect_shorter_than_grace() {
     }
     wire.partition();
     other.release().await.expect("released");
-    let first = within_timeout("the first waiter holds", waiting).await;
-    let first = first.expect("it runs").expect("granted");
+    let first = within_timeout("the first waiter holds", waiting)
+        .await
+        .expect("it runs")
+        .expect("granted");
     assert!(!behind.is_finished());
 
     first.release().await.expect("released");
@@ -157,6 +173,8 @@ async fn lock_survives_disconnect_shorter_than_grace() {
 }
 
 /// A release wakes one waiter, for any number of waiters: each grant is one notification.
+///
+/// Shows G-31.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_hundred_waiters_are_woken_one_by_one() {
     const WAITERS: u64 = 200;
@@ -191,6 +209,8 @@ async fn two_hundred_waiters_are_woken_one_by_one() {
 }
 
 /// Only clients with the same user and password may use the nodes.
+///
+/// Shows G-28.
 #[tokio::test]
 async fn private_nodes_are_denied_to_others() {
     let url = |user: &str| {

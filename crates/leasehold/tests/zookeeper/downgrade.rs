@@ -9,6 +9,8 @@ use leasehold::{Locks, stores};
 use crate::{SERVER, claim, connect_store, open_folder, within_timeout};
 
 /// A downgraded writer keeps its position and its token in the node that replaces the first one.
+///
+/// Shows G-07.
 #[tokio::test]
 async fn downgraded_writer_keeps_its_token() {
     let locks = open_folder("downgraded").await;
@@ -25,6 +27,8 @@ async fn downgraded_writer_keeps_its_token() {
 }
 
 /// A downgrade whose reply was lost is found by the claim's id, and is not reported as a loss.
+///
+/// Shows G-07.
 #[tokio::test]
 async fn downgrade_without_reply_is_not_reported_as_loss() {
     let wire = Wire::to(SERVER.address());
@@ -43,6 +47,8 @@ async fn downgrade_without_reply_is_not_reported_as_loss() {
 }
 
 /// A hold that is broken after a downgrade whose reply was lost is not renewed.
+///
+/// Shows G-12.
 #[tokio::test]
 async fn broken_hold_after_downgrade_without_reply_is_not_renewed() {
     let wire = Wire::to(SERVER.address());

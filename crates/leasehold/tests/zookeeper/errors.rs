@@ -5,6 +5,8 @@ use zookeeper_client::{Acls, CreateMode};
 use crate::{SERVER, is_free, open, open_folder, plain_client, use_once};
 
 /// The error names the other layout and the help, and the refused claim leaves no node.
+///
+/// Shows G-06, G-23, S13.
 #[tokio::test]
 async fn foreign_nodes_are_refused_with_help() {
     let client = plain_client(&SERVER).await;
@@ -37,6 +39,8 @@ async fn foreign_nodes_are_refused_with_help() {
 }
 
 /// A hold of another library can be broken by its token. A later hold with the same id stays.
+///
+/// Shows G-18.
 #[tokio::test]
 async fn foreign_lock_can_be_inspected_and_broken() {
     const NODE: &str = "/others/a/_c_79e1da5a-36b5-4c33-8d0f-a0b1c2d3e4f5-lock-";

@@ -16,6 +16,8 @@ const EXHAUSTED_FROM: i32 = i32::MAX - (1 << 20) + 1;
 /// Clients contend while the lock's node is exhausted. No two hold at once, tokens increase, and
 /// all are granted: the first three with the last numbers of the old node, the others with numbers
 /// of a new one.
+///
+/// Shows G-01.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn contended_lock_goes_on_in_a_new_node_when_numbers_are_used_up() {
     const CLIENTS: usize = 6;
@@ -54,6 +56,8 @@ async fn contended_lock_goes_on_in_a_new_node_when_numbers_are_used_up() {
 
 /// The holder with the last number keeps its lock, and the waiters are granted afterwards without
 /// an error.
+///
+/// Shows G-01.
 #[tokio::test]
 async fn waiters_outlast_the_holder_of_the_last_number() {
     let mut server = ZooKeeper::start();
@@ -77,8 +81,9 @@ async fn waiters_outlast_the_holder_of_the_last_number() {
     assert!(granted.is_err(), "{granted:?}");
 
     held.release().await.expect("it was held throughout");
-    let next = within_timeout("the waiter is granted", waiting).await;
-    let next = next.expect("granted");
+    let next = within_timeout("the waiter is granted", waiting)
+        .await
+        .expect("granted");
     assert!(next.token() > token);
     assert!(!is_free(&ours, "a").await);
     next.release().await.expect("released");
@@ -86,6 +91,8 @@ async fn waiters_outlast_the_holder_of_the_last_number() {
 
 /// Other clients that continue with the last numbers block the lock, with unique numbers and with
 /// repeated ones.
+///
+/// Shows G-01.
 #[tokio::test]
 async fn claims_of_other_clients_with_the_last_numbers_are_refused_with_help() {
     let mut server = ZooKeeper::start();
@@ -111,6 +118,8 @@ async fn claims_of_other_clients_with_the_last_numbers_are_refused_with_help() {
 }
 
 /// kazoo's clients rely on the lock's node, so no client may remove it.
+///
+/// Shows G-01.
 #[tokio::test]
 async fn exhausted_node_of_kazoo_is_refused_with_help() {
     let mut server = ZooKeeper::start();
@@ -132,6 +141,8 @@ async fn exhausted_node_of_kazoo_is_refused_with_help() {
 }
 
 /// The next claim would not restore the data of the lock's node, so no client may remove it.
+///
+/// Shows G-01.
 #[tokio::test]
 async fn exhausted_node_with_data_is_refused_with_help() {
     let mut server = ZooKeeper::start();

@@ -13,6 +13,8 @@ use crate::{claim, connect_store, open, plain_client, use_once, within_timeout};
 /// It saves all its data when it is elected again, and removes none of them if no server follows
 /// it. Later it reports the node to its clients. A client that finds its node there must not
 /// treat it as a grant.
+///
+/// Shows G-01.
 #[tokio::test]
 async fn node_on_a_single_server_is_not_a_grant() {
     let setup = ZooKeeper::setup()

@@ -12,6 +12,8 @@ async fn refused(url: &str) -> Error {
 }
 
 /// The client verifies the certificate of the server in every TLS connection.
+///
+/// Shows G-28.
 #[tokio::test]
 async fn untrusted_certificates_are_refused() {
     let url = |ca: PathBuf| format!("{}/tls?ca={}", SERVER.tls_url(), ca.display());

@@ -39,8 +39,8 @@ impl Cluster {
         let setup = setup
             .clone()
             .cluster_node()
-            .config("cluster-node-timeout", "2000");
-        let setup = setup.config("cluster-replica-validity-factor", "0");
+            .config("cluster-node-timeout", "2000")
+            .config("cluster-replica-validity-factor", "0");
         let nodes: Vec<Redis> = (0..2 * MASTERS).map(|_| setup.clone().start()).collect();
         let ids = nodes
             .iter()
@@ -63,8 +63,10 @@ impl Cluster {
             let first = number * SLOTS / MASTERS;
             let end = (number + 1) * SLOTS / MASTERS;
             let slots: Vec<String> = (first..end).map(|slot| slot.to_string()).collect();
-            let slots = slots.iter().map(String::as_str);
-            let request: Vec<&str> = ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots).collect();
+            let request: Vec<&str> = ["CLUSTER", "ADDSLOTS"]
+                .into_iter()
+                .chain(slots.iter().map(String::as_str))
+                .collect();
             node.command(&request);
         }
     }
@@ -111,8 +113,9 @@ impl Cluster {
     #[must_use]
     pub fn tls_url(&self, host: &str) -> String {
         let masters = self.nodes[..MASTERS].iter();
-        let addresses = masters.map(|node| format!("{host}:{}", node.tls_port()));
-        let addresses: Vec<String> = addresses.collect();
+        let addresses: Vec<String> = masters
+            .map(|node| format!("{host}:{}", node.tls_port()))
+            .collect();
         format!("rediss+cluster://{}", addresses.join(","))
     }
 
@@ -205,8 +208,11 @@ impl Cluster {
     fn seen(&self, node: &Redis, slot: u16) -> Option<usize> {
         let reply = node.try_request(&["CLUSTER", "SLOTS"]).ok()?;
         let slot = i64::from(slot);
-        let ranges = reply.list().iter().map(Reply::list);
-        let mut ranges = ranges.filter(|range| range[0].int() <= slot && slot <= range[1].int());
+        let mut ranges = reply
+            .list()
+            .iter()
+            .map(Reply::list)
+            .filter(|range| range[0].int() <= slot && slot <= range[1].int());
         let id = ranges.next()?[2].list()[2].text().to_owned();
         self.ids.iter().position(|known| *known == id)
     }

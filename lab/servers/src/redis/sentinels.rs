@@ -132,8 +132,11 @@ impl Sentinels {
     /// The setting with which clients reach each server at the address that `reached` returns.
     #[must_use]
     pub fn settings_with(&self, mut reached: impl FnMut(&Redis) -> String) -> String {
-        let pairs = self.wires.iter().zip(&self.servers);
-        let pairs = pairs.map(|(wire, server)| format!("{}={}", wire.address(), reached(server)));
+        let pairs = self
+            .wires
+            .iter()
+            .zip(&self.servers)
+            .map(|(wire, server)| format!("{}={}", wire.address(), reached(server)));
         format!("address-map={}", pairs.collect::<Vec<_>>().join(","))
     }
 
@@ -290,8 +293,9 @@ impl Sentinels {
 
 /// Returns a field of what a sentinel knows about the master; empty if it does not reply.
 fn field_of(sentinel: &Redis, field: &str) -> String {
-    let reply = sentinel.try_request(&["SENTINEL", "MASTER", MASTER]);
-    let reply = reply.expect("a sentinel replies");
+    let reply = sentinel
+        .try_request(&["SENTINEL", "MASTER", MASTER])
+        .expect("a sentinel replies");
     let texts = reply.texts();
     let value = texts.chunks(2).find(|pair| pair[0] == field);
     value.map_or_else(String::new, |pair| pair[1].to_owned())

@@ -29,10 +29,10 @@ impl Delay {
             Self::Even(delay) => (*delay, 0),
             Self::Drawn(micros) => (Duration::from_micros(fastrand::u64(micros.clone())), 0),
             Self::Lossy(probability) => {
-                let losses = (0..LOSSES_MAX)
+                let count = (0..LOSSES_MAX)
                     .take_while(|_| fastrand::f64() < *probability)
                     .count();
-                let losses = u32::try_from(losses).expect("at most `LOSSES_MAX`");
+                let losses = u32::try_from(count).expect("at most `LOSSES_MAX`");
                 (RESENT_AFTER * ((1 << losses) - 1), losses)
             }
         }

@@ -15,10 +15,9 @@ impl ZooKeeper {
     #[must_use]
     pub fn sessions(&self) -> Vec<i64> {
         let printed = self.request("cons").expect("a living server replies");
-        let ids = printed
+        let mut ids: Vec<i64> = printed
             .lines()
-            .filter_map(|line| line.split("sid=0x").nth(1)?.split([',', ')']).next());
-        let mut ids: Vec<i64> = ids
+            .filter_map(|line| line.split("sid=0x").nth(1)?.split([',', ')']).next())
             .filter_map(|id| u64::from_str_radix(id, 16).ok())
             .map(u64::cast_signed)
             .filter(|id| *id != 0)

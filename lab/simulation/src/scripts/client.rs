@@ -150,10 +150,10 @@ fn lock_of(world: &ScriptWorld, locks: &Locks, number: usize, kind: Kind) -> Loc
         Kind::Writer => locks.rwlock("job").exclusive(),
     };
     let lease = world.plan.lease;
-    let shortened = if world.plan.has_unlike_leases {
-        lease / (1 + 3 * number as u32)
-    } else {
-        lease
-    };
-    lock.lease(shortened)
+    if !world.plan.has_unlike_leases {
+        return lock.lease(lease);
+    }
+
+    let number = u32::try_from(number).expect("a plan has a few clients");
+    lock.lease(lease / (1 + 3 * number))
 }

@@ -1,6 +1,8 @@
 //! The tests drop an acquire after every number of polls, on a free lock and on a lock that is
 //! being handed over. Meanwhile replies are lost, late or refused, or the connection is reset. The
 //! queue is empty afterwards, and the next client is granted the lock.
+//!
+//! Shows G-10.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,4 +1,6 @@
 //! Connections that break, freeze or stop delivering while a client holds a lock.
+//!
+//! Shows G-01, G-12, G-25.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};

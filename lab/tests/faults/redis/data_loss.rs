@@ -1,6 +1,8 @@
 //! A lock that the server has forgotten is free, and so is a lock whose lease has ended by the
 //! server's clock. Exclusion ends with the server's data and time. These tests show the
 //! consequences. The holder is notified of the loss, and tokens still show which holder came later.
+//!
+//! Shows G-01, G-04.
 
 use std::time::Duration;
 

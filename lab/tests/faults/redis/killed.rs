@@ -1,4 +1,6 @@
 //! kill -9: the server sees the connection end, and the next waiter holds when the grace is over.
+//!
+//! Shows G-02.
 
 use std::time::Duration;
 

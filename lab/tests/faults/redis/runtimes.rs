@@ -1,5 +1,7 @@
 //! Runtimes that end, are idle or are busy. The runtime in which a store was opened drives the
 //! store's caller link.
+//!
+//! Shows G-13.
 
 use std::sync::mpsc::channel;
 use std::thread::{self, sleep};

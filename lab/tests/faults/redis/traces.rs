@@ -1,4 +1,6 @@
 //! Killed clients do not clean up. The keys that they leave expire without a client.
+//!
+//! Shows G-27.
 
 use anyhow::{Result, ensure};
 use lab::backends::redis;

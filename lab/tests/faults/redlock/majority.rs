@@ -1,4 +1,6 @@
 //! Without a majority of masters no claim is granted, and each client receives an error in time.
+//!
+//! Shows G-32, G-33, G-34, L8.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,6 @@
 //! A master that has forgotten its vote must not vote for another claim while the first may hold.
+//!
+//! Shows G-01, G-34.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,6 @@
 //! A leader that is partitioned from the two other servers. The matrix covers further faults.
+//!
+//! Shows G-01, G-12.
 
 use anyhow::{Result, ensure};
 use lab::{EventKind, HoldWork, OnError, Testbed, WorkerConfig, check};

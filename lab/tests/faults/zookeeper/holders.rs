@@ -1,4 +1,6 @@
 //! Holders and waiters that are killed or stopped.
+//!
+//! Shows G-02.
 
 use std::thread::sleep;
 use std::time::Duration;

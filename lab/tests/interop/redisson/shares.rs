@@ -63,8 +63,9 @@ fn readers_of_redisson_and_leasehold_hold_together() -> Result<()> {
 
     peer.expect("try read a", "true")?;
     peer.expect("try read a", "true")?;
-    let guard = testbed.run(lock.shared().try_acquire())?;
-    let guard = guard.context("readers share")?;
+    let guard = testbed
+        .run(lock.shared().try_acquire())?
+        .context("readers share")?;
     peer.expect("try write a", "false")?;
     ensure!(testbed.run(lock.exclusive().try_acquire())?.is_none());
     let lock_state = testbed.inspect("a")?;

@@ -26,13 +26,14 @@ fn page_follows_grants_and_hand_overs() {
     first.end().assert(0, "", "");
     browser.wait_for(&format!("/second/.test({row}) && !/first/.test({row})"));
     let changes = browser.value("document.getElementById('changes').innerText");
-    let changes = changes.as_str().unwrap();
-    assert!(changes.contains("orders/42: granted to"), "{changes}");
+    let text = changes.as_str().unwrap();
+    assert!(text.contains("orders/42: granted to"), "{text}");
 
     assert_eq!(second.end().code(), 0);
     browser.wait_for(&format!("{ROWS} === 0"));
 }
 
+/// Shows G-57.
 #[test]
 fn hostile_names_run_no_script_and_the_filter_works_by_keyboard() {
     let sandbox = Sandbox::new();
@@ -61,6 +62,7 @@ fn hostile_names_run_no_script_and_the_filter_works_by_keyboard() {
     browser.wait_for(&format!("{ROWS} === 2"));
 }
 
+/// Shows G-57.
 #[test]
 fn hold_is_broken_by_keyboard_with_its_token() {
     let sandbox = Sandbox::on_redis();

@@ -74,10 +74,11 @@ impl Site {
 
     /// Returns the names of the locks.
     pub(super) fn locks(&self, query: &str) -> Vec<String> {
-        let locks = self.get(&format!("/locks{query}"));
-        let locks: Value = serde_json::from_str(&locks).unwrap();
-        let locks = locks["locks"].as_array().unwrap().iter();
+        let reply: Value = serde_json::from_str(&self.get(&format!("/locks{query}"))).unwrap();
+
+        let locks = reply["locks"].as_array().unwrap();
         locks
+            .iter()
             .map(|lock| lock["name"].as_str().unwrap().to_owned())
             .collect()
     }

@@ -70,6 +70,8 @@ fn make_device(at: &Path) {
 
 /// Another user puts something in the place of each file and folder of the store. leasehold changes
 /// no mode, owner or content of it, and does not even open it if it can be of another program.
+///
+/// Shows G-22.
 #[test]
 fn impostors_of_files_are_neither_changed_nor_opened() {
     // The last byte of this name is the name of a file in a folder.

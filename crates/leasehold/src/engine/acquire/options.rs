@@ -16,12 +16,13 @@ pub(crate) struct AcquireOptions {
     /// The lease is not renewed.
     pub(crate) no_renewal: bool,
     pub(crate) max_hold: Option<Duration>,
-    /// How often a hold is passed on inside the process; `None` without a cohort.
-    pub(crate) cohort: Option<u32>,
+    /// How many more tokens the grant reserves. If there are any, the hold is passed on inside the
+    /// process, and each of its holds has events of its own.
+    pub(crate) reserved: u32,
 }
 
 impl AcquireOptions {
-    /// Returns the options of the claim of a cohort. Its holds have limits of their own.
+    /// Returns the options of a claim whose holds have limits of their own.
     pub(crate) fn for_store(&self) -> Self {
         Self {
             max_hold: None,

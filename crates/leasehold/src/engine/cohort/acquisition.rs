@@ -57,8 +57,10 @@ impl Future for Acquisition {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let future = self.future.as_mut();
-        let future = future.expect("a completed acquisition is not polled again");
+        let future = self
+            .future
+            .as_mut()
+            .expect("a completed acquisition is not polled again");
 
         let polled = future.as_mut().poll(context);
         if polled.is_ready() {
@@ -90,8 +92,8 @@ struct Acquiring {
 
 impl Acquiring {
     async fn run(self, engine: Arc<Engine>, options: AcquireOptions) {
-        let events = AcquireEvents::of_cohort(&engine.calls, &options.name);
-        let outage = Outage::of_cohort(Arc::clone(&self.has_replied));
+        let events = AcquireEvents::unrecorded(&engine.calls, &options.name);
+        let outage = Outage::shown_by(Arc::clone(&self.has_replied));
         let acquiring =
             attempt_until_granted(&engine, &options, WaitLimit::Forever, &events, outage);
         let acquired = tokio::select! {
@@ -145,7 +147,7 @@ impl Cohort {
             drop(hold);
             return;
         };
-        hold.pass_on();
+        hold.forget();
         let undelivered = waiter.grant.send(Ok(first));
         drop(state);
         // A hold without a waiter is passed on.

@@ -8,23 +8,23 @@ use parking_lot::MutexGuard;
 use super::{Cohort, CohortState};
 use crate::engine::Hold;
 use crate::engine::events::HoldEvents;
-use crate::engine::hold::Origin;
-use crate::engine::validity::{End, Limit, Validity};
+use crate::engine::hold::{Origin, PassOn};
+use crate::engine::validity::{End, Limit, LossListener, Validity};
 use crate::runtime::clock::BootInstant;
 use crate::{ClaimId, CrashDetection, LossReason, Token};
 
 /// The right of a hold to be passed on.
 #[derive(Debug)]
-pub(in crate::engine) struct Membership {
+struct Membership {
     cohort: Arc<Cohort>,
     passes_left: u32,
 }
 
-impl Membership {
-    /// Passes the hold to the acquire that has waited longest. Returns whether there was one.
+impl PassOn for Membership {
+    /// Passes the hold to the acquire that has waited longest.
     ///
     /// A lost hold is not passed on, nor is one whose renewals are late: the store then decides.
-    pub(in crate::engine) fn pass(&self, hold: &Hold) -> bool {
+    fn pass(&self, hold: &Hold) -> bool {
         let may_pass = self.passes_left > 0 && is_renewed(hold);
         let mut state = self.cohort.state.lock();
         let claim = hold.claim().id;
@@ -52,17 +52,10 @@ impl Membership {
     }
 }
 
-/// Notifies the cohort when a hold is lost.
-#[derive(Debug)]
-pub(in crate::engine) struct CohortHold {
-    cohort: Arc<Cohort>,
-    claim: ClaimId,
-}
-
-impl CohortHold {
-    /// The next acquire gets nothing from a lost hold: it acquires a claim of its own.
-    pub(in crate::engine) fn lost(&self) {
-        self.cohort.not_passable(self.claim);
+/// The next acquire gets nothing from a lost hold: it acquires a claim of its own.
+impl LossListener for Cohort {
+    fn lost(&self, claim: ClaimId) {
+        self.state.lock().not_passable(claim, &self.acquisition_due);
     }
 }
 
@@ -80,7 +73,7 @@ impl Cohort {
         drop(state);
 
         if first.is_some() {
-            hold.pass_on();
+            hold.forget();
         }
         first
     }
@@ -117,13 +110,10 @@ impl Cohort {
         let id = claim.id;
 
         let events = HoldEvents::begin(origin.engine.calls(), &claim, next.token);
-        let cohort_hold = CohortHold {
-            cohort: Arc::clone(self),
-            claim: id,
-        };
+        let listener = Arc::clone(self) as Arc<dyn LossListener>;
         let mut validity = Validity::held(claim, until)
             .with_events(events)
-            .with_cohort(cohort_hold);
+            .with_loss_listener(listener);
         if let Some(max_hold) = next.max_hold {
             validity = validity.with_limit(Limit {
                 at: BootInstant::now().saturating_add(max_hold),
@@ -147,7 +137,7 @@ impl Cohort {
             passes_left: next.passes_left,
         };
         let origin = Origin { validity, ..origin };
-        Some(Hold::in_cohort(origin, next.token, membership))
+        Some(Hold::passable(origin, next.token, Box::new(membership)))
     }
 }
 

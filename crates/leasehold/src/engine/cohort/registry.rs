@@ -33,7 +33,7 @@ impl Cohorts {
             name: options.name.clone(),
             lease: options.lease,
             label: options.label.clone(),
-            passes_max: options.cohort.unwrap_or_default(),
+            passes_max: options.reserved,
         };
         let mut by_key = self.by_key.lock();
         if let Some(cohort) = by_key.get(&key).and_then(Weak::upgrade) {

@@ -38,6 +38,8 @@ impl Intercept for SlowRenewals {
 /// claim then. Without this extension, the claim could not be passed on for longer than half a
 /// lease. The same is true if each pass postponed the next renewal. A renewal that a busy machine
 /// has delayed prevents one pass.
+///
+/// Shows G-53.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn frequent_passes_do_not_postpone_renewals() {
     let store = SlowRenewals::default();
@@ -81,6 +83,8 @@ async fn hold(lock: &Lock, passes: &AtomicU32, enters: &AtomicU32) -> u32 {
 }
 
 /// A name that no acquire and no hold uses occupies no memory.
+///
+/// Shows G-53.
 #[tokio::test]
 async fn cohort_ends_with_its_last_hold() {
     let locks = Locks::from_store(stores::Memory::new(), "memory:").expect("it starts");
@@ -95,6 +99,7 @@ async fn cohort_ends_with_its_last_hold() {
     eventually("both cohorts end", || async { cohorts.len() == 0 }).await;
 }
 
+/// Shows G-53.
 #[tokio::test]
 async fn invalid_cohorts_are_refused() {
     let locks = Locks::from_store(stores::Memory::new(), "memory:").expect("it starts");

@@ -206,8 +206,10 @@ impl Schedule {
     /// A planned wake-up is kept even if its claim has left. A client that acquires and releases
     /// all the time would otherwise wake the task each time.
     fn next_wakeup_at(&self, now: BootInstant) -> BootInstant {
-        let first = self.order.first();
-        let first = first.map_or(BootInstant::FAR_FUTURE, |(at, _)| *at);
+        let first = self
+            .order
+            .first()
+            .map_or(BootInstant::FAR_FUTURE, |(at, _)| *at);
 
         if self.next_wakeup > now {
             first.min(self.next_wakeup)

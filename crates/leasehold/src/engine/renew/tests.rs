@@ -19,6 +19,7 @@ fn validity(claim: &Claim) -> Arc<Validity> {
     Arc::new(Validity::held(claim, BootInstant::FAR_FUTURE))
 }
 
+/// Shows G-24.
 #[test]
 fn renew_interval_follows_phase_and_bound() {
     const SECOND: Duration = Duration::from_secs(1);

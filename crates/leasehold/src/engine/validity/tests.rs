@@ -16,6 +16,7 @@ fn in_hours(hours: u32) -> BootInstant {
     BootInstant::now().saturating_add(HOUR * hours)
 }
 
+/// Shows S7.
 #[test]
 fn expired_validity_is_not_revived_by_a_late_reply() {
     let validity = validity(BootInstant::now());
@@ -71,6 +72,7 @@ fn first_end_of_validity_is_kept() {
     assert_eq!(validity.valid_until(), None);
 }
 
+/// Shows G-01, S4.
 #[test]
 fn safe_duration_is_shorter_than_the_lease() {
     assert!(safe_duration(HOUR) + Duration::from_secs(1) < HOUR);

@@ -210,7 +210,7 @@ fn external_holder(pid: u32) -> ExternalHolder {
 
 #[cfg(test)]
 mod tests {
-    use crate::altered::altered_text;
+    use crate::test_inputs::altered_text;
     use proptest::prelude::*;
     use std::sync::Arc;
 

@@ -243,7 +243,7 @@ const MESSAGE_IDS: usize = 128;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::altered::altered;
+    use crate::test_inputs::altered;
     use proptest::prelude::*;
 
     proptest! {

@@ -139,8 +139,9 @@ impl Redis {
         server: &Server,
         claim: &Claim,
     ) -> Result<Standing> {
-        let request = self.enter_request(claim, EnterMode::Refresh, server);
-        let request = request.encode();
+        let request = self
+            .enter_request(claim, EnterMode::Refresh, server)
+            .encode();
         let key = record::key_of(&claim.name);
         let keys = LockKeys::new(&key, &self.servers);
         let not_after = not_after(&server.clock);
@@ -148,8 +149,8 @@ impl Redis {
 
         let keys = keys.texts();
         let running = scripts::ENTER.run(session, &keys, &arguments);
-        let reply = text(running.await?)?;
-        let reply = EnterReply::parse(&reply, &request.id).ok_or_else(|| self.protocol_error())?;
+        let text = text(running.await?)?;
+        let reply = EnterReply::parse(&text, &request.id).ok_or_else(|| self.protocol_error())?;
         Ok(reply.standing)
     }
 }
@@ -281,8 +282,8 @@ fn is_late(error: &Error, clock: &ServerClock) -> bool {
     let mut numbers = detail
         .split(' ')
         .filter_map(|word| word.parse::<u64>().ok());
-    let numbers = numbers.next().zip(numbers.next());
-    let time = numbers.and_then(|(seconds, micros)| redis_client::micros_of(seconds, micros));
+    let pair = numbers.next().zip(numbers.next());
+    let time = pair.and_then(|(seconds, micros)| redis_client::micros_of(seconds, micros));
     let Some(time) = time else {
         return false;
     };

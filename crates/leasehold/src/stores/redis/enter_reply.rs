@@ -102,8 +102,8 @@ mod tests {
     use super::super::layout::record;
     use super::*;
     use crate::ClaimId;
-    use crate::altered::altered_text;
     use crate::stores::redis_client::id_text;
+    use crate::test_inputs::altered_text;
     use proptest::prelude::*;
 
     #[test]

@@ -9,9 +9,9 @@ use crate::{LockState, Name, Result, Token};
 impl Redis {
     pub(super) async fn read_lock_state(&self, name: &Name) -> Result<LockState> {
         let key = record::key_of(name);
-        let reply = self.run(&scripts::INSPECT, READ_TIMEOUT, &key, &[]).await?;
+        let value = self.run(&scripts::INSPECT, READ_TIMEOUT, &key, &[]).await?;
         let reply: Vec<String> =
-            redis::from_redis_value(reply).map_err(|_| redis_client::protocol_error())?;
+            redis::from_redis_value(value).map_err(|_| redis_client::protocol_error())?;
         let (last_token, records) = reply
             .split_first()
             .ok_or_else(redis_client::protocol_error)?;

@@ -30,10 +30,10 @@ impl Redis {
         let request = format!("{whose}{id}");
         let client = Arc::clone(&self.servers.server_of(&key)?.client);
         let arguments = leave_arguments(&request, &client, self.longest_lease());
-        let reply = self
+        let value = self
             .run(&scripts::LEAVE, claim.lease, &key, &arguments)
             .await?;
-        let reply = text(reply)?;
+        let reply = text(value)?;
         if layout::leave_reply::CLAIM.read(&reply) != Some(&id) {
             return Err(self.protocol_error());
         }

@@ -36,8 +36,8 @@ impl Push {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::altered::altered_text;
     use crate::stores::redis_client::id_text;
+    use crate::test_inputs::altered_text;
     use proptest::prelude::*;
 
     #[test]

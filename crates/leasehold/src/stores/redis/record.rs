@@ -175,7 +175,7 @@ fn decode(text: &str, ahead: u32) -> Option<Result<Entry>> {
 
 #[cfg(test)]
 mod tests {
-    use crate::altered::altered_text;
+    use crate::test_inputs::altered_text;
     use proptest::prelude::*;
     use std::collections::HashSet;
     use std::sync::Arc;
@@ -233,6 +233,8 @@ mod tests {
     }
 
     /// All names of up to five characters that have a meaning in keys.
+    ///
+    /// Shows G-17.
     #[test]
     fn names_with_braces_have_keys_of_their_own() {
         let mut names = vec![String::new()];
@@ -262,6 +264,7 @@ mod tests {
         }
     }
 
+    /// Shows G-17.
     #[test]
     fn names_without_a_tag_keep_their_keys() {
         for (name, key) in [
@@ -301,6 +304,7 @@ mod tests {
         }
     }
 
+    /// Shows G-01.
     #[test]
     fn nonces_never_repeat() {
         let draw = || {
@@ -321,6 +325,7 @@ mod tests {
         }
     }
 
+    /// Shows G-23.
     #[test]
     fn record_of_another_version_is_refused() {
         let claim = claim("");

@@ -238,13 +238,15 @@ impl Redis {
         let Some(first) = claims.first() else {
             return Ok(Missed::default());
         };
-        let keys: Vec<String> = claims
+        let names: Vec<String> = claims
             .iter()
             .map(|claim| record::key_of(&claim.name))
             .collect();
-        let keys = keys.iter().map(|key| LockKeys::new(key, &self.servers));
-        let keys: Vec<LockKeys<'_>> = keys.collect();
-        let keys: Vec<&str> = keys.iter().flat_map(LockKeys::texts).collect();
+        let lock_keys: Vec<LockKeys<'_>> = names
+            .iter()
+            .map(|key| LockKeys::new(key, &self.servers))
+            .collect();
+        let keys: Vec<&str> = lock_keys.iter().flat_map(LockKeys::texts).collect();
         let ids: String = claims.iter().map(|claim| id_text(claim.id)).collect();
         let liveness = self.liveness_ref(first, server);
         let expected = record::expected(&liveness);
@@ -375,7 +377,7 @@ fn parse_renewal<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::altered::altered_text;
+    use crate::test_inputs::altered_text;
     use proptest::prelude::*;
 
     #[test]

@@ -30,8 +30,10 @@ impl Redis {
     async fn confirm_replicas(&self, claim: &Claim, token: Token) -> Result<()> {
         let limit = reply_timeout(claim.lease);
         let server = self.server_of(claim)?;
-        let link = server.wait_link.as_ref();
-        let link = link.ok_or_else(|| Error::unavailable("the link for replicas is closed"))?;
+        let link = server
+            .wait_link
+            .as_ref()
+            .ok_or_else(|| Error::unavailable("the link for replicas is closed"))?;
         let session = link.session(limit).await?;
 
         // `WAIT` counts only the writes of its own connection.

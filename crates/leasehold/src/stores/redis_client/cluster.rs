@@ -157,8 +157,7 @@ impl<S: ClusterNode> Cluster<S> {
 
     /// Connects to the hosts of the URL.
     fn seeds(&self) -> Vec<(Host, Link)> {
-        let seeds = self.address.seeds.iter();
-        let seeds = seeds.map(|(host, address)| {
+        let seeds = self.address.seeds.iter().map(|(host, address)| {
             let link = Link::spawn(LinkConfig {
                 endpoint: address.clone().into(),
                 channel: format!("leasehold:seed:{}", super::ids::fresh_client()),

@@ -48,7 +48,7 @@ fn parse(detail: &str) -> Option<(u16, Host)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::altered::altered;
+    use crate::test_inputs::altered;
     use proptest::prelude::*;
 
     #[test]

@@ -298,6 +298,7 @@ mod tests {
         assert!(server("x", "something new").is_unavailable());
     }
 
+    /// Shows G-35.
     #[test]
     fn error_of_a_missing_right_does_not_name_the_user() {
         let command = "User quser has no permissions to run the 'get' command";

@@ -55,8 +55,8 @@ pub(in crate::stores) async fn list(
         let page = with_reply_timeout(&session, timeout, scan(&session, &cursor, keys)).await?;
 
         for keys in page.keys().chunks(batch) {
-            let in_use = script.run(&session, keys, &[]);
-            let in_use = match with_reply_timeout(&session, timeout, in_use).await {
+            let running = script.run(&session, keys, &[]);
+            let in_use = match with_reply_timeout(&session, timeout, running).await {
                 // The master to which the key moves lists it too.
                 Err(error) if Redirect::of(&error).is_some() => continue,
                 in_use => text(in_use?)?,
@@ -123,8 +123,10 @@ async fn scan(session: &Session, cursor: &str, keys: Scan<'_>) -> Result<Page> {
         .arg("TYPE")
         .arg(keys.key_type);
 
-    let reply = session.send(&request).await;
-    let reply = reply.map_err(reply_error::store_error)?;
+    let reply = session
+        .send(&request)
+        .await
+        .map_err(reply_error::store_error)?;
     let page = redis::from_redis_value(reply).map_err(|_| reply_error::protocol_error())?;
     let (next, keys) = page;
     Ok(Page { next, keys })

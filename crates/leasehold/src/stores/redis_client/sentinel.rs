@@ -48,12 +48,15 @@ impl WatchedMaster {
     pub(super) fn follow(address: SentinelAddress) -> Self {
         let (sender, view) = watch::channel(View::of(address.sentinels.len()));
         let sender = Arc::new(sender);
-        let tasks = address.sentinels.iter().enumerate();
-        let tasks = tasks.map(|(number, sentinel)| {
-            let sentinel = Sentinel::connect(sentinel, address.master.clone());
-            let asking = ask_repeatedly(sentinel, number, Arc::clone(&sender));
-            background::spawn(asking)
-        });
+        let tasks = address
+            .sentinels
+            .iter()
+            .enumerate()
+            .map(|(number, sentinel)| {
+                let sentinel = Sentinel::connect(sentinel, address.master.clone());
+                let asking = ask_repeatedly(sentinel, number, Arc::clone(&sender));
+                background::spawn(asking)
+            });
 
         Self {
             tasks: tasks.collect(),
@@ -68,8 +71,8 @@ impl WatchedMaster {
     /// The error of a sentinel, if none has named a master and all have failed.
     pub(super) async fn locate(&self) -> Result<Address> {
         let mut view = self.view.clone();
-        let known = view.wait_for(|view| view.master().is_some() || view.has_failed());
-        let known = known
+        let known = view
+            .wait_for(|view| view.master().is_some() || view.has_failed())
             .await
             .map_err(|_| Error::unavailable("the store was closed"))?;
         match known.master() {

@@ -135,8 +135,10 @@ async fn run_on<S: ClusterNode>(
     loop {
         let server = cluster.server_of(call.keys[0])?;
         let left = until.saturating_duration_since(Instant::now());
-        let session = via(&server).session(left).await;
-        let session = session.inspect_err(|_| cluster.refresh())?;
+        let session = via(&server)
+            .session(left)
+            .await
+            .inspect_err(|_| cluster.refresh())?;
         let reply = call.script.run(&session, call.keys, call.arguments).await;
 
         let Some(redirect) = reply.as_ref().err().and_then(Redirect::of) else {

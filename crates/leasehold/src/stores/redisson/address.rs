@@ -165,6 +165,7 @@ mod tests {
         }
     }
 
+    /// Shows G-52.
     #[test]
     fn sentinels_are_parsed_and_clusters_are_refused() {
         let url = "redis+sentinel://:secret@a,b/main?dialect=redisson&lock=fenced&db=2";

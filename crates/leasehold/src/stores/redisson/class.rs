@@ -128,6 +128,7 @@ pub(super) fn permits(share: Share) -> (u32, u32) {
 mod tests {
     use super::*;
 
+    /// Shows G-55.
     #[test]
     fn each_class_has_its_own_shares() {
         let slot = Share::slots(1, 3).expect("one of three");
@@ -139,6 +140,7 @@ mod tests {
         assert_eq!(has(Class::Semaphore), [true, true, false, true]);
     }
 
+    /// Shows G-55.
     #[test]
     fn fair_lock_is_refused_with_the_reason() {
         let error = Class::parse("fair").expect_err("refused");

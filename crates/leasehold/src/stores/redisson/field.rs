@@ -132,8 +132,8 @@ pub(super) fn foreign(what: &str) -> Error {
 mod tests {
     use super::super::keys::uuid_text;
     use super::*;
-    use crate::altered::altered;
     use crate::conformance::support::claim;
+    use crate::test_inputs::altered;
     use proptest::prelude::*;
 
     fn raw(field: &str, kind: &str) -> RawHolder {
@@ -156,6 +156,7 @@ mod tests {
         assert_eq!(token_in(&field), Token::new(77));
     }
 
+    /// Shows G-52.
     #[test]
     fn holder_of_redisson_is_shown_with_client_and_thread() {
         let field = "285475da-9152-4c83-822a-67ee2f116a79:52";
@@ -173,6 +174,7 @@ mod tests {
         assert_eq!(fenced.token(), Token::new(9));
     }
 
+    /// Shows G-55.
     #[test]
     fn permit_of_redisson_is_shown_as_redisson_names_it() {
         let entry = holder(&raw("0123456789abcdef", "P"), None, 3);

@@ -165,6 +165,7 @@ mod tests {
         mapper.keys(&Name::parse(name).expect("a valid name"))
     }
 
+    /// Shows G-52.
     #[test]
     fn braces_in_a_name_are_its_hash_tag() {
         let plain = keys(Class::Fenced, "a").expect("a valid name");
@@ -177,6 +178,7 @@ mod tests {
         assert_eq!(tagged.tokens, None);
     }
 
+    /// Shows G-52.
     #[test]
     fn keys_of_other_objects_are_not_names() {
         let mapper = KeyMapper::default();
@@ -187,6 +189,7 @@ mod tests {
         }
     }
 
+    /// Shows G-55.
     #[test]
     fn permits_of_a_name_are_found_again() {
         let mapper = KeyMapper {

@@ -199,6 +199,8 @@ mod tests {
 
     /// A request without a reply may already have granted the lock. A renewal that runs meanwhile
     /// extends the claim only up to the end of that grant.
+    ///
+    /// Shows G-52.
     #[test]
     fn lease_counts_from_the_request_that_may_have_granted() {
         let local = local_claim();
@@ -215,6 +217,8 @@ mod tests {
     }
 
     /// The reply to a second request does not settle the first, whose future was dropped.
+    ///
+    /// Shows G-52.
     #[test]
     fn dropped_request_may_still_lock() {
         let local = local_claim();

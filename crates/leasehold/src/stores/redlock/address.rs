@@ -148,6 +148,7 @@ mod tests {
         assert!(!classic.format.guarantees_tokens());
     }
 
+    /// Shows G-35.
     #[test]
     fn redlock_without_fault_tolerance_is_refused() {
         for (url, reason) in [
@@ -174,6 +175,7 @@ mod tests {
         assert_eq!(even.addresses.len(), 4);
     }
 
+    /// Shows G-35.
     #[test]
     fn more_than_fifteen_masters_are_refused() {
         let url = |count: usize| {

@@ -136,8 +136,8 @@ impl VoteFormat for Fenced {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::altered::altered;
-    use crate::altered::altered_text;
+    use crate::test_inputs::altered;
+    use crate::test_inputs::altered_text;
     use proptest::prelude::*;
 
     proptest! {

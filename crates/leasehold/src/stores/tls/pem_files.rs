@@ -66,14 +66,14 @@ impl PemFiles {
             return Ok(config.with_no_client_auth());
         };
 
-        let certificates = certificate.certificates();
-        let certificates =
-            certificates.map_err(|error| certificate.unreadable("certificate", &error))?;
+        let certificates = certificate
+            .certificates()
+            .map_err(|error| certificate.unreadable("certificate", &error))?;
         if certificates.is_empty() {
             return Err(certificate.unreadable("certificate", &"it contains no certificate"));
         }
-        let secret = PrivateKeyDer::from_pem_slice(&key.content);
-        let secret = secret.map_err(|error| unusable_key(&key.path, &error))?;
+        let secret = PrivateKeyDer::from_pem_slice(&key.content)
+            .map_err(|error| unusable_key(&key.path, &error))?;
         config
             .with_client_auth_cert(certificates, secret)
             .map_err(|error| unusable_key(&key.path, &error))

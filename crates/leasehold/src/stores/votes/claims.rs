@@ -235,6 +235,8 @@ mod tests {
 
     /// A request in flight may already have granted the lock. A renewal that runs meanwhile
     /// extends the claim only up to the end of that grant.
+    ///
+    /// Shows G-52.
     #[test]
     fn lease_counts_from_the_request_that_may_have_granted() {
         let claims = Claims::default();

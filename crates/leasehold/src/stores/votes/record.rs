@@ -139,7 +139,7 @@ pub(super) fn millis(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::altered::altered_text;
+    use crate::test_inputs::altered_text;
     use proptest::prelude::*;
 
     proptest! {

@@ -258,6 +258,7 @@ mod tests {
         assert_eq!(share(Dialect::Kazoo, node), Share::READER);
     }
 
+    /// Shows G-06, G-23, S13.
     #[test]
     fn foreign_nodes_are_refused_with_help() {
         let error =

@@ -31,6 +31,7 @@ const SPECIAL: &AsciiSet = &CONTROLS.add(b'%').add(b'/');
 mod tests {
     use super::*;
 
+    /// Shows G-17.
     #[test]
     fn names_and_nodes_round_trip() {
         for name in [

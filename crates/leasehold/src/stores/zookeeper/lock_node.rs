@@ -186,8 +186,9 @@ impl<'a> LockNode<'a> {
         let paths: Vec<String> = nodes.iter().map(|node| self.child(node)).collect();
         // This request also reads the data: a request for a watch alone would leave a watch even on
         // a missing node.
-        let requests = paths.iter();
-        let requests = requests.map(|path| self.client().get_and_watch_data(path));
+        let requests = paths
+            .iter()
+            .map(|path| self.client().get_and_watch_data(path));
         let replies = join_all(requests).await;
 
         let mut watchers = Vec::with_capacity(replies.len());

@@ -126,7 +126,7 @@ fn watched(ahead: &[Member], own: Share) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::altered::altered_text;
+    use crate::test_inputs::altered_text;
     use proptest::prelude::*;
 
     fn queue(marks: &[&str]) -> Queue {
@@ -155,6 +155,7 @@ mod tests {
         watched.iter().map(index).collect()
     }
 
+    /// Shows G-31.
     #[test]
     fn waiter_watches_the_fewest_nodes_that_must_go() {
         let lock = "-lock-";
@@ -185,6 +186,7 @@ mod tests {
         Queue::read(&nodes, Dialect::Curator)
     }
 
+    /// Shows G-01.
     #[test]
     fn claims_with_one_number_are_refused_as_damaged() {
         for numbers in [
@@ -198,6 +200,7 @@ mod tests {
         read(&["0000000007", "0000000008"]).expect("an order");
     }
 
+    /// Shows G-01.
     #[test]
     fn claims_with_negative_numbers_are_refused_as_damaged() {
         for number in ["-2147483648", "-000000001"] {
@@ -206,6 +209,7 @@ mod tests {
         }
     }
 
+    /// Shows G-01.
     #[test]
     fn claim_with_one_of_the_last_numbers_is_never_granted() {
         let position = |number: i64| {

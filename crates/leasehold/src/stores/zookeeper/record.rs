@@ -106,7 +106,7 @@ const ENCODED: &AsciiSet = &claimant_info::ENCODED.add(b'/');
 
 #[cfg(test)]
 mod tests {
-    use crate::altered::altered;
+    use crate::test_inputs::altered;
     use proptest::prelude::*;
     use std::sync::Arc;
 

@@ -50,8 +50,9 @@ pub(super) fn encrypted(
         Some(path) => read(path)?,
         None => system_authorities(),
     };
-    let options = TlsOptions::new();
-    let mut options = options.with_pem_ca(&authority).map_err(store_error)?;
+    let mut options = TlsOptions::new()
+        .with_pem_ca(&authority)
+        .map_err(store_error)?;
     if let Some(Identity { certificate, key }) = &tls.identity {
         options = options
             .with_pem_identity(&read(certificate)?, &read(key)?)
@@ -102,8 +103,10 @@ fn certificate_name(server: &Host) -> Result<ServerName<'static>> {
 }
 
 fn config(tls: &TlsFiles) -> Result<ClientConfig> {
-    let identity = tls.identity.as_ref();
-    let identity = identity.map(|files| (files.certificate.as_path(), files.key.as_path()));
+    let identity = tls
+        .identity
+        .as_ref()
+        .map(|files| (files.certificate.as_path(), files.key.as_path()));
     let paths = PemPaths {
         authority: tls.authority.as_deref(),
         identity,

@@ -80,7 +80,7 @@ pub(crate) fn decode(encoded: &str) -> Option<Name> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::altered::altered_text;
+    use crate::test_inputs::altered_text;
     use proptest::prelude::*;
 
     fn path(name: &str) -> PathBuf {
@@ -88,6 +88,7 @@ mod tests {
         path_of(Path::new("/d"), &name, ".lock")
     }
 
+    /// Shows G-17.
     #[test]
     fn hostile_names_stay_inside_the_folder() {
         assert_eq!(path("orders/42"), Path::new("/d/orders%2F42.lock"));

@@ -255,6 +255,7 @@ mod tests {
         fs::set_permissions(at, fs::Permissions::from_mode(mode)).expect("set");
     }
 
+    /// Shows G-22.
     #[test]
     fn only_what_leasehold_makes_is_changed() {
         use Changed::{Done, Refused};

@@ -135,6 +135,8 @@ fn regular_file_in_place_of_an_inbox_is_not_a_process() {
 }
 
 /// A FIFO with a second name may be one of another program. A message to it could be a command.
+///
+/// Shows G-22.
 #[tokio::test]
 async fn linked_fifo_gets_no_message_and_its_process_counts_as_alive() {
     let test_folder = TestFolder::new();

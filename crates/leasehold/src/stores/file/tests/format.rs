@@ -2,6 +2,7 @@
 
 use super::*;
 
+/// Shows G-23.
 #[tokio::test]
 async fn torn_counter_is_refused_and_kept() {
     let test_folder = TestFolder::new();
@@ -25,6 +26,7 @@ async fn torn_counter_is_refused_and_kept() {
     assert_eq!(fs::read(test_folder.queue()).expect("read"), torn);
 }
 
+/// Shows G-23.
 #[tokio::test]
 async fn foreign_file_is_refused_and_kept() {
     let test_folder = TestFolder::new();
@@ -117,6 +119,7 @@ async fn assert_refused(test_folder: &TestFolder) {
     assert!(error.is_damaged(), "{error}");
 }
 
+/// Shows G-23.
 #[tokio::test]
 async fn torn_entry_is_refused() {
     let test_folder = TestFolder::new();
@@ -313,6 +316,7 @@ proptest! {
         prop_assert!(entry::StoredClaim::read(&torn, slot).is_err());
     }
 
+    /// Shows G-04.
     #[test]
     fn one_torn_block_never_lowers_the_counter(
         grants in 0u64..2100,

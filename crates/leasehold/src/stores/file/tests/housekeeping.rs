@@ -40,6 +40,7 @@ async fn use_once(locks: &Locks, name: &str) -> u64 {
     token
 }
 
+/// Shows G-22.
 #[tokio::test]
 async fn ten_thousand_names_leave_no_file() {
     let test_folder = TestFolder::new();
@@ -80,6 +81,7 @@ fn raise_above_clock(test_folder: &TestFolder) {
     folder_counter::raise(&folder, THIS, wall_clock_micros() + HOUR).expect("raised");
 }
 
+/// Shows G-04.
 #[tokio::test]
 async fn tokens_increase_over_removed_files_and_reboots() {
     let test_folder = TestFolder::new();
@@ -100,6 +102,8 @@ async fn tokens_increase_over_removed_files_and_reboots() {
 }
 
 /// The counter of the folder was deleted while a name kept its own counter.
+///
+/// Shows G-04.
 #[tokio::test]
 async fn deleted_folder_counter_is_raised_before_removal() {
     let test_folder = TestFolder::new();
@@ -150,6 +154,8 @@ async fn files_of_crashed_processes_are_removed_on_request() {
 
 /// The files are removed between the rounds of three stores that take one lock in turn. The stores
 /// arrive again at the moment of a removal.
+///
+/// Shows G-22.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn removal_beside_arrivals_grants_to_one_holder_with_rising_tokens() {
     const CLIENTS: usize = 3;
@@ -206,6 +212,8 @@ async fn removal_beside_arrivals_grants_to_one_holder_with_rising_tokens() {
 }
 
 /// flock(1) waits on the file that leasehold holds. It must not get a file that is not there.
+///
+/// Shows G-22.
 #[tokio::test]
 async fn lock_file_with_external_waiter_is_kept() {
     let test_folder = TestFolder::new();
@@ -247,6 +255,7 @@ async fn lock_file_with_external_waiter_is_kept() {
     );
 }
 
+/// Shows G-22.
 #[tokio::test]
 async fn lock_file_that_another_program_made_is_kept() {
     let test_folder = TestFolder::new();

@@ -98,6 +98,8 @@ async fn child_process_does_not_inherit_the_lock() {
 
 /// Another process may change the parent folder. While the store is being made, that process
 /// repeatedly puts a link to a folder of this user at the path of the store.
+///
+/// Shows G-22.
 #[test]
 fn link_put_in_place_of_missing_folder_changes_no_mode() {
     use std::os::unix::fs::PermissionsExt;
@@ -134,6 +136,8 @@ fn link_put_in_place_of_missing_folder_changes_no_mode() {
 }
 
 /// A folder is moved away while a process waits in it, and another folder is made in its place.
+///
+/// Shows G-01.
 #[tokio::test]
 async fn waiter_of_moved_folder_is_not_granted_beside_holder_of_new_one() {
     let folder = TestFolder::new();

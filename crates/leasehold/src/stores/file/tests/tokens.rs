@@ -2,6 +2,7 @@
 
 use super::*;
 
+/// Shows G-04.
 #[tokio::test]
 async fn tokens_increase_over_torn_write_and_reboot() {
     const FEW: u64 = FIRST_RANGE;
@@ -32,6 +33,7 @@ async fn tokens_increase_over_torn_write_and_reboot() {
     }
 }
 
+/// Shows G-04.
 #[tokio::test]
 async fn tokens_increase_over_reboots_and_a_deleted_folder() {
     let test_folder = TestFolder::new();

@@ -12,13 +12,13 @@ use stateright::{Model, Property};
 use super::server::{ModelServer, claim, liveness, nonce, request};
 use crate::engine::safe_duration;
 use crate::runtime::clock::BootInstant;
-use crate::stores::model_checker::{breaks, holds};
 use crate::stores::redis::claim_state::{ClaimState, Observed};
 use crate::stores::redis::enter::{EnterMode, EnterRequest, Sent};
 use crate::stores::redis::enter_reply::EnterReply;
 use crate::stores::redis::liveness::LivenessRef;
 use crate::stores::redis::push::Push;
 use crate::stores::redis::renewal::Renewed;
+use crate::stores::test_models::{breaks, holds};
 
 const HOLDER: u8 = 0;
 const CONTENDER: u8 = 1;
@@ -402,6 +402,7 @@ fn id_of(connection: usize) -> ConnectionId {
     ConnectionId::try_from(connection).expect("few")
 }
 
+/// Shows G-01.
 #[test]
 fn crash_detection_model_keeps_exclusion() {
     holds(CrashDetection(Mutation::None));

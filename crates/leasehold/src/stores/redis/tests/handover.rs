@@ -9,11 +9,11 @@ use super::server::{Holder, ModelServer, claim, id, liveness, request};
 use crate::engine::acquire::hold_from;
 use crate::engine::safe_duration;
 use crate::runtime::clock::BootInstant;
-use crate::stores::model_checker::{breaks, holds};
 use crate::stores::redis::claim_state::ClaimState;
 use crate::stores::redis::enter::{EnterMode, EnterRequest, Sent};
 use crate::stores::redis::enter_reply::EnterReply;
 use crate::stores::redis::push::Push;
+use crate::stores::test_models::{breaks, holds};
 use crate::{ClaimId, CrashDetection, Standing};
 
 const OWN: u8 = 1;
@@ -336,6 +336,7 @@ impl State {
     }
 }
 
+/// Shows G-01.
 #[test]
 fn handover_model_keeps_exclusion() {
     holds(HandOver(Mutation::None));
@@ -351,6 +352,7 @@ fn validity_counted_from_receipt_breaks_exclusion() {
     breaks(HandOver(Mutation::FromReceipt), "no two hold");
 }
 
+/// Shows G-01.
 #[test]
 fn hold_trusted_for_the_waiters_lease_makes_two() {
     breaks(HandOver(Mutation::WaitersLease), "no two hold");

@@ -151,6 +151,7 @@ impl Queue {
 }
 
 proptest! {
+    /// Shows G-01, G-05, S2.
     #[test]
     fn random_queues_match_the_model(steps in steps()) {
         let mut queue = Queue::new();

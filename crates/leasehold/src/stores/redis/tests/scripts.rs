@@ -51,6 +51,7 @@ fn waiter_revokes(server: &mut ModelServer, named: u8, fresh: u8) -> bool {
     server.is_held_by(WAITER)
 }
 
+/// Shows G-01, S12.
 #[test]
 fn holder_that_comes_back_ends_its_absence() {
     let holder = claim(HOLDER, LEASE);
@@ -111,12 +112,12 @@ fn absence_on_another_server_is_ignored() {
 /// absence later, as with other holders.
 #[test]
 fn requesting_claim_counts_as_alive() {
-    for mode in [EnterMode::TryNow, EnterMode::Queue] {
-        let slot = Claim {
-            share: Share::slots(1, 2).expect("in range"),
-            ..claim(HOLDER, LEASE)
-        };
-        let mut server = ModelServer::start();
+    let mut server = ModelServer::start();
+    let slot = Claim {
+        share: Share::slots(1, 2).expect("in range"),
+        ..claim(HOLDER, LEASE)
+    };
+    for mode in [EnterMode::TryNow, EnterMode::Refresh, EnterMode::Queue] {
         let reply = server.enter(&request(&slot, mode, link(HOLDER, 1)));
         assert!(reply.standing.token().is_some(), "{mode:?}");
     }

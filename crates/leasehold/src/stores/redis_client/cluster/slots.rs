@@ -61,15 +61,19 @@ pub(super) async fn ask(session: &Session, host: &Host) -> Result<Ranges> {
         request.arg(word);
         request
     };
-    let info = session.send(&request("INFO")).await;
-    let info = info.map_err(reply_error::store_error)?;
-    let info: String = redis::from_redis_value(info).map_err(|_| reply_error::protocol_error())?;
+    let reply = session
+        .send(&request("INFO"))
+        .await
+        .map_err(reply_error::store_error)?;
+    let info: String = redis::from_redis_value(reply).map_err(|_| reply_error::protocol_error())?;
     if field(&info, "cluster_state") != Some("ok") {
         return Err(Error::unavailable("the cluster is down"));
     }
 
-    let slots = session.send(&request("SLOTS")).await;
-    let slots = slots.map_err(reply_error::store_error)?;
+    let slots = session
+        .send(&request("SLOTS"))
+        .await
+        .map_err(reply_error::store_error)?;
     let epoch = field(&info, "cluster_current_epoch");
     Ok(Ranges {
         epoch: epoch.and_then(|epoch| epoch.parse().ok()).unwrap_or(0),
@@ -130,7 +134,7 @@ fn parse_range(range: &Value, host: &Host) -> Option<Range> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::altered::altered;
+    use crate::test_inputs::altered;
     use proptest::prelude::*;
 
     /// The values are those of `CLUSTER KEYSLOT`.

@@ -242,8 +242,9 @@ mod tests {
         let mut backoff = reconnects(grace);
 
         let hour = Duration::from_secs(3600);
-        let pauses = (0..20).map(|_| pause_after_failure(&mut backoff, grace, hour));
-        let pauses: Vec<Duration> = pauses.collect();
+        let pauses: Vec<Duration> = (0..20)
+            .map(|_| pause_after_failure(&mut backoff, grace, hour))
+            .collect();
 
         let longest = Duration::from_millis(200);
         assert!(pauses.iter().all(|pause| *pause <= longest), "{pauses:?}");

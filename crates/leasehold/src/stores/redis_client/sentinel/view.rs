@@ -152,7 +152,7 @@ impl Sighting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::altered::altered;
+    use crate::test_inputs::altered;
     use proptest::prelude::*;
 
     fn sighting(epoch: u64, port: u16) -> Sighting {
@@ -180,6 +180,8 @@ mod tests {
     }
 
     /// The group is set up again from an empty state, without one of its sentinels.
+    ///
+    /// Shows G-25.
     #[test]
     fn retired_sentinel_is_forgotten_when_the_others_agree() {
         let mut view = View::of(3);

@@ -271,8 +271,9 @@ mod tests {
         assert!(futures_util::poll!(&mut sending).is_pending());
         session.close();
 
-        let reply = timeout(Duration::from_secs(5), sending).await;
-        let reply = reply.expect("the request ends with the connection");
+        let reply = timeout(Duration::from_secs(5), sending)
+            .await
+            .expect("the request ends with the connection");
         assert!(reply.is_err_and(|error| error.is_connection_dropped()));
     }
 }

@@ -231,10 +231,11 @@ fn library_of(value: &[u8]) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::altered::altered;
-    use crate::altered::altered_text;
+    use crate::test_inputs::altered;
+    use crate::test_inputs::altered_text;
     use proptest::prelude::*;
 
+    /// Shows G-56.
     #[test]
     fn libraries_are_recognised_by_their_values() {
         for (value, library) in [

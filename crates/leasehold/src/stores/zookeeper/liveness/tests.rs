@@ -131,6 +131,7 @@ fn fast_servers() -> Servers {
 }
 
 proptest! {
+    /// Shows G-12.
     #[test]
     fn leader_has_confirmed_the_session_since_valid_from(
         servers in servers(),
@@ -169,6 +170,8 @@ fn heartbeats_within_half_a_tick_prove_no_newer_write() {
 }
 
 /// The worst instant is just before the reply to the next heartbeat.
+///
+/// Shows G-24.
 #[test]
 fn proof_of_held_session_is_at_most_a_fifth_of_it_old() {
     let session = Duration::from_secs(10);

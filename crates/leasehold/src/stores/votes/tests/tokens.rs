@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use stateright::{Model, Property};
 
 use super::register::VoteRegister;
-use crate::stores::model_checker::{breaks, holds};
+use crate::stores::test_models::{breaks, holds};
 use crate::stores::votes::voting::{Tally, TallyOutcome, VoteOutcome};
 
 const MASTERS: usize = 3;

@@ -187,6 +187,7 @@ proptest! {
         max_shrink_iters: 500,
         ..ProptestConfig::default()
     })]
+    /// Shows G-04.
     #[test]
     fn vote_scripts_match_the_model(steps in steps()) {
         let mut server = Server::new("0123456789");
@@ -214,6 +215,8 @@ proptest! {
 }
 
 /// A vote request that arrives after the claim has left finds its token stale.
+///
+/// Shows G-04.
 #[test]
 fn requests_in_any_order_leave_no_vote() {
     let mut server = Server::new("0123456789");
