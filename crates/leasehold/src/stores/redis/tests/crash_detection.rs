@@ -235,7 +235,7 @@ impl Model for CrashDetection {
             Action::Send => self.send(&mut next),
             Action::Serve(at) => serve(&mut next, at),
             Action::ReceiveReply => self.receive(&mut next)?,
-            Action::Poll => self.poll(&mut next),
+            Action::Poll => poll(&mut next),
             Action::ServePoll => self.serve_poll(&mut next)?,
             Action::ReceivePoll => self.receive_poll(&mut next)?,
         }
@@ -322,14 +322,6 @@ impl CrashDetection {
         Some(())
     }
 
-    fn poll(self, state: &mut State) {
-        state.polled += 1;
-        state.flight = Flight::Sent {
-            at: state.now,
-            expired: state.observed.expired(moment(state.now)),
-        };
-    }
-
     fn serve_poll(self, state: &mut State) -> Option<()> {
         let Flight::Sent { at, expired } = std::mem::replace(&mut state.flight, Flight::None)
         else {
@@ -395,6 +387,14 @@ fn serve(state: &mut State, at: usize) {
     if state.is_up && at + 1 == state.connections.len() {
         state.connections[at].replied_at = Some((request, is_there));
     }
+}
+
+fn poll(state: &mut State) {
+    state.polled += 1;
+    state.flight = Flight::Sent {
+        at: state.now,
+        expired: state.observed.expired(moment(state.now)),
+    };
 }
 
 /// Returns a connection's number on the server.
