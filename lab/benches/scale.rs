@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use futures_util::{StreamExt, TryStreamExt, stream};
-use lab_servers::Redis;
+use lab_servers::{Redis, Wire};
 use leasehold::{Guard, Locks};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
@@ -25,6 +25,7 @@ const IDLE: Duration = Duration::from_secs(30);
 fn main() -> Result<()> {
     let runtime = Runtime::new()?;
     runtime.block_on(released_names())?;
+    runtime.block_on(dead_waiters())?;
     runtime.block_on(claims())
 }
 
@@ -53,6 +54,41 @@ async fn released_names() -> Result<()> {
         1e6 * cpu / share(RELEASED),
         share(RELEASED) / took,
     );
+    Ok(())
+}
+
+/// The cost of scripts while a client that has died has many waiters in the queue.
+async fn dead_waiters() -> Result<()> {
+    let server = Redis::start();
+    let locks = leasehold::open(&server.url()).await?;
+    let held = locks.mutex("a").acquire().await?;
+    let wire = Wire::to(server.address());
+    let dying = leasehold::open(&wire.url_of("redis")).await?;
+    let lock = dying.mutex("a").lease(Duration::from_secs(3_600));
+    let mut dead = JoinSet::new();
+    for number in 1..=WAITING {
+        let lock = lock.clone();
+        dead.spawn(async move { lock.acquire().await.map(drop) });
+        if number % QUEUED_AT_ONCE == 0 {
+            while locks.inspect("a").await?.waiters().count() < number {
+                sleep(Duration::from_millis(5)).await;
+            }
+        }
+    }
+
+    wire.refuse(true);
+    wire.partition();
+    server.command(&["CONFIG", "RESETSTAT"]);
+    let begun = Instant::now();
+    held.release().await?;
+    locks.mutex("a").acquire().await?.release().await?;
+    let took = begun.elapsed().as_secs_f64();
+    let stats = server.info("commandstats");
+    let scripts = stats
+        .lines()
+        .filter(|line| line.starts_with("cmdstat_eval"));
+    println!("{WAITING} dead waiters: the next client holds after {took:.2} s; scripts:");
+    scripts.for_each(|script| println!("  {script}"));
     Ok(())
 }
 

@@ -137,9 +137,10 @@ impl Report {
 /// # Errors
 /// If the folder cannot be created.
 pub fn folder() -> Result<PathBuf> {
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map(PathBuf::from)
-        .unwrap_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../target")));
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(
+        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../target")),
+        PathBuf::from,
+    );
     let folder = target.join("bench");
     fs::create_dir_all(&folder)?;
     Ok(folder)

@@ -153,11 +153,12 @@ pub(crate) enum Action {
     ///   kind              "mutex", "rwlock" or "semaphore", null if the lock is free
     ///   held              the sum of the holders' weights
     ///   capacity          the slots of a semaphore, 1 for a mutex, null for other locks
-    ///   last_token        the token of the last grant, null if the store has none; a file store
-    ///                     forgets it when the lock is free
+    ///   last_token        the largest token of the last grant, null if the store has none; a file
+    ///                     store forgets it when the lock is free
     ///   holders           array: token, share, weight, capacity, since, age_seconds, host, pid,
     ///                     program, label, stopped (true if it is a stopped process of this
-    ///                     machine); capacity is null for a rwlock
+    ///                     machine); capacity is null for a rwlock; a process that passes its hold
+    ///                     on (a cohort) has first_token and last_token in place of token
     ///   waiters           array in queue order: position (1 is next), then the fields of a
     ///                     holder except token
     ///   external_holders  array of the processes that hold the lock by flock(1): pid, program

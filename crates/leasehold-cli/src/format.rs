@@ -87,6 +87,16 @@ pub(crate) fn stopped(info: &ClaimantInfo) -> &'static str {
     }
 }
 
+/// Returns the tokens of a claim that holds, after the word for them. A cohort has several.
+pub(crate) fn tokens(entry: &Entry) -> Option<(&'static str, String)> {
+    let (first, last) = (entry.first_token()?, entry.token()?);
+    Some(if first == last {
+        ("token", last.to_string())
+    } else {
+        ("tokens", format!("{first} to {last}"))
+    })
+}
+
 /// Returns the time since a claim was queued or granted.
 pub(crate) fn age(entry: &Entry) -> Duration {
     // The clock of the holder's machine may be ahead of this one. The start of the hold is then in

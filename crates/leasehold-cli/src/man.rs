@@ -29,8 +29,9 @@ pub(crate) fn write_all(folder: &Path) -> Result<Exit> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
 
     let leasehold = built();
-    let is_documented = |page: &&clap::Command| page.get_name() != "help";
-    let subcommands = leasehold.get_subcommands().filter(is_documented);
+    let subcommands = leasehold
+        .get_subcommands()
+        .filter(|page| page.get_name() != "help");
     for page in subcommands.chain([&leasehold]) {
         let file = folder.join(format!("{}.1", title(page)));
         fs::write(&file, render(page)?)

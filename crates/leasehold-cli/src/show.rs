@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::commands::{Inspected, Show};
 use crate::exit::Exit;
 use crate::format::{
-    Escaped, age, claimant, external_holder, stopped, time, whole_seconds, whole_unit,
+    Escaped, age, claimant, external_holder, stopped, time, tokens, whole_seconds, whole_unit,
 };
 use crate::process_state::{is_command_stopped, is_stopped};
 use crate::usage::{Kind, Usage};
@@ -110,9 +110,8 @@ pub(crate) fn is_free(lock_state: &LockState) -> bool {
 fn row(standing: &str, entry: &Entry) -> String {
     let holder = claimant(&entry.info);
     let share = entry.share;
-    let token = entry
-        .token()
-        .map(|token| format!(", token {token}"))
+    let token = tokens(entry)
+        .map(|(word, tokens)| format!(", {word} {tokens}"))
         .unwrap_or_default();
     let left = entry
         .lease_left
@@ -168,9 +167,22 @@ pub(crate) struct LockJson<'a> {
 
 #[derive(Serialize)]
 struct HolderJson<'a> {
-    token: String,
+    #[serde(flatten)]
+    tokens: TokensJson,
     #[serde(flatten)]
     claimant: ClaimantJson<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum TokensJson {
+    One {
+        token: String,
+    },
+    Cohort {
+        first_token: String,
+        last_token: String,
+    },
 }
 
 #[derive(Serialize)]
@@ -213,17 +225,30 @@ struct ServerJson<'a> {
     error: Option<&'a str>,
 }
 
+impl TokensJson {
+    /// The tokens of a holder; `None` for a waiter.
+    fn of(entry: &Entry) -> Option<Self> {
+        let (first, last) = (entry.first_token()?, entry.token()?);
+        Some(if first == last {
+            Self::One {
+                token: last.to_string(),
+            }
+        } else {
+            Self::Cohort {
+                first_token: first.to_string(),
+                last_token: last.to_string(),
+            }
+        })
+    }
+}
+
 impl<'a> From<&'a LockState> for LockJson<'a> {
     fn from(lock_state: &'a LockState) -> Self {
         let holder = |entry: &'a Entry| {
             Some(HolderJson {
-                token: entry.token()?.to_string(),
+                tokens: TokensJson::of(entry)?,
                 claimant: entry.into(),
             })
-        };
-        let waiter = |(entry, position): (&'a Entry, _)| WaiterJson {
-            position,
-            claimant: entry.into(),
         };
         let external_holders = lock_state.external_holders.iter();
         let usage = Usage::of(lock_state);
@@ -241,7 +266,14 @@ impl<'a> From<&'a LockState> for LockJson<'a> {
             capacity: usage.and_then(|usage| usage.kind.capacity()),
             last_token: text(lock_state.last_token),
             holders: lock_state.holders().filter_map(holder).collect(),
-            waiters: lock_state.waiters().zip(1..).map(waiter).collect(),
+            waiters: lock_state
+                .waiters()
+                .zip(1..)
+                .map(|(entry, position)| WaiterJson {
+                    position,
+                    claimant: entry.into(),
+                })
+                .collect(),
             external_holders: external_holders
                 .map(|holder| ExternalHolderJson {
                     pid: holder.pid,

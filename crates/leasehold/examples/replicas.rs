@@ -90,7 +90,8 @@ async fn campaign(shared: Shared) {
 impl Shared {
     /// Returns the token of this replica's leadership; `None` if another one leads.
     async fn token(&self) -> Option<Token> {
-        let leadership = self.leadership.lock().await.as_ref()?;
+        let held = self.leadership.lock().await;
+        let leadership = held.as_ref()?;
         leadership.check().is_ok().then(|| leadership.token())
     }
 

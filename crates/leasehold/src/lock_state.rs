@@ -107,6 +107,16 @@ impl Entry {
         self.standing.token()
     }
 
+    /// Returns the smallest token of the grant of a claim that holds.
+    ///
+    /// It differs from [`token`](Self::token) only if the grant reserved tokens.
+    #[must_use]
+    pub fn first_token(&self) -> Option<Token> {
+        let last = self.token()?.get();
+        let first = last.saturating_sub(u64::from(self.reserved));
+        Token::new(first.max(1))
+    }
+
     /// Returns whether a token belongs to the grant of this claim.
     ///
     /// ```
@@ -119,10 +129,8 @@ impl Entry {
     /// ```
     #[must_use]
     pub fn has_token(&self, token: Token) -> bool {
-        self.token().is_some_and(|last| {
-            let first = last.get().saturating_sub(u64::from(self.reserved));
-            (first..=last.get()).contains(&token.get())
-        })
+        let is_after_first = self.first_token().is_some_and(|first| first <= token);
+        is_after_first && self.token().is_some_and(|last| token <= last)
     }
 }
 

@@ -129,8 +129,11 @@ impl Locks {
     /// A dropped call may have ended the hold. It can be repeated.
     pub async fn break_hold(&self, name: impl AsRef<str>, token: Token) -> Result<Option<Entry>> {
         let lock_state = self.inspect(name).await?;
-        let by_token = |entry: &&Entry| entry.has_token(token);
-        let Some(entry) = lock_state.holders().find(by_token).cloned() else {
+        let Some(entry) = lock_state
+            .holders()
+            .find(|entry| entry.has_token(token))
+            .cloned()
+        else {
             return Ok(None);
         };
 

@@ -57,6 +57,8 @@ fn settings_of_redisson_apply_to_both_sides() -> Result<()> {
 }
 
 /// What Redisson reports of a hold of leasehold.
+///
+/// Shows G-12.
 #[test]
 fn redisson_sees_and_breaks_a_hold_of_leasehold() -> Result<()> {
     let redis = Redis::start();

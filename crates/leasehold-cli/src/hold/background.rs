@@ -49,7 +49,9 @@ pub(crate) fn acquire(args: &Acquire) -> Result<Exit> {
     let mut background = Command::new("/proc/self/exe")
         .arg0("leasehold")
         .arg(BACKGROUND_ARGUMENT)
-        .args(std::env::args_os().skip(1))
+        .args(arguments_without_store())
+        // All users can read the arguments of a process, and this one may run for days.
+        .env("LEASEHOLD_STORE", &args.store.url)
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(owner)
         .spawn()
@@ -66,6 +68,23 @@ pub(crate) fn acquire(args: &Acquire) -> Result<Exit> {
     ours.write_all(&[PRINTED])
         .context("the background process has ended")?;
     Ok(Exit::DONE)
+}
+
+/// The arguments of this process without the URL of the store, which may contain a password.
+fn arguments_without_store() -> Vec<OsString> {
+    let mut arguments = std::env::args_os().skip(1);
+    let mut kept = Vec::new();
+    while let Some(argument) = arguments.next() {
+        if argument == "--store" {
+            arguments.next();
+        } else if argument == "--" {
+            kept.push(argument);
+            kept.extend(arguments.by_ref());
+        } else if !argument.as_encoded_bytes().starts_with(b"--store=") {
+            kept.push(argument);
+        }
+    }
+    kept
 }
 
 /// The message that `acquire` sends after it has printed the token.

@@ -244,11 +244,9 @@ fn joined_hold(outer: &Entry, name: &str, locks: &Locks) -> EnclosingHold {
         .token()
         .expect("the outer hold was found among the holders")
         .get();
-    let is_outer =
-        |hold: &EnclosingHold| hold.name == name && hold.token == token && !hold.claim.is_empty();
     let claim = enclosing_holds()
         .into_iter()
-        .find(is_outer)
+        .find(|hold| hold.name == name && hold.token == token && !hold.claim.is_empty())
         .map_or_else(|| outer.id.to_string(), |hold| hold.claim);
 
     EnclosingHold {

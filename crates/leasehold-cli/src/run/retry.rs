@@ -114,8 +114,8 @@ impl Retry {
 
     /// Returns how much of `--wait` is left.
     pub(crate) fn remaining(&self) -> Option<Duration> {
-        let remaining = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
-        self.deadline.map(remaining)
+        self.deadline
+            .map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 
     /// Waits until `--wait` is over, and at least for the shortest time limit of a request.

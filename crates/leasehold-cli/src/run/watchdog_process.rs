@@ -231,7 +231,9 @@ impl WatchdogProcess {
         // Standard error may be stuck, and leasehold waits for the next messages.
         let mut socket = self.socket.try_clone()?;
         thread::spawn(move || {
-            print_error("leasehold does not run, and its hold ends; sending KILL to the command");
+            print_error(
+                "the hold ends, and leasehold has not ended the command; sending KILL to it",
+            );
             // Fails if leasehold was killed.
             let _ = socket.write_all(&Message::HasPrinted.to_bytes());
         });

@@ -69,9 +69,8 @@ impl Connections {
 impl OpenTable {
     /// Closes connections without a request until there is a place; returns whether there is one.
     fn make_place(&mut self, peer: IpAddr) -> bool {
-        let of_peer = |connection: &Connection| connection.peer == peer;
-
-        self.limit(OF_PEER_MAX, of_peer) && self.limit(CONNECTIONS_MAX, |_| true)
+        self.limit(OF_PEER_MAX, |connection| connection.peer == peer)
+            && self.limit(CONNECTIONS_MAX, |_| true)
     }
 
     /// If `max` connections are selected, closes the oldest of them that has sent no request.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use leasehold::LockState;
+use leasehold::{Entry, LockState};
 
 use super::snapshot::Snapshot;
 use crate::format::age;
@@ -14,7 +14,7 @@ pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 type PerLock = (&'static str, &'static str, fn(&LockState) -> Option<f64>);
 
 /// docs/monitoring/README.md documents these names; they are stable.
-const PER_LOCK: [PerLock; 7] = [
+const PER_LOCK: [PerLock; 8] = [
     (
         "leasehold_holders",
         "Claims that hold the lock.",
@@ -36,8 +36,13 @@ const PER_LOCK: [PerLock; 7] = [
         |lock_state| Some(count(lock_state.external_holders.len())),
     ),
     (
+        "leasehold_first_token",
+        "The smallest fencing token of the last grant, while it is held.",
+        |lock_state| Some(count(last_grant(lock_state)?.first_token()?.get())),
+    ),
+    (
         "leasehold_last_token",
-        "The fencing token of the last grant.",
+        "The largest fencing token of the last grant.",
         |lock_state| Some(count(lock_state.last_token?.get())),
     ),
     (
@@ -131,7 +136,12 @@ fn escaped(value: &str) -> String {
         .replace('\n', "\\n")
 }
 
-fn oldest<'a>(entries: impl Iterator<Item = &'a leasehold::Entry>) -> Option<f64> {
+fn last_grant(lock_state: &LockState) -> Option<&Entry> {
+    let last = lock_state.last_token;
+    lock_state.holders().find(|holder| holder.token() == last)
+}
+
+fn oldest<'a>(entries: impl Iterator<Item = &'a Entry>) -> Option<f64> {
     entries.map(age).max().map(|age| age.as_secs_f64())
 }
 

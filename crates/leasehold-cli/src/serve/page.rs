@@ -9,7 +9,7 @@ use super::html::{Html, fill};
 use super::replies::{self, Reply};
 use super::routes::Site;
 use super::snapshot::Snapshot;
-use crate::format::{age, claimant, external_holder, stopped, time, whole_seconds};
+use crate::format::{age, claimant, external_holder, stopped, time, tokens, whole_seconds};
 use crate::usage::Usage;
 
 pub(super) const STYLE: &str = include_str!("page/page.css");
@@ -87,14 +87,11 @@ fn cell(label: &str, html: &str) -> String {
 fn holders(lock_state: &LockState) -> String {
     let mut list = String::from("<ul>");
     for entry in lock_state.holders() {
-        let token = entry
-            .token()
-            .map(|token| token.to_string())
-            .unwrap_or_default();
+        let (word, tokens) = tokens(entry).unwrap_or_default();
         // Writing to a string cannot fail.
         let _ = write!(
             list,
-            "<li>{}, token <b class=\"token\">{token}</b></li>",
+            "<li>{}, {word} <b class=\"token\">{tokens}</b></li>",
             described(entry)
         );
     }

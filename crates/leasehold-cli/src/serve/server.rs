@@ -20,8 +20,9 @@ pub(super) async fn run(listener: TcpListener, site: Arc<Site>) -> Infallible {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                let serve = |place| connection(stream, Arc::clone(&site), place);
-                connections.spawn(peer.ip(), serve);
+                connections.spawn(peer.ip(), |place| {
+                    connection(stream, Arc::clone(&site), place)
+                });
             }
             // The process is out of descriptors, or the client has gone.
             Err(error) => {

@@ -386,3 +386,25 @@ fn background_holder_finds_a_relative_password_file_again() {
         .assert(0, "", "");
     assert!(sandbox.is_free("a"));
 }
+
+/// All users can read the arguments of a process.
+#[test]
+fn background_process_does_not_show_the_url_of_its_store() {
+    let sandbox = Sandbox::on_redis();
+    let url = sandbox.url();
+    let equals = format!("--store={url}");
+    for options in [&["--store", &url][..], &[&equals]] {
+        let mut acquire = sandbox.leasehold(&["acquire", "--detach"]);
+        acquire.args(options).args(["--", "--store"]);
+        acquire.env_remove("LEASEHOLD_STORE");
+        let done: Finished = acquire.output().unwrap().into();
+        assert_eq!(done.code(), 0, "{done:?}");
+
+        let pid = sandbox.holder_pid("--store");
+        let arguments = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
+        assert!(arguments.contains("__background"), "{arguments}");
+        assert!(!arguments.contains("redis:"), "{arguments}");
+        let release = ["release", "--token", done.out.trim(), "--", "--store"];
+        sandbox.done(&release).assert(0, "", "");
+    }
+}

@@ -161,7 +161,7 @@ fn stopped_run_does_not_leave_its_command_running_after_the_hold() {
     run.wait().assert(
         76,
         "",
-        "leasehold does not run, and its hold ends; sending KILL to the command",
+        "the hold ends, and leasehold has not ended the command; sending KILL to it",
     );
 }
 

@@ -47,6 +47,7 @@ fn holders_and_waiters_are_served_as_json_page_and_metrics() {
         "leasehold_locks 1",
         "leasehold_holders{name=\"orders/42\",kind=\"mutex\"} 1",
         "leasehold_waiters{name=\"orders/42\",kind=\"mutex\"} 1",
+        &format!("leasehold_first_token{{name=\"orders/42\",kind=\"mutex\"}} {token}"),
         &format!("leasehold_last_token{{name=\"orders/42\",kind=\"mutex\"}} {token}"),
     ] {
         assert!(
@@ -59,6 +60,49 @@ fn holders_and_waiters_are_served_as_json_page_and_metrics() {
     holder.end().assert(0, "", "");
     assert_eq!(waiter.end().code(), 0);
     until("the lock is free", || site.locks("").is_empty());
+}
+
+/// A grant to a cohort reserves a block of tokens. None of them is shown as the token of the hold,
+/// and each of them breaks it.
+///
+/// Shows G-53.
+#[test]
+fn tokens_of_a_cohort_are_shown_as_a_block() {
+    let sandbox = Sandbox::new();
+    let locks = leasehold::blocking::open(&sandbox.url()).unwrap();
+    let lock = locks.mutex("a").cohort(8);
+    for chosen in [0, 3, 8] {
+        let guard = lock.acquire().unwrap();
+        let first = guard.token().get();
+        let last = first + 8;
+
+        let shown = sandbox.show("a");
+        let holder = &shown["holders"][0];
+        assert_eq!(holder["first_token"], json!(first.to_string()));
+        assert_eq!(holder["last_token"], json!(last.to_string()));
+        assert_eq!(holder["token"], Value::Null);
+        assert_eq!(shown["last_token"], holder["last_token"]);
+        let text = sandbox.done(&["show", "a"]).out;
+        assert!(text.contains(&format!(", tokens {first} to {last}, ")));
+
+        let site = Site::start(&sandbox, &[]);
+        let metrics = site.get("/metrics");
+        let labels = "{name=\"a\",kind=\"mutex\"}";
+        assert!(metrics.contains(&format!("leasehold_first_token{labels} {first}\n")));
+        assert!(metrics.contains(&format!("leasehold_last_token{labels} {last}\n")));
+        let tokens = format!("tokens <b class=\"token\">{first} to {last}</b>");
+        assert!(site.get("/").contains(&tokens));
+
+        let break_with = |token: u64| {
+            let token = token.to_string();
+            sandbox.done(&["break", "a", "--token", &token]).code()
+        };
+        assert_eq!([first - 1, last + 1].map(break_with), [1, 1]);
+        assert_eq!(break_with(first + chosen), 0);
+        until("the hold is lost", || guard.check().is_err());
+        drop(guard);
+        until("the lock is free", || sandbox.is_free("a"));
+    }
 }
 
 #[test]

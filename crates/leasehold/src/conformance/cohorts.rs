@@ -197,8 +197,10 @@ pub async fn cohort_passes_no_lost_hold(service: &dyn Service) {
     assert_eq!(reason, LossReason::Revoked);
 
     // The next acquire enters while the guard still exists.
-    let has_entered = || async { cohort.enters() > enters };
-    eventually("the next acquire enters", has_entered).await;
+    eventually("the next acquire enters", || async {
+        cohort.enters() > enters
+    })
+    .await;
     let token = second.token();
     assert!(second.release().await.expect_err("it was lost").is_lost());
     let remote = granted(remote).await;

@@ -62,15 +62,16 @@ const DOWNGRADES: u32 = 25;
 ///
 /// Shows G-07.
 pub async fn downgrade_is_not_reported_as_loss(service: &dyn Service) {
-    let on_one_thread = || {
-        let runtime = runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime starts");
-        runtime.block_on(downgrade_while_loss_is_awaited(service));
-    };
     std::thread::scope(|scope| {
-        let ended = scope.spawn(on_one_thread).join();
+        let ended = scope
+            .spawn(|| {
+                let runtime = runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()
+                    .expect("a runtime starts");
+                runtime.block_on(downgrade_while_loss_is_awaited(service));
+            })
+            .join();
         ended.expect("no round fails on a runtime of one thread");
     });
 

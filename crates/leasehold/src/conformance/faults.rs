@@ -218,8 +218,10 @@ pub async fn leave_is_retried_beyond_the_lease(service: &dyn Service) {
     drop(held);
 
     // `drain` would also wait for the departures of all tests that run beside this one.
-    let is_retried = async || faulty.faults.has_calls_since(lease_end);
-    eventually("the release is retried after the lease", is_retried).await;
+    eventually("the release is retried after the lease", async || {
+        faulty.faults.has_calls_since(lease_end)
+    })
+    .await;
 
     faulty.faults.set_disconnected(false);
     release(acquire(&theirs.mutex(&name)).await).await;
@@ -243,8 +245,10 @@ pub async fn disconnected_hold_is_lost_in_time(service: &dyn Service) {
     let held = acquire(&lock).await;
     assert_eq!(held.renewal(), RenewalStatus::OnTime);
     faulty.faults.set_disconnected(true);
-    let is_late = async || held.renewal() == RenewalStatus::Late;
-    eventually("its renewal is late", is_late).await;
+    eventually("its renewal is late", async || {
+        held.renewal() == RenewalStatus::Late
+    })
+    .await;
 
     let next = acquire(&theirs.mutex(&name)).await;
     assert!(held.check().expect_err("two hold at once").is_lost());

@@ -57,11 +57,11 @@ pub async fn several_locks_are_granted_or_none(service: &dyn Service) {
 async fn drop_while_waiting(set: &MultiLock, observer: &Locks, first: &str) {
     let second_set = set.clone();
     let waiting = tokio::spawn(async move { second_set.acquire().await });
-    let is_held = || async {
+    eventually("the first lock of the set is granted", || async {
         let lock_state = observer.inspect(first).await.expect("inspected");
         lock_state.holders().count() == 1
-    };
-    eventually("the first lock of the set is granted", is_held).await;
+    })
+    .await;
 
     waiting.abort();
     empty(observer, first).await;

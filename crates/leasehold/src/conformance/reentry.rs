@@ -99,16 +99,15 @@ pub async fn nested_acquire_never_waits(service: &dyn Service) {
     let owner = Owner::new();
     let outer = lock.acquire(&owner).await.expect("granted");
 
-    let acquire_again = || {
-        for _ in 0..10_000 {
-            let nested = pollster::block_on(lock.try_acquire(&owner));
-            let guard = nested.expect("the store replies");
-            drop(guard.expect("a nested acquire was refused"));
-        }
-    };
     std::thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(acquire_again);
+            scope.spawn(|| {
+                for _ in 0..10_000 {
+                    let nested = pollster::block_on(lock.try_acquire(&owner));
+                    let guard = nested.expect("the store replies");
+                    drop(guard.expect("a nested acquire was refused"));
+                }
+            });
         }
     });
 

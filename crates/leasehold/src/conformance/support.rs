@@ -54,11 +54,11 @@ pub async fn eventually<F: Future<Output = bool>>(what: &str, condition: impl Fn
 /// # Cancel safety
 /// Dropping this changes nothing.
 pub async fn waiters(locks: &Locks, name: &str, count: usize) {
-    let has_waiters = || async {
+    eventually(&format!("{count} waiters for {name}"), || async {
         let lock_state = locks.inspect(name).await.expect("inspected");
         lock_state.waiters().count() == count
-    };
-    eventually(&format!("{count} waiters for {name}"), has_waiters).await;
+    })
+    .await;
 }
 
 /// Waits until a name has neither a holder nor a waiter.
@@ -66,11 +66,11 @@ pub async fn waiters(locks: &Locks, name: &str, count: usize) {
 /// # Cancel safety
 /// Dropping this changes nothing.
 pub async fn empty(locks: &Locks, name: &str) {
-    let is_empty = || async {
+    eventually(&format!("an empty queue of {name}"), || async {
         let lock_state = locks.inspect(name).await.expect("inspected");
         lock_state.entries.is_empty()
-    };
-    eventually(&format!("an empty queue of {name}"), is_empty).await;
+    })
+    .await;
 }
 
 /// A name that no other suite or run uses.

@@ -95,13 +95,17 @@ impl StoreCalls {
         claim: &Claim,
         on_contention: OnContention,
     ) -> Result<Timed<Entered>> {
-        let send = || async move {
-            let sent_at = BootInstant::now();
-            let reply = self.store.enter(claim, on_contention).await?;
-            Ok(Timed { sent_at, reply })
-        };
-        self.with_retries(RequestKind::Enter, "acquire", Some(&claim.name), send)
-            .await
+        self.with_retries(
+            RequestKind::Enter,
+            "acquire",
+            Some(&claim.name),
+            || async move {
+                let sent_at = BootInstant::now();
+                let reply = self.store.enter(claim, on_contention).await?;
+                Ok(Timed { sent_at, reply })
+            },
+        )
+        .await
     }
 
     /// Waits for a change, without a timeout or retries.
@@ -134,14 +138,18 @@ impl StoreCalls {
     /// It retries, so that a broken connection does not fail the acquire of a granted claim.
     pub(crate) async fn confirm(&self, claim: &Claim) -> Result<Timed<Option<Duration>>> {
         let claims = std::slice::from_ref(claim);
-        let send = || async move {
-            let sent_at = BootInstant::now();
-            let leases = with_timeout(REPLY_TIMEOUT, self.store.renew(claims)).await?;
-            let reply = leases.first().copied().flatten();
-            Ok(Timed { sent_at, reply })
-        };
-        self.with_retries(RequestKind::Renew, "acquire", Some(&claim.name), send)
-            .await
+        self.with_retries(
+            RequestKind::Renew,
+            "acquire",
+            Some(&claim.name),
+            || async move {
+                let sent_at = BootInstant::now();
+                let leases = with_timeout(REPLY_TIMEOUT, self.store.renew(claims)).await?;
+                let reply = leases.first().copied().flatten();
+                Ok(Timed { sent_at, reply })
+            },
+        )
+        .await
     }
 
     /// Leaves once; the departure repeats the request while it may still have an effect.
@@ -176,15 +184,17 @@ impl StoreCalls {
     }
 
     pub(crate) async fn inspect(&self, name: &Name) -> Result<LockState> {
-        let send = || with_timeout(REPLY_TIMEOUT, self.store.inspect(name));
-        self.with_retries(RequestKind::Inspect, "inspect", Some(name), send)
-            .await
+        self.with_retries(RequestKind::Inspect, "inspect", Some(name), || {
+            with_timeout(REPLY_TIMEOUT, self.store.inspect(name))
+        })
+        .await
     }
 
     pub(crate) async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
-        let send = || with_timeout(REPLY_TIMEOUT, self.store.list(prefix, count_max));
-        self.with_retries(RequestKind::List, "list the locks", None, send)
-            .await
+        self.with_retries(RequestKind::List, "list the locks", None, || {
+            with_timeout(REPLY_TIMEOUT, self.store.list(prefix, count_max))
+        })
+        .await
     }
 
     /// Subscribes to a lock; `None` if the store pushes nothing to this client.

@@ -269,8 +269,7 @@ impl Hold {
         let alone = Arc::clone(&self.downgrading);
         let events = validity.events();
         let held = events.map(HoldEvents::held);
-        let release_span = |events: &HoldEvents| events.release_span(&validity.claim);
-        let span = events.map_or_else(Span::none, release_span);
+        let span = events.map_or_else(Span::none, |events| events.release_span(&validity.claim));
         let instrumented_by = span.clone();
         let departure = async move {
             let _alone = alone.lock_owned().await;

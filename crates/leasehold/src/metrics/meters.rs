@@ -37,9 +37,10 @@ impl Meters {
         let patterns = super::patterns();
         let labels = patterns.iter().map(String::as_str).chain(["other"]);
 
-        let lock = |label: &str| Arc::new(LockMeters::new(&store, label));
         Self {
-            locks: labels.map(lock).collect(),
+            locks: labels
+                .map(|label| Arc::new(LockMeters::new(&store, label)))
+                .collect(),
             store,
             patterns,
             requests: Default::default(),
@@ -65,8 +66,10 @@ impl Meters {
 
         match reply {
             Ok(_) => {
-                let register = || self.requests(kind, "ok");
-                meters.succeeded.get_or_init(register).increment(1);
+                meters
+                    .succeeded
+                    .get_or_init(|| self.requests(kind, "ok"))
+                    .increment(1);
             }
             Err(error) => self.requests(kind, error.kind().as_str()).increment(1),
         }
@@ -81,12 +84,13 @@ impl Meters {
     }
 
     pub(crate) fn renewal(&self, outcome: RenewalOutcome) {
-        let register = || {
-            let store = self.store.clone();
-            counter!(table::RENEWALS, "store" => store, "outcome" => outcome.as_str())
-        };
         let counter = &self.renewals[outcome as usize];
-        counter.get_or_init(register).increment(1);
+        counter
+            .get_or_init(|| {
+                let store = self.store.clone();
+                counter!(table::RENEWALS, "store" => store, "outcome" => outcome.as_str())
+            })
+            .increment(1);
     }
 
     pub(crate) fn outage(&self) {
@@ -123,8 +127,9 @@ impl LockMeters {
     pub(crate) fn granted(&self, waited: Duration) {
         let register = || self.acquires("granted");
         self.granted.get_or_init(register).increment(1);
-        let register = || self.histogram(table::WAIT);
-        self.wait.get_or_init(register).record(waited);
+        self.wait
+            .get_or_init(|| self.histogram(table::WAIT))
+            .record(waited);
     }
 
     /// Records an acquire without a grant. It failed, or it found the lock held for too long.
@@ -140,8 +145,9 @@ impl LockMeters {
     /// Records that a hold has ended after `held`.
     pub(crate) fn hold_ends(&self, held: Duration, loss: Option<LossReason>) {
         self.claims(&self.held, "held").decrement(1);
-        let register = || self.histogram(table::HOLD);
-        self.hold.get_or_init(register).record(held);
+        self.hold
+            .get_or_init(|| self.histogram(table::HOLD))
+            .record(held);
         if let Some(reason) = loss {
             let store = self.store.clone();
             let label = self.label.clone();

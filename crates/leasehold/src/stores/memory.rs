@@ -232,14 +232,16 @@ impl Store for Memory {
     }
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
-        let renew = |claim: &Claim| {
-            self.queue(&claim.name, |queue| {
-                let at = queue.position(claim)?;
-                queue.entries[at].expires_at = BootInstant::now().saturating_add(claim.lease);
-                Some(claim.lease)
+        Ok(claims
+            .iter()
+            .map(|claim| {
+                self.queue(&claim.name, |queue| {
+                    let at = queue.position(claim)?;
+                    queue.entries[at].expires_at = BootInstant::now().saturating_add(claim.lease);
+                    Some(claim.lease)
+                })
             })
-        };
-        Ok(claims.iter().map(renew).collect())
+            .collect())
     }
 
     async fn leave(&self, claim: &Claim) -> Result<bool> {

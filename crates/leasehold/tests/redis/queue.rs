@@ -208,3 +208,70 @@ async fn waiters_that_come_and_go_are_all_granted_once() {
     }
     assert_eq!(tokens.len(), 7);
 }
+
+/// A client has died with many waiters. Each script passes over 100 of them at most, and a waiter
+/// behind them is granted long before their leases end.
+///
+/// Shows G-05.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiter_behind_many_dead_ones_is_granted_by_short_scripts() {
+    const DEAD: usize = 400;
+    let server = Redis::start();
+    let ours = open(&server.url(), "").await;
+    let held = ours.mutex("a").acquire().await.expect("granted");
+    let (wire, dying) = remote(&server, "").await;
+    let lock = dying.mutex("a").lease(Duration::from_secs(600));
+    let dead: Vec<Waiting> = (0..DEAD)
+        .map(|_| {
+            let lock = lock.clone();
+            tokio::spawn(async move { lock.acquire().await })
+        })
+        .collect();
+    waiters(&ours, "a", DEAD).await;
+    let theirs = open(&server.url(), "").await;
+    let waiting = wait_behind(&theirs, DEAD).await;
+    cut_off(&wire);
+    until_clients(&server, 2).await;
+
+    let mut monitor = monitor(&server);
+    held.release().await.expect("released");
+    let next = granted(waiting).await;
+    // The one behind it is granted at once: no script walks over the dead ones again.
+    let behind = wait_behind(&ours, DEAD).await;
+    next.release().await.expect("released");
+    let held = granted(behind).await;
+    for script in scripts(&commands(&server, &mut monitor)) {
+        let count = |word: &str| script.iter().filter(|line| line.contains(word)).count();
+        assert!(count("\"NUMSUB\"") <= 102, "{}", count("\"NUMSUB\""));
+        assert!(count("\"INFO\"") <= 1, "{}", count("\"INFO\""));
+    }
+
+    // A client that returns still has its positions.
+    let last = wait_behind(&theirs, DEAD).await;
+    wire.refuse(false);
+    until_clients(&server, 3).await;
+    held.release().await.expect("released");
+    while dead.iter().all(|waiting| !waiting.is_finished()) {
+        assert!(!last.is_finished(), "a waiter ahead of it has returned");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    dead.iter().for_each(Waiting::abort);
+    last.abort();
+}
+
+/// Waits until the server knows the connections of some clients.
+async fn until_clients(server: &Redis, wanted: usize) {
+    let channels = || {
+        let command = ["PUBSUB", "CHANNELS", "leasehold:alive:*"];
+        server.command(&command).list().len()
+    };
+    while channels() != wanted {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// The commands of each script. MONITOR tags them.
+fn scripts(commands: &[String]) -> Vec<&[String]> {
+    let requests = commands.split(|command| !command.contains(" lua] "));
+    requests.collect()
+}

@@ -130,7 +130,8 @@ async fn hold_survives_a_rotated_client_certificate() {
     reconnected(&locks, &server).await;
 
     put("other-client.key", &key);
-    let other = server.other_ca_file().to_str().expect("a plain path");
+    let other_file = server.other_ca_file();
+    let other = other_file.to_str().expect("a plain path");
     let reply = admin.request(&["CONFIG", "SET", "tls-ca-cert-file", other]);
     assert!(!reply.expect("the server replies").is_error());
     kill_clients(&mut admin);

@@ -136,6 +136,10 @@ async fn largest_longest_lease_is_kept_by_its_own_clients_alone() {
     let second = open(&group, &short).await;
     assert_eq!(largest(), "12000");
     assert!(life() <= SOON_MS, "a client with a smaller value keeps it");
+    let lock = first.mutex("b").lease(Duration::from_secs(10));
+    lock.try_acquire().await.expect("replied");
+    assert!(life() > SOON_MS, "its own client does not keep it");
+    server.command(&["PEXPIRE", KEY, &SOON_MS.to_string()]);
     let third = open(&group, &long).await;
     assert!(life() > SOON_MS, "its own client does not keep it");
 

@@ -54,12 +54,24 @@ function entryItem(entry) {
   return item;
 }
 
+// Returns the tokens of a holder, after the word for them. A cohort has several.
+function tokensOf(holder) {
+  if (holder.token) return ["token", holder.token];
+  return ["tokens", `${holder.first_token} to ${holder.last_token}`];
+}
+
+// Returns a token of a holder that names its hold.
+function tokenOf(holder) {
+  return holder.token ?? holder.last_token;
+}
+
 function holderItem(lock, holder) {
   const item = entryItem(holder);
-  item.append(", token ", element("b", holder.token, { class: "token" }));
+  const [word, tokens] = tokensOf(holder);
+  item.append(`, ${word} `, element("b", tokens, { class: "token" }));
   if (mayBreak) {
     const button = element("button", "Break…", { type: "button" });
-    button.setAttribute("aria-label", `Break the hold of ${visible(lock.name)}, ${holder.token}`);
+    button.setAttribute("aria-label", `Break the hold of ${visible(lock.name)}, ${tokens}`);
     button.addEventListener("click", () => openBreak(lock, holder));
     item.append(" ", button);
   }
@@ -189,14 +201,14 @@ function note(text) {
 // Describes who was granted a lock and who released it.
 function describe(before, after) {
   const name = visible((after ?? before).name);
-  const tokens = new Set((before?.holders ?? []).map((holder) => holder.token));
-  const present = new Set((after?.holders ?? []).map((holder) => holder.token));
+  const tokens = new Set((before?.holders ?? []).map(tokenOf));
+  const present = new Set((after?.holders ?? []).map(tokenOf));
   for (const holder of before?.holders ?? []) {
-    if (!present.has(holder.token)) note(`${name}: ${claimant(holder)} no longer holds it`);
+    if (!present.has(tokenOf(holder))) note(`${name}: ${claimant(holder)} no longer holds it`);
   }
   for (const holder of after?.holders ?? []) {
-    if (!tokens.has(holder.token)) {
-      note(`${name}: granted to ${claimant(holder)}, token ${holder.token}`);
+    if (!tokens.has(tokenOf(holder))) {
+      note(`${name}: granted to ${claimant(holder)}, ${tokensOf(holder).join(" ")}`);
     }
   }
 }
@@ -245,13 +257,13 @@ function place(name) {
 function openBreak(lock, holder) {
   const dialog = find("break");
   find("break-text").textContent =
-    `${visible(lock.name)} is held by ${claimant(holder)} with token ${holder.token}. ` +
+    `${visible(lock.name)} is held by ${claimant(holder)} with token ${tokenOf(holder)}. ` +
     "It loses the lock. This alone does not stop its work.";
   find("break-error").textContent = "";
   find("confirmation").value = "";
   dialog.querySelector("form").onsubmit = (event) => {
     event.preventDefault();
-    sendBreak(lock.name, holder.token);
+    sendBreak(lock.name, tokenOf(holder));
   };
   dialog.showModal();
   find("confirmation").focus();

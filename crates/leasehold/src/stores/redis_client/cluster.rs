@@ -119,8 +119,9 @@ impl<S: ClusterNode> Cluster<S> {
 
     /// Notes the new master of a slot, as a reply has named it.
     pub(super) fn moved(&self, slot: u16, host: &Host) {
-        let connect = || self.connect_to(host);
-        self.table.write().moved(slot, host, connect);
+        self.table
+            .write()
+            .moved(slot, host, || self.connect_to(host));
         self.changes.send_modify(|changes| *changes += 1);
         self.outdated.notify_one();
     }

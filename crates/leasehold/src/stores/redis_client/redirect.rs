@@ -27,8 +27,10 @@ impl Redirect {
         }
 
         let later = ["TRYAGAIN", "CLUSTERDOWN", "LOADING"];
-        let is_later = |code: &&str| reply_error::detail(error, code).is_some();
-        later.iter().any(is_later).then_some(Self::Later)
+        later
+            .iter()
+            .any(|code| reply_error::detail(error, code).is_some())
+            .then_some(Self::Later)
     }
 }
 

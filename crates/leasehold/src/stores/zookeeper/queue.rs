@@ -145,14 +145,16 @@ mod tests {
         else {
             panic!("it waits")
         };
-        let index = |node: &String| {
-            queue
-                .members
-                .iter()
-                .position(|member| member.node == *node)
-                .expect("it is there")
-        };
-        watched.iter().map(index).collect()
+        watched
+            .iter()
+            .map(|node| {
+                queue
+                    .members
+                    .iter()
+                    .position(|member| member.node == *node)
+                    .expect("it is there")
+            })
+            .collect()
     }
 
     /// Shows G-31.
@@ -181,8 +183,11 @@ mod tests {
     }
 
     fn read(numbers: &[&str]) -> Result<Queue> {
-        let node = |(at, number): (usize, &&str)| format!("_c_{at}-lock-{number}");
-        let nodes: Vec<String> = numbers.iter().enumerate().map(node).collect();
+        let nodes: Vec<String> = numbers
+            .iter()
+            .enumerate()
+            .map(|(at, number)| format!("_c_{at}-lock-{number}"))
+            .collect();
         Queue::read(&nodes, Dialect::Curator)
     }
 

@@ -65,10 +65,11 @@ impl SessionSupervisor {
             return Ok(session);
         }
 
-        let is_alive =
-            |state: &State| matches!(state, State::Connected(session) if !session.is_over());
         let mut states = self.states.clone();
-        let found = pin!(states.wait_for(is_alive));
+        let found = pin!(
+            states
+                .wait_for(|state| matches!(state, State::Connected(session) if !session.is_over()))
+        );
         let Ok(found) = timeout(limit, found).await else {
             return Err(self.absent());
         };

@@ -1,5 +1,6 @@
 -- Notes the longest lease of a client whose masters wait after a failover. The key has the largest
--- one of all clients, until a month after the last handshake of a client with that value.
+-- one of all clients, until a month after the last handshake of a client with that value, or the
+-- last request to grant (see queue.lua).
 --
 -- layout   none
 -- KEYS[1]  leasehold:{history}:longest

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::slots::{Range, Ranges};
+use super::slots::Ranges;
 use crate::stores::url::Host;
 
 /// For how long an older view is ignored. After that, the cluster must have been built again.
@@ -46,9 +46,12 @@ impl<S> Table<S> {
 
     pub(super) fn server_of(&self, slot: u16) -> Option<Arc<S>> {
         let ranges = &self.known.ranges;
-        let has_slot = |range: &&Range| range.first <= slot && slot <= range.last;
-        let known = || ranges.iter().find(has_slot).map(|range| &range.master);
-        let host = self.moved.get(&slot).or_else(known)?;
+        let host = self.moved.get(&slot).or_else(|| {
+            ranges
+                .iter()
+                .find(|range| range.first <= slot && slot <= range.last)
+                .map(|range| &range.master)
+        })?;
         self.servers.get(host).cloned()
     }
 
@@ -124,6 +127,7 @@ impl<S> Table<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stores::redis_client::cluster::slots::Range;
 
     fn host(port: u16) -> Host {
         let name = "a".to_owned();
