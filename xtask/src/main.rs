@@ -3,7 +3,6 @@
 mod dist;
 mod evidence;
 mod fetch;
-mod fuzz;
 mod lab;
 mod mutants;
 mod nightly;
@@ -70,8 +69,6 @@ enum Task {
     },
     /// Run the engine in virtual time, with faults that are drawn from a seed
     Simulate(simulate::Histories),
-    /// Run kept and random inputs for everything that leasehold parses
-    Fuzz(fuzz::Inputs),
     /// Run a store under mixed faults for a long time, or a million cycles without faults
     Soak(soak::Soaks),
     /// Run the benchmarks; their figures go to target/bench
@@ -121,7 +118,6 @@ fn run(task: &Task) -> Result<()> {
         Task::Lab(cells) => lab::run(cells),
         Task::FourConditions { baselines } => tasks::four_conditions(baselines),
         Task::Simulate(histories) => simulate::run(histories),
-        Task::Fuzz(inputs) => fuzz::run(inputs),
         Task::Soak(soaks) => soak::run(soaks),
         Task::Bench { benchmarks } => tasks::bench(benchmarks),
         Task::Dist => dist::dist(),

@@ -20,7 +20,7 @@ use crate::repository;
 use crate::step::Step;
 
 /// Parts of one cargo command each.
-const OTHERS: [(&str, &str); 5] = [
+const OTHERS: [(&str, &str); 4] = [
     (
         "installation of cargo-deny",
         "install --quiet --locked cargo-deny",
@@ -33,7 +33,6 @@ const OTHERS: [(&str, &str); 5] = [
         "docs without features",
         "doc -p leasehold --no-default-features --no-deps --lib --config build.rustdocflags=['-Dwarnings']",
     ),
-    ("random inputs", "run --quiet -p xtask -- fuzz --seconds 60"),
     ("a million cycles", "run --quiet -p xtask -- soak"),
 ];
 

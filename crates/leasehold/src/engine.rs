@@ -30,15 +30,13 @@ use crate::runtime::background;
 use crate::runtime::clock::BootTimer;
 use crate::{ClaimId, Error, Result, Store};
 
-pub use acquire::hold_from;
 pub(crate) use acquire::{AcquireOptions, WaitLimit};
 pub(crate) use calls::StoreCalls;
 use cohort::Cohorts;
 pub(crate) use hold::Hold;
 use renew::Renewals;
 #[allow(unused_imports, reason = "only the simulation reads it")]
-pub(crate) use validity::Validity;
-pub use validity::safe_duration;
+pub(crate) use validity::{Validity, safe_duration};
 
 /// One open store, with the claims that this process has in it.
 #[derive(Debug)]

@@ -120,9 +120,6 @@ mod error;
 )]
 mod examination;
 pub mod fence;
-#[cfg(feature = "fuzzing")]
-#[doc(hidden)]
-pub mod fuzzing;
 mod guarantees;
 mod guard;
 #[cfg(feature = "file")]
@@ -149,24 +146,9 @@ mod rwlock;
 pub mod simulation;
 pub mod store;
 pub mod stores;
+#[cfg(test)]
+mod test_inputs;
 mod token;
-
-/// Internals that the models of the lab check. They are not a part of the API.
-#[doc(hidden)]
-pub mod modelled {
-    pub use crate::engine::{hold_from, safe_duration};
-    pub use crate::runtime::clock::BootInstant;
-    #[cfg(feature = "redis")]
-    pub use crate::stores::redis::claim_state::{
-        Absence, AbsenceSeen, ClaimState, EnterReply, Observed, PollDue, Push, Renewed, Sent,
-    };
-    #[cfg(feature = "redis")]
-    pub use crate::stores::redis::{
-        layout as redis_layout, scripts as redis_scripts, tracked_claims as tracked_redis_claims,
-    };
-    #[cfg(feature = "redis")]
-    pub use crate::stores::votes::voting;
-}
 
 pub use claim::ClaimId;
 pub use claimant_info::ClaimantInfo;

@@ -14,6 +14,7 @@
 pub(crate) mod background;
 pub(crate) mod backoff;
 pub(crate) mod caller;
+#[allow(unreachable_pub, reason = "crate::simulation exports its time")]
 pub(crate) mod clock;
 pub(crate) mod detached;
 #[cfg(feature = "simulation")]

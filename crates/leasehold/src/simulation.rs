@@ -1,11 +1,12 @@
 //! Items that the simulated world of the lab needs. They are not a part of the API.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::engine::Validity;
-use crate::runtime::clock::BootInstant;
+use crate::engine::{self, Validity};
 use crate::{ClaimId, Guard};
 
+pub use crate::runtime::clock::BootInstant;
 pub use crate::runtime::simulation::{BackgroundTask, Connection, Scope, World, enter};
 
 /// The validity of a guard, read without an effect on the guard.
@@ -37,4 +38,10 @@ impl Probe {
     pub fn expires_at(&self) -> BootInstant {
         self.validity.expires_at()
     }
+}
+
+/// Returns for how long a client relies on a lease, from before its request.
+#[must_use]
+pub fn safe_duration(lease: Duration) -> Duration {
+    engine::safe_duration(lease)
 }

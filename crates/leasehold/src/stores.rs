@@ -6,7 +6,7 @@ mod file;
 mod local_claims;
 mod memory;
 #[cfg(feature = "redis")]
-pub(crate) mod redis;
+mod redis;
 #[cfg(feature = "redis")]
 mod redis_client;
 #[cfg(feature = "redis")]
@@ -17,6 +17,8 @@ mod redis_plain;
 mod redisson;
 #[cfg(feature = "redis")]
 mod redlock;
+#[cfg(all(test, feature = "redis"))]
+mod test_models;
 #[cfg(all(feature = "tls", any(feature = "redis", feature = "zookeeper")))]
 mod tls;
 #[cfg(any(feature = "file", feature = "redis", feature = "zookeeper"))]
@@ -35,7 +37,7 @@ mod tls;
 )]
 mod url;
 #[cfg(feature = "redis")]
-pub(crate) mod votes;
+mod votes;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 
@@ -56,22 +58,3 @@ pub use redlock::{Redlock, RedlockBuilder};
 pub(crate) use zookeeper::examine as examine_zookeeper;
 #[cfg(feature = "zookeeper")]
 pub use zookeeper::{ZooKeeper, ZooKeeperBuilder};
-
-/// The parsers of all stores, for random inputs.
-#[cfg(feature = "fuzzing")]
-pub(crate) mod parsers {
-    #[cfg(feature = "file")]
-    pub(crate) use super::file::fuzzing as file;
-    #[cfg(feature = "redis")]
-    pub(crate) use super::redis::fuzzing as redis;
-    #[cfg(feature = "redis")]
-    pub(crate) use super::redis_client::fuzzing as redis_client;
-    #[cfg(feature = "redis")]
-    pub(crate) use super::redisson::fuzzing as redisson;
-    #[cfg(feature = "redis")]
-    pub(crate) use super::redlock::fuzzing as redlock;
-    #[cfg(feature = "redis")]
-    pub(crate) use super::votes::fuzzing as votes;
-    #[cfg(feature = "zookeeper")]
-    pub(crate) use super::zookeeper::fuzzing as zookeeper;
-}

@@ -1,6 +1,7 @@
 //! The keys of a server, with their values and expiries.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
 
 use crate::reply::{Outcome, Reply, WRONG_TYPE};
 use crate::server::{Connection, Message};
@@ -10,7 +11,7 @@ use crate::{hashes, keys, sorted_sets, strings};
 pub(crate) type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// A value of a key.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
     Text(Vec<u8>),
     /// The fields in the order of their insertion.
@@ -19,18 +20,37 @@ pub(crate) enum Value {
     SortedSet(Vec<(f64, Vec<u8>)>),
 }
 
-#[derive(Clone, Debug)]
+/// A score is a number.
+impl Eq for Value {}
+
+impl Hash for Value {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            Self::Text(text) => text.hash(state),
+            Self::Hash(fields) => fields.hash(state),
+            Self::SortedSet(members) => {
+                for (score, member) in members {
+                    // The sum is the same number for both zeros.
+                    (score + 0.0).to_bits().hash(state);
+                    member.hash(state);
+                }
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Stored {
     pub(crate) value: Value,
     /// In milliseconds.
     pub(crate) expires_at: Option<i64>,
 }
 
-/// All that a server knows, without its scripts.
-#[derive(Debug)]
+/// All that a server keeps, without its scripts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Data {
     keys: BTreeMap<Vec<u8>, Stored>,
-    /// In microseconds. It does not change while a script runs.
+    /// In microseconds. It does not change while a request is executed, and is 0 between requests.
     pub(crate) now: i64,
     /// The id of the server's history.
     pub(crate) history: String,
@@ -41,11 +61,8 @@ pub(crate) struct Data {
 impl Data {
     pub(crate) fn new(history: &str) -> Self {
         Self {
-            keys: BTreeMap::new(),
-            now: 0,
             history: history.to_owned(),
-            channels: BTreeMap::new(),
-            messages: Vec::new(),
+            ..Self::default()
         }
     }
 

@@ -1,7 +1,10 @@
 //! The scripts, which run in the Lua that Redis has.
+//!
+//! A thread has one interpreter for all servers: an interpreter takes longer to make than most
+//! scripts to run. While a script runs, the interpreter owns the data of its server.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use mlua::{Function, Lua, MultiValue, Table, Value};
 use parking_lot::Mutex;
@@ -9,10 +12,16 @@ use parking_lot::Mutex;
 use crate::data::Data;
 use crate::reply::{Outcome, Reply};
 
-/// The interpreter of a server, and the scripts that it knows.
-pub(crate) struct Scripts {
+/// The texts that servers of this process have received, by their hashes.
+static TEXTS: Mutex<BTreeMap<String, Vec<u8>>> = Mutex::new(BTreeMap::new());
+
+thread_local! {
+    static INTERPRETER: RefCell<Interpreter> = RefCell::new(Interpreter::new());
+}
+
+struct Interpreter {
     lua: Lua,
-    by_hash: BTreeMap<String, Function>,
+    compiled: BTreeMap<String, Function>,
 }
 
 /// How a script calls a command.
@@ -24,59 +33,90 @@ enum OnError {
     Return,
 }
 
-impl Scripts {
-    pub(crate) fn new(data: &Arc<Mutex<Data>>) -> Self {
+/// Compiles a script; returns its hash.
+pub(crate) fn load(text: &[u8]) -> Result<String, String> {
+    let hash = sha1hex(text);
+    TEXTS
+        .lock()
+        .entry(hash.clone())
+        .or_insert_with(|| text.to_vec());
+
+    INTERPRETER.with_borrow_mut(|interpreter| interpreter.compiled(&hash).map(|_| ()))?;
+    Ok(hash)
+}
+
+/// Runs a script that was loaded, by its hash, on the data of a server.
+pub(crate) fn run(hash: &str, arguments: &[Vec<u8>], data: &mut Data) -> Outcome {
+    let Some((count, words)) = arguments.split_first() else {
+        return Err("ERR wrong number of arguments for 'eval' command".to_owned());
+    };
+    let Ok(count) = usize::try_from(crate::data::integer(count)?) else {
+        return Err("ERR Number of keys can't be negative".to_owned());
+    };
+    let Some((keys, words)) = words.split_at_checked(count) else {
+        return Err("ERR Number of keys can't be greater than number of args".to_owned());
+    };
+
+    INTERPRETER.with_borrow_mut(|interpreter| {
+        let script = interpreter.compiled(hash)?;
+        interpreter.run(&script, keys, words, data)
+    })
+}
+
+impl Interpreter {
+    fn new() -> Self {
         let lua = Lua::new();
-        install(&lua, data).expect("an empty interpreter takes a table");
+        install(&lua).expect("an empty interpreter takes a table");
         Self {
             lua,
-            by_hash: BTreeMap::new(),
+            compiled: BTreeMap::new(),
         }
     }
 
-    /// Runs a script by its text, and keeps it.
-    pub(crate) fn eval(&mut self, text: &[u8], arguments: &[Vec<u8>]) -> Outcome {
-        let hash = sha1hex(text);
-        if !self.by_hash.contains_key(&hash) {
-            let compiled = self.lua.load(text).set_name("=user_script").into_function();
-            let compiled = compiled
-                .map_err(|error| format!("ERR Error compiling script (new function): {error}"))?;
-            self.by_hash.insert(hash.clone(), compiled);
+    fn compiled(&mut self, hash: &str) -> Result<Function, String> {
+        if let Some(compiled) = self.compiled.get(hash) {
+            return Ok(compiled.clone());
         }
-        self.eval_known(&hash, arguments)
+        let texts = TEXTS.lock();
+        let text = texts.get(hash).expect("a server knows only loaded scripts");
+        let compiled = self
+            .lua
+            .load(text.as_slice())
+            .set_name("=user_script")
+            .into_function()
+            .map_err(|error| format!("ERR Error compiling script (new function): {error}"))?;
+
+        self.compiled.insert(hash.to_owned(), compiled.clone());
+        Ok(compiled)
     }
 
-    /// Runs a script by its hash.
-    pub(crate) fn eval_known(&self, hash: &str, arguments: &[Vec<u8>]) -> Outcome {
-        let Some(script) = self.by_hash.get(&hash.to_lowercase()) else {
-            return Err("NOSCRIPT No matching script. Please use EVAL.".to_owned());
-        };
-        let Some((count, words)) = arguments.split_first() else {
-            return Err("ERR wrong number of arguments for 'eval' command".to_owned());
-        };
-        let count = crate::data::integer(count)?;
-        let Ok(count) = usize::try_from(count) else {
-            return Err("ERR Number of keys can't be negative".to_owned());
-        };
-        if count > words.len() {
-            return Err("ERR Number of keys can't be greater than number of args".to_owned());
-        }
+    fn run(
+        &self,
+        script: &Function,
+        keys: &[Vec<u8>],
+        words: &[Vec<u8>],
+        data: &mut Data,
+    ) -> Outcome {
+        self.lua.set_app_data(std::mem::take(data));
+        let returned = self.call(script, keys, words);
+        *data = self
+            .lua
+            .remove_app_data()
+            .expect("a script leaves the data of its server");
 
-        let (keys, words) = words.split_at(count);
-        self.run(script, keys, words)
-            .unwrap_or_else(|error| Err(text_of(&error)))
+        match returned {
+            Ok(Reply::Error(text)) => Err(text),
+            Ok(reply) => Ok(reply),
+            Err(error) => Err(text_of(&error)),
+        }
     }
 
-    fn run(&self, script: &Function, keys: &[Vec<u8>], words: &[Vec<u8>]) -> mlua::Result<Outcome> {
+    fn call(&self, script: &Function, keys: &[Vec<u8>], words: &[Vec<u8>]) -> mlua::Result<Reply> {
         let globals = self.lua.globals();
         globals.set("KEYS", list(&self.lua, keys)?)?;
         globals.set("ARGV", list(&self.lua, words)?)?;
 
-        let returned: Value = script.call(())?;
-        Ok(match reply_of(&returned)? {
-            Reply::Error(text) => Err(text),
-            reply => Ok(reply),
-        })
+        reply_of(&script.call(())?)
     }
 }
 
@@ -86,10 +126,10 @@ fn sha1hex(text: &[u8]) -> String {
     sha.digest().to_string()
 }
 
-fn install(lua: &Lua, data: &Arc<Mutex<Data>>) -> mlua::Result<()> {
+fn install(lua: &Lua) -> mlua::Result<()> {
     let redis = lua.create_table()?;
-    redis.set("call", caller(lua, data, OnError::End)?)?;
-    redis.set("pcall", caller(lua, data, OnError::Return)?)?;
+    redis.set("call", caller(lua, OnError::End)?)?;
+    redis.set("pcall", caller(lua, OnError::Return)?)?;
 
     redis.set(
         "sha1hex",
@@ -121,14 +161,14 @@ fn install(lua: &Lua, data: &Arc<Mutex<Data>>) -> mlua::Result<()> {
     lua.globals().set("redis", redis)
 }
 
-fn caller(lua: &Lua, data: &Arc<Mutex<Data>>, on_error: OnError) -> mlua::Result<Function> {
-    let data = Arc::clone(data);
+fn caller(lua: &Lua, on_error: OnError) -> mlua::Result<Function> {
     lua.create_function(move |lua, words: MultiValue| {
         let outcome = match words_of(&words) {
-            Some(words) => {
-                let outcome = data.lock().command(&words);
-                outcome.map_err(|text| in_script(text, &words))
-            }
+            Some(words) => lua
+                .app_data_mut::<Data>()
+                .expect("a script runs on the data of a server")
+                .command(&words)
+                .map_err(|text| in_script(text, &words)),
             None => Err("ERR Lua redis lib command arguments must be strings or integers".into()),
         };
         match (outcome, on_error) {

@@ -1,18 +1,16 @@
 //! A server: its data, its scripts and its connections.
 
-use std::sync::Arc;
-
-use parking_lot::Mutex;
+use std::collections::BTreeSet;
 
 use crate::data::Data;
 use crate::reply::{Outcome, Reply};
-use crate::script::Scripts;
+use crate::script;
 
 /// The number of a connection.
 pub type Connection = u64;
 
 /// A message to a subscriber.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Message {
     /// The subscriber.
     pub to: Connection,
@@ -22,39 +20,40 @@ pub struct Message {
     pub text: Vec<u8>,
 }
 
-/// A server.
+/// A server. A copy is the server at one moment, so that a model can keep and compare it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Server {
-    data: Arc<Mutex<Data>>,
-    scripts: Scripts,
+    data: Data,
+    /// The hashes of the scripts that it knows.
+    scripts: BTreeSet<String>,
 }
 
 impl Server {
     /// Creates an empty server. `history` is its `master_replid`.
     #[must_use]
     pub fn new(history: &str) -> Self {
-        let data = Arc::new(Mutex::new(Data::new(history)));
         Self {
-            scripts: Scripts::new(&data),
-            data,
+            data: Data::new(history),
+            scripts: BTreeSet::new(),
         }
     }
 
     /// Executes a request at a time, in microseconds.
     pub fn execute(&mut self, from: Connection, now: i64, words: &[Vec<u8>]) -> Reply {
-        self.data.lock().now = now;
+        self.data.now = now;
         let outcome = self.command(from, words);
+        self.data.now = 0;
         outcome.unwrap_or_else(Reply::Error)
     }
 
     /// Returns the messages to subscribers since the last call.
     pub fn take_messages(&mut self) -> Vec<Message> {
-        std::mem::take(&mut self.data.lock().messages)
+        std::mem::take(&mut self.data.messages)
     }
 
     /// Ends a connection and its subscriptions.
     pub fn disconnect(&mut self, connection: Connection) {
-        let mut data = self.data.lock();
-        data.channels.retain(|_, subscribers| {
+        self.data.channels.retain(|_, subscribers| {
             subscribers.remove(&connection);
             !subscribers.is_empty()
         });
@@ -67,14 +66,26 @@ impl Server {
         let name = String::from_utf8_lossy(name).to_uppercase();
 
         match (name.as_str(), arguments) {
-            ("EVAL", [text, rest @ ..]) => self.scripts.eval(text, rest),
+            ("EVAL", [text, rest @ ..]) => {
+                let hash = script::load(text)?;
+                self.scripts.insert(hash.clone());
+                script::run(&hash, rest, &mut self.data)
+            }
+            ("SCRIPT", [word, text]) if word.eq_ignore_ascii_case(b"LOAD") => {
+                let hash = script::load(text)?;
+                self.scripts.insert(hash.clone());
+                Ok(Reply::text(hash))
+            }
             ("EVALSHA", [hash, rest @ ..]) => {
-                let hash = String::from_utf8_lossy(hash);
-                self.scripts.eval_known(&hash, rest)
+                let hash = String::from_utf8_lossy(hash).to_lowercase();
+                if !self.scripts.contains(&hash) {
+                    return Err("NOSCRIPT No matching script. Please use EVAL.".to_owned());
+                }
+                script::run(&hash, rest, &mut self.data)
             }
             ("SUBSCRIBE", [channel]) => {
-                let mut data = self.data.lock();
-                data.channels
+                self.data
+                    .channels
                     .entry(channel.clone())
                     .or_default()
                     .insert(from);
@@ -85,34 +96,26 @@ impl Server {
                 Ok(Reply::ok())
             }
             ("SCAN", [..]) => {
-                let names = self.data.lock().names();
-                let names = names.iter().map(Reply::text).collect();
+                let names = self.data.names().iter().map(Reply::text).collect();
                 Ok(Reply::List(vec![Reply::text("0"), Reply::List(names)]))
             }
             ("FLUSHALL", []) => {
-                self.data.lock().clear();
+                self.data.clear();
                 Ok(Reply::ok())
             }
             ("PING", []) => Ok(Reply::Status("PONG".to_owned())),
             ("ROLE", []) => Ok(Reply::List(vec![Reply::text("master")])),
             ("CLIENT" | "SELECT" | "AUTH", _) => Ok(Reply::ok()),
-            _ => self.data.lock().command(words),
+            _ => self.data.command(words),
         }
     }
 
     fn unsubscribe(&mut self, from: Connection, channel: &[u8]) {
-        let mut data = self.data.lock();
-        if let Some(subscribers) = data.channels.get_mut(channel) {
+        if let Some(subscribers) = self.data.channels.get_mut(channel) {
             subscribers.remove(&from);
             if subscribers.is_empty() {
-                data.channels.remove(channel);
+                self.data.channels.remove(channel);
             }
         }
-    }
-}
-
-impl std::fmt::Debug for Server {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").finish_non_exhaustive()
     }
 }

@@ -1,6 +1,6 @@
 //! The clocks of the clients, each of which runs at a rate of its own.
 
-use leasehold::modelled::BootInstant;
+use leasehold::simulation::BootInstant;
 
 use crate::server::Nanos;
 

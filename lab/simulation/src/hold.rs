@@ -1,7 +1,6 @@
 //! The holds of all clients, as the checker knows them.
 
-use leasehold::modelled::BootInstant;
-use leasehold::simulation::Probe;
+use leasehold::simulation::{BootInstant, Probe};
 use leasehold::store::Share;
 
 use crate::server::Nanos;

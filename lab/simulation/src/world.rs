@@ -6,8 +6,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use fastrand::Rng;
-use leasehold::modelled::BootInstant;
-use leasehold::simulation::{self, BackgroundTask, Connection};
+use leasehold::simulation::{self, BackgroundTask, BootInstant, Connection};
 use leasehold::store::ClaimId;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;

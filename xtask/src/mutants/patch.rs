@@ -98,6 +98,7 @@ mod tests {
             let filter = mutant.check.split_whitespace().last().unwrap_or_default();
             // Some suites run once for each kind of lock.
             let test = filter.trim_end_matches("::mutex").rsplit("::").next();
+            // A filter of `cargo test` names every test that contains it.
             ensure!(
                 test.is_some_and(|test| names.contains(test)),
                 "{}: {filter} does not exist",

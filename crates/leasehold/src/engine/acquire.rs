@@ -24,7 +24,7 @@ use crate::{
 };
 
 use grant::Grant;
-pub use grant::hold_from;
+pub(crate) use grant::hold_from;
 pub(crate) use options::{AcquireOptions, WaitLimit};
 
 /// Acquires a lock. Returns `None` if it was not granted in time; the claim is then not queued.

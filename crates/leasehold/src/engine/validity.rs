@@ -320,7 +320,7 @@ impl End {
 /// It is the lease minus the drift between two clocks (500 ppm) and the resolution of a store's
 /// timers.
 #[must_use]
-pub fn safe_duration(lease: Duration) -> Duration {
+pub(crate) fn safe_duration(lease: Duration) -> Duration {
     const GRAIN: Duration = Duration::from_millis(2);
     if lease == Duration::MAX {
         return lease;

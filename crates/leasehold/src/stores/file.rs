@@ -40,8 +40,6 @@ mod flock;
 mod flock_waiters;
 mod folder;
 mod folder_counter;
-#[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
 mod housekeeping;
 mod idle_names;
 mod kept_files;

@@ -11,15 +11,13 @@
 //!   other runtimes. Its subscription is the proof that the client is alive.
 
 mod builder;
-pub(crate) mod claim_state;
+mod claim_state;
 mod claims;
 mod enter;
 mod enter_reply;
 mod failover;
-#[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
 mod keys;
-pub mod layout;
+mod layout;
 mod liveness;
 mod observations;
 mod orphans;
@@ -27,9 +25,11 @@ mod push;
 mod record;
 mod renewal;
 mod replication;
-pub mod scripts;
+mod scripts;
 mod server;
 mod subscription;
+#[cfg(test)]
+mod tests;
 mod wait;
 
 use std::collections::BTreeSet;
@@ -388,10 +388,4 @@ impl Store for Redis {
         }
         Ok(names.into_iter().take(count_max).collect())
     }
-}
-
-/// Returns a function that counts the claims whose local state a store keeps.
-pub fn tracked_claims(store: &Redis) -> impl Fn() -> usize + use<> {
-    let claims = Arc::clone(&store.claims);
-    move || claims.count()
 }

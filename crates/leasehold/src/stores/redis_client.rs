@@ -20,8 +20,6 @@ mod address;
 mod channels;
 mod cluster;
 mod endpoint;
-#[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
 mod handshake;
 mod ids;
 mod link;

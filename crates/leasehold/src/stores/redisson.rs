@@ -12,8 +12,6 @@ mod address;
 mod class;
 mod enter;
 mod field;
-#[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
 mod inspect;
 mod keys;
 mod local_claim;

@@ -7,8 +7,6 @@
 
 mod address;
 mod fenced;
-#[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
 
 use tokio::runtime::Handle;
 

@@ -11,8 +11,6 @@
 mod acquire;
 mod events;
 mod format;
-#[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
 mod inspect;
 mod master;
 mod open;
@@ -21,9 +19,11 @@ mod quorum_count;
 mod record;
 mod requests;
 mod round;
+#[cfg(test)]
+mod tests;
 mod tracked_claim;
 mod vote;
-pub mod voting;
+pub(crate) mod voting;
 mod wait;
 
 use std::collections::BTreeMap;

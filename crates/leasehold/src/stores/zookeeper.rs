@@ -10,8 +10,6 @@ mod builder;
 mod claims;
 mod enter;
 mod examination;
-#[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
 mod generation;
 mod inspect;
 mod layout;

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use lab_servers::Redis;
-use leasehold::conformance::support::{TIMEOUT, waiters, within_timeout};
+use leasehold::conformance::support::{TIMEOUT, claim, waiters, within_timeout};
+use leasehold::store::{OnContention, Store};
+use leasehold::stores;
 
 use super::{
     DAY, Waiting, commands, cut_off, granted, monitor, open, remote, requests, use_once,
@@ -28,6 +30,26 @@ async fn waiter_is_granted_without_notifications() {
         .await
         .expect("the task runs")
         .expect("granted");
+}
+
+/// The renewal would bind the claim to the connection of the client that sent it.
+#[tokio::test]
+async fn claim_of_another_client_is_not_renewed() {
+    let server = Redis::start();
+    let connect = async || {
+        let builder = stores::Redis::builder(&server.url()).expect("a URL");
+        builder.connect().await.expect("the client connects")
+    };
+    let ours = connect().await;
+    let theirs = connect().await;
+    let claim = claim("a");
+    let entered = ours.enter(&claim, OnContention::Queue).await;
+    assert!(entered.expect("entered").standing.token().is_some());
+    let record = server.request(&["GET", "leasehold:{a}"]);
+
+    let renewed = theirs.renew(std::slice::from_ref(&claim)).await;
+    assert_eq!(renewed.expect("the store replies"), [None]);
+    assert_eq!(server.request(&["GET", "leasehold:{a}"]), record);
 }
 
 /// A waiter whose future is not polled is alive: it keeps its position, and is granted in its turn.

@@ -6,6 +6,7 @@ mod behaviour;
 mod downgrade;
 mod errors;
 mod generations;
+mod hostile;
 mod password;
 mod single_server;
 #[cfg(feature = "tls")]

@@ -1,7 +1,6 @@
 //! Recording the holds of clients, and judging how they begin and end.
 
-use leasehold::modelled::{BootInstant, safe_duration};
-use leasehold::simulation::Probe;
+use leasehold::simulation::{BootInstant, Probe, safe_duration};
 use leasehold::store::{ClaimId, Share};
 use leasehold::{LossReason, Result};
 

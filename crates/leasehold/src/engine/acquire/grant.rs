@@ -34,7 +34,7 @@ impl Grant {
 /// reply. The validity of the hold begins at that request too. Its lease is never longer than the
 /// time for which the store waits for a crashed holder.
 #[must_use]
-pub fn hold_from(
+pub(crate) fn hold_from(
     until: BootInstant,
     lease: Duration,
     crash: CrashDetection,

@@ -236,10 +236,13 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
     use std::sync::Arc;
 
+    use proptest::prelude::*;
+
     use super::*;
     use crate::Name;
     use crate::local_fs::Locality;
     use crate::stores::file::folder::Folder;
+    use crate::test_inputs::altered_text;
 
     fn lock_path(folder: &tempfile::TempDir, name: &str) -> Location {
         let folder = Folder::open(folder.path(), Locality::Known, None).expect("opened");
@@ -343,5 +346,17 @@ mod tests {
         assert!(!is_removed);
         assert_eq!(fs::read(at.path()).expect("it stays"), b"", "forever");
         waiting.join().expect("no panic").expect("locked");
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_of_the_kernel_is_parsed_or_ignored(
+            line in altered_text(&[
+                "3: FLOCK  ADVISORY  WRITE 4711 fe:00:264 0 EOF",
+                "3: -> FLOCK  ADVISORY  WRITE 4711 fe:00:264 0 EOF",
+            ]),
+        ) {
+            let _pid = parse_holder(&line, "fe:00:264");
+        }
     }
 }

@@ -238,3 +238,18 @@ const ID_LEN: usize = 16;
 /// The number of ids in one message: half a page. A FIFO takes such a message whole or refuses it,
 /// and packs its pages at least half full.
 const MESSAGE_IDS: usize = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_inputs::altered;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_wakeups_are_parsed(bytes in altered(&["0123456789abcdef0123456789abcdef"])) {
+            let ids = parse_ids(&bytes);
+            prop_assert!(ids.len() <= bytes.len() / 16);
+        }
+    }
+}

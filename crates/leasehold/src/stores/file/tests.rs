@@ -57,12 +57,16 @@ impl TestFolder {
         self.folder.path().join("a.queue")
     }
 
+    fn counter(&self) -> PathBuf {
+        self.folder.path().join(".counter")
+    }
+
     fn overwrite(&self, at: u64, bytes: &[u8]) {
         overwrite(&self.queue(), at, bytes);
     }
 
     fn overwrite_counter(&self, at: u64, bytes: &[u8]) {
-        overwrite(&self.folder.path().join(".counter"), at, bytes);
+        overwrite(&self.counter(), at, bytes);
     }
 }
 

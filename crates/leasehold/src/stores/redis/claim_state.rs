@@ -7,10 +7,10 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-pub use super::enter::Sent;
-pub use super::enter_reply::{Absence, EnterReply};
-pub use super::push::Push;
-pub use super::renewal::{AbsenceSeen, Renewed};
+use super::enter::Sent;
+use super::enter_reply::{Absence, EnterReply};
+use super::push::Push;
+use super::renewal::{AbsenceSeen, Renewed};
 use crate::runtime::clock::BootInstant;
 use crate::{Standing, Token};
 
@@ -19,15 +19,15 @@ const ABSENCES_MAX: usize = 256;
 
 /// What a client knows about one of its claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct ClaimState {
+pub(crate) struct ClaimState {
     /// The latest standing, from a reply or a notification.
-    pub standing: Option<Standing>,
+    pub(crate) standing: Option<Standing>,
     /// Whether the claim is the first waiter.
-    pub is_next: bool,
+    pub(crate) is_next: bool,
     /// The position among the waiters in the last reply that had one; 0 before such a reply.
-    pub position: u32,
+    pub(crate) position: u32,
     /// Whether a renewal has shown a reason to poll.
-    pub due: PollDue,
+    pub(crate) due: PollDue,
     /// Whether the last renewal found an absence that another client has marked.
     is_absence_noted: bool,
     /// When the caller received this claim as held.
@@ -41,18 +41,18 @@ pub struct ClaimState {
     /// reply was sent, and the claim may be queued again.
     last_token: u64,
     /// When the first lease of a holder ends, as of the last reply.
-    pub next_expiry: Option<BootInstant>,
+    pub(crate) next_expiry: Option<BootInstant>,
     /// The epoch of the caller link when the last request was sent. Notifications arrive reliably
     /// until the next epoch.
-    pub caller_epoch: u32,
+    pub(crate) caller_epoch: u32,
     /// When the last request that got a reply was sent, and the epoch of the connection that the
     /// request named.
-    pub renewed_at: Option<(BootInstant, u32)>,
+    pub(crate) renewed_at: Option<(BootInstant, u32)>,
 }
 
 /// Why a waiter should poll before its next poll is due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum PollDue {
+pub(crate) enum PollDue {
     /// No reason.
     #[default]
     No,
@@ -64,7 +64,7 @@ pub enum PollDue {
 
 impl ClaimState {
     /// Applies the reply to a request to enter that was read at `read`.
-    pub fn apply_reply(&mut self, reply: &EnterReply, sent: Sent, read: BootInstant) {
+    pub(crate) fn apply_reply(&mut self, reply: &EnterReply, sent: Sent, read: BootInstant) {
         self.note(reply, sent.caller_epoch, read);
         if reply.standing != Standing::Gone {
             self.extend(sent.at, sent.liveness_epoch);
@@ -72,7 +72,7 @@ impl ClaimState {
     }
 
     /// Applies the reply to a poll. A poll extends the lease of a holder, not of a waiter.
-    pub fn apply_poll_reply(&mut self, reply: &EnterReply, sent: Sent, read: BootInstant) {
+    pub(crate) fn apply_poll_reply(&mut self, reply: &EnterReply, sent: Sent, read: BootInstant) {
         self.note(reply, sent.caller_epoch, read);
         if reply.standing.token().is_some() {
             self.extend(sent.at, sent.liveness_epoch);
@@ -98,7 +98,7 @@ impl ClaimState {
     }
 
     /// Applies a notification; `false` if it changes nothing.
-    pub fn apply_push(&mut self, push: &Push) -> bool {
+    pub(crate) fn apply_push(&mut self, push: &Push) -> bool {
         match *push {
             Push::Held(token) => {
                 let pushed = Standing::Held { token };
@@ -119,7 +119,12 @@ impl ClaimState {
 
     /// Applies the reply to a renewal that was sent at `sent_at` and named the connection of
     /// `epoch`; `false` if the claim is gone.
-    pub fn apply_renewal(&mut self, renewed: Renewed, sent_at: BootInstant, epoch: u32) -> bool {
+    pub(crate) fn apply_renewal(
+        &mut self,
+        renewed: Renewed,
+        sent_at: BootInstant,
+        epoch: u32,
+    ) -> bool {
         match renewed {
             Renewed::Gone => return false,
             Renewed::Unusable => {}
@@ -156,13 +161,13 @@ impl ClaimState {
     }
 
     /// Records that the caller receives the claim as held at `now`.
-    pub fn pass_on(&mut self, now: BootInstant) {
+    pub(crate) fn pass_on(&mut self, now: BootInstant) {
         self.passed_on.get_or_insert(now);
     }
 
     /// Whether the caller holds the claim or is about to receive it.
     #[must_use]
-    pub fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         self.passed_on.is_some()
             || self
                 .standing
@@ -184,7 +189,7 @@ impl ClaimState {
     /// Returns the remaining lease at `now`, minus the drift that two clocks may have had since the
     /// request.
     #[must_use]
-    pub fn lease_left(&self, lease: Duration, now: BootInstant) -> Duration {
+    pub(crate) fn lease_left(&self, lease: Duration, now: BootInstant) -> Duration {
         let Some((sent_at, _)) = self.renewed_at else {
             return Duration::ZERO;
         };
@@ -198,7 +203,7 @@ impl ClaimState {
     /// the lease needs a renewal, or the server may have lost the claim since then. After a
     /// notification that the claim has ended, a script is needed too.
     #[must_use]
-    pub fn is_covered_by_liveness(
+    pub(crate) fn is_covered_by_liveness(
         &self,
         epoch: u32,
         lease: Duration,
@@ -221,9 +226,9 @@ pub(super) fn is_queued(standing: Standing) -> bool {
 
 /// What a client has observed of other clients' claims for a name: their tokens and absences.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Observed {
+pub(crate) struct Observed {
     /// The highest token seen.
-    pub highest_token: u64,
+    pub(crate) highest_token: u64,
     /// The absences, each with the moment after its nonce was read.
     absences: Vec<(Absence, BootInstant)>,
 }
@@ -231,7 +236,7 @@ pub struct Observed {
 impl Observed {
     /// Whether a reply contains anything to remember.
     #[must_use]
-    pub fn is_in(reply: &EnterReply) -> bool {
+    pub(crate) fn is_in(reply: &EnterReply) -> bool {
         reply.standing.token().is_some() || !reply.absences.is_empty()
     }
 
@@ -240,7 +245,7 @@ impl Observed {
     ///
     /// A reply names only some of many holders. So an absence that it does not name is kept, unless
     /// the request named it.
-    pub fn observe(&mut self, reply: &EnterReply, expired: &str, now: BootInstant) {
+    pub(crate) fn observe(&mut self, reply: &EnterReply, expired: &str, now: BootInstant) {
         let token = reply.standing.token().map_or(0, Token::get);
         self.highest_token = self.highest_token.max(token);
         if reply.next_expiry.is_none() {
@@ -271,7 +276,7 @@ impl Observed {
     /// Returns the absences that have lasted for their holder's grace, in the encoding of the
     /// script.
     #[must_use]
-    pub fn expired(&self, now: BootInstant) -> String {
+    pub(crate) fn expired(&self, now: BootInstant) -> String {
         let mut text = String::new();
         for (absence, read) in &self.absences {
             if now >= absence.ends_at(*read) {
@@ -284,13 +289,13 @@ impl Observed {
 
     /// Whether the list of absences is empty.
     #[must_use]
-    pub fn no_absences(&self) -> bool {
+    pub(crate) fn no_absences(&self) -> bool {
         self.absences.is_empty()
     }
 
     /// Returns the moment at which the next absence will have lasted for its holder's grace.
     #[must_use]
-    pub fn next_expiry(&self) -> Option<BootInstant> {
+    pub(crate) fn next_expiry(&self) -> Option<BootInstant> {
         self.absences
             .iter()
             .map(|(absence, read)| absence.ends_at(*read))

@@ -78,13 +78,6 @@ impl Claims {
         Some(tracked)
     }
 
-    /// Returns the number of claims; a claim that waits or has waited counts twice.
-    pub(super) fn count(&self) -> usize {
-        let table = self.table.lock();
-        let waiting: usize = table.by_name.values().map(BTreeMap::len).sum();
-        table.by_id.len() + waiting
-    }
-
     /// Whether this claim is ahead of all other waiting claims of this client for the same name.
     pub(super) fn is_foremost(&self, tracked: &TrackedClaim) -> bool {
         let table = self.table.lock();

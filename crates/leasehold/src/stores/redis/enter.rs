@@ -158,22 +158,22 @@ impl EnterMode {
 }
 
 /// A request to enter.
-struct EnterRequest<'a> {
-    claim: &'a Claim,
-    mode: EnterMode,
+pub(super) struct EnterRequest<'a> {
+    pub(super) claim: &'a Claim,
+    pub(super) mode: EnterMode,
     /// The token that the fast path gives the claim; 0 disables the fast path.
-    proposal: u64,
+    pub(super) proposal: u64,
     /// The highest token that this client has received for the name.
-    highest_token: u64,
-    liveness: LivenessRef,
-    nonce: String,
+    pub(super) highest_token: u64,
+    pub(super) liveness: LivenessRef,
+    pub(super) nonce: String,
     /// The absences that have lasted for their grace.
-    expired: String,
+    pub(super) expired: String,
 }
 
 /// A request to enter, encoded for the script.
-struct EnterArguments {
-    id: String,
+pub(super) struct EnterArguments {
+    pub(super) id: String,
     record: String,
     life: String,
     settings: String,
@@ -181,7 +181,11 @@ struct EnterArguments {
 
 impl EnterArguments {
     /// Returns the arguments of the script.
-    fn with<'a>(&'a self, not_after: &'a str, longest_lease: Option<&'a str>) -> Vec<&'a str> {
+    pub(super) fn with<'a>(
+        &'a self,
+        not_after: &'a str,
+        longest_lease: Option<&'a str>,
+    ) -> Vec<&'a str> {
         let mut arguments = vec![&*self.record, &*self.life, &*self.settings, not_after];
         arguments.extend(longest_lease);
         arguments
@@ -189,7 +193,7 @@ impl EnterArguments {
 }
 
 impl EnterRequest<'_> {
-    fn encode(&self) -> EnterArguments {
+    pub(super) fn encode(&self) -> EnterArguments {
         let id = id_text(self.claim.id);
         let record = record::record(self.claim, &id, self.proposal, &self.liveness);
 
@@ -210,13 +214,13 @@ impl EnterRequest<'_> {
 
 /// When a request was sent, and the connections at that time.
 #[derive(Clone, Copy, Debug)]
-pub struct Sent {
+pub(crate) struct Sent {
     /// When it was sent.
-    pub at: BootInstant,
+    pub(crate) at: BootInstant,
     /// The epoch of the background link that the request named.
-    pub liveness_epoch: u32,
+    pub(crate) liveness_epoch: u32,
     /// The epoch of the caller link.
-    pub caller_epoch: u32,
+    pub(crate) caller_epoch: u32,
 }
 
 /// Replaces the script's `MISMATCH`, which names the present share, with the error of all stores.
@@ -254,4 +258,32 @@ fn is_late(error: &Error, clock: &ServerClock) -> bool {
 
     clock.set(time, BootInstant::now());
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stores::redis_client::store_error;
+
+    #[test]
+    fn impossible_time_in_a_refusal_is_not_taken_over() {
+        for (refusal, is_time) in [
+            ("-LATE 1750000000 5\r\n", true),
+            ("-LATE 18446744073709551615 5\r\n", false),
+            ("-LATE 1 18446744073709551615\r\n", false),
+            ("-LATE 1\r\n", false),
+            ("-ERR x\r\n", false),
+        ] {
+            let reply = redis::parse_redis_value(refusal.as_bytes()).expect("a reply");
+            let redis::Value::ServerError(error) = reply else {
+                panic!("{refusal} is an error")
+            };
+            let error = store_error(error.into());
+            assert_eq!(
+                is_late(&error, &ServerClock::default()),
+                is_time,
+                "{refusal}"
+            );
+        }
+    }
 }

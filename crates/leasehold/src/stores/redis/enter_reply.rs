@@ -7,30 +7,30 @@ use crate::{Standing, Token};
 
 /// The reply to a request to enter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct EnterReply {
+pub(crate) struct EnterReply {
     /// The standing of the claim.
-    pub standing: Standing,
+    pub(crate) standing: Standing,
     /// The last token of the name when the script ran.
-    pub last_token: u64,
+    pub(crate) last_token: u64,
     /// Whether the claim is the first waiter.
-    pub is_next: bool,
+    pub(crate) is_next: bool,
     /// The position among the waiters, from 1; 0 if the claim does not wait.
-    pub position: u32,
+    pub(crate) position: u32,
     /// The time until a lease ends, if the script has read the leases.
-    pub next_expiry: Option<Duration>,
+    pub(crate) next_expiry: Option<Duration>,
     /// The holders without a connection.
-    pub absences: Vec<Absence>,
+    pub(crate) absences: Vec<Absence>,
 }
 
 /// A holder without a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Absence {
+pub(crate) struct Absence {
     /// The holder's claim.
-    pub claim: String,
+    pub(crate) claim: String,
     /// The nonce that marks this absence. Every absence has a different one.
-    pub nonce: String,
+    pub(crate) nonce: String,
     /// How long the absence must last before the holder stops trusting its hold.
-    pub grace: Duration,
+    pub(crate) grace: Duration,
 }
 
 impl EnterReply {
@@ -103,6 +103,8 @@ mod tests {
     use super::*;
     use crate::ClaimId;
     use crate::stores::redis_client::id_text;
+    use crate::test_inputs::altered_text;
+    use proptest::prelude::*;
 
     #[test]
     fn reply_about_another_claim_is_refused() {
@@ -140,5 +142,20 @@ mod tests {
         let parsed = EnterReply::parse(&text, &id).expect("held");
         assert_eq!(parsed.standing.token().map(Token::get), Some(9));
         assert_eq!(parsed.last_token, 9);
+    }
+
+    proptest! {
+        #[test]
+        fn any_reply_is_parsed_or_refused(
+            text in altered_text(&[
+                "0000000000000009HAAAAAAAAAAAAAAAAAAAAAA",
+                "0000000000000003QAAAAAAAAAAAAAAAAAAAAAA000000000000000700000002",
+                "0000000000000003NAAAAAAAAAAAAAAAAAAAAAA0000000000000007000000020000000250cccccccc\
+                 ccccccccccccccnnnnnnnnnnn0005000",
+            ]),
+        ) {
+            let id = reply::CLAIM.read(&text).unwrap_or_default();
+            let _reply = EnterReply::parse(&text, id);
+        }
     }
 }

@@ -8,13 +8,13 @@ use std::fmt::Write as _;
 
 /// A part of a text, at fixed positions.
 #[derive(Clone, Copy, Debug)]
-pub struct Field {
+pub(crate) struct Field {
     /// Its name in scripts and documents.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// The bytes before it.
-    pub start: usize,
+    pub(crate) start: usize,
     /// Its bytes; 0 if it ends where the text ends.
-    pub len: usize,
+    pub(crate) len: usize,
 }
 
 impl Field {
@@ -36,7 +36,7 @@ impl Field {
 
     /// Returns the field from the first byte of this one to the last byte of `last`.
     #[must_use]
-    pub const fn to(self, last: Self) -> Self {
+    pub(crate) const fn to(self, last: Self) -> Self {
         Self {
             name: self.name,
             start: self.start,
@@ -46,13 +46,13 @@ impl Field {
 
     /// Returns the bytes before its end.
     #[must_use]
-    pub const fn end(self) -> usize {
+    pub(crate) const fn end(self) -> usize {
         self.start + self.len
     }
 
     /// Returns the field's part of a text; `None` if the text is too short.
     #[must_use]
-    pub fn read(self, text: &str) -> Option<&str> {
+    pub(crate) fn read(self, text: &str) -> Option<&str> {
         match self.len {
             0 => text.get(self.start..),
             _ => text.get(self.start..self.end()),
@@ -72,157 +72,157 @@ impl Field {
 }
 
 /// The value of `key`, and a claim in `key:claims` after its deadline.
-pub mod record {
+pub(crate) mod record {
     use super::Field;
 
     /// The token of the grant, or of the last one; zeros for a waiter.
-    pub const TOKEN: Field = Field::first("token", 16);
+    pub(crate) const TOKEN: Field = Field::first("token", 16);
     /// `~` free, `H` held, `W` held while others wait, `L` shared, `Q` queued.
-    pub const MODE: Field = TOKEN.then("mode", 1);
+    pub(crate) const MODE: Field = TOKEN.then("mode", 1);
     /// The claim's id.
-    pub const CLAIM: Field = MODE.then("claim", 22);
+    pub(crate) const CLAIM: Field = MODE.then("claim", 22);
     /// The nonce of an absence; dashes if the holder is present.
-    pub const NONCE: Field = CLAIM.then("nonce", 11);
+    pub(crate) const NONCE: Field = CLAIM.then("nonce", 11);
     /// The claim's client.
-    pub const CLIENT: Field = NONCE.then("client", 11);
+    pub(crate) const CLIENT: Field = NONCE.then("client", 11);
     /// The number of connections and disconnections of the client's background link.
-    pub const EPOCH: Field = CLIENT.then("epoch", 8);
+    pub(crate) const EPOCH: Field = CLIENT.then("epoch", 8);
     /// The beginning of the server's `master_replid`; dashes without crash detection.
-    pub const SERVER: Field = EPOCH.then("server", 10);
+    pub(crate) const SERVER: Field = EPOCH.then("server", 10);
     /// The crash grace in milliseconds.
-    pub const GRACE: Field = SERVER.then("grace", 7);
+    pub(crate) const GRACE: Field = SERVER.then("grace", 7);
     /// The version of the layout.
-    pub const VERSION: Field = GRACE.then("version", 3);
+    pub(crate) const VERSION: Field = GRACE.then("version", 3);
     /// Words, each after a space: weight, capacity, lease in ms, since, pid, host, program, label.
     /// A last word `+N` is there only if the grant reserves N tokens below its own.
-    pub const WORDS: Field = VERSION.then("words", 0);
+    pub(crate) const WORDS: Field = VERSION.then("words", 0);
     /// All of them, in order.
-    pub const FIELDS: &[Field] = &[
+    pub(crate) const FIELDS: &[Field] = &[
         TOKEN, MODE, CLAIM, NONCE, CLIENT, EPOCH, SERVER, GRACE, VERSION, WORDS,
     ];
 }
 
 /// A claim in `key:claims`.
-pub mod entry {
+pub(crate) mod entry {
     use super::Field;
 
     /// The end of the lease, in microseconds of the server.
-    pub const DEADLINE: Field = Field::first("deadline", 16);
+    pub(crate) const DEADLINE: Field = Field::first("deadline", 16);
     /// The record.
-    pub const RECORD: Field = DEADLINE.then("record", 0);
+    pub(crate) const RECORD: Field = DEADLINE.then("record", 0);
     /// All of them, in order.
-    pub const FIELDS: &[Field] = &[DEADLINE, RECORD];
+    pub(crate) const FIELDS: &[Field] = &[DEADLINE, RECORD];
 }
 
 /// The end of the value of `key` in mode `W`.
-pub mod tail {
+pub(crate) mod tail {
     use super::Field;
 
     /// A line feed.
-    pub const START: Field = Field::first("start", 1);
+    pub(crate) const START: Field = Field::first("start", 1);
     /// The number of waiters.
-    pub const WAITING: Field = START.then("waiting", 8);
+    pub(crate) const WAITING: Field = START.then("waiting", 8);
     /// The score of the last waiter in `key:queue`.
-    pub const NEXT_SEQ: Field = WAITING.then("next_seq", 12);
+    pub(crate) const NEXT_SEQ: Field = WAITING.then("next_seq", 12);
     /// A token that the next one must exceed.
-    pub const MIN_TOKEN: Field = NEXT_SEQ.then("min_token", 16);
+    pub(crate) const MIN_TOKEN: Field = NEXT_SEQ.then("min_token", 16);
     /// When the keys' expiry was last extended, in milliseconds.
-    pub const REFRESHED: Field = MIN_TOKEN.then("refreshed", 13);
+    pub(crate) const REFRESHED: Field = MIN_TOKEN.then("refreshed", 13);
     /// The waiter that was notified as next.
-    pub const NOTIFIED: Field = REFRESHED.then("notified", 22);
+    pub(crate) const NOTIFIED: Field = REFRESHED.then("notified", 22);
     /// All of them, in order.
-    pub const FIELDS: &[Field] = &[START, WAITING, NEXT_SEQ, MIN_TOKEN, REFRESHED, NOTIFIED];
+    pub(crate) const FIELDS: &[Field] = &[START, WAITING, NEXT_SEQ, MIN_TOKEN, REFRESHED, NOTIFIED];
 }
 
 /// The settings of a request to enter.
-pub mod request {
+pub(crate) mod request {
     use super::Field;
 
     /// `Q` queue, `R` refuse to wait, `F` refresh, `L` poll.
-    pub const MODE: Field = Field::first("mode", 1);
+    pub(crate) const MODE: Field = Field::first("mode", 1);
     /// The highest token that the client has received.
-    pub const HINT: Field = MODE.then("hint", 16);
+    pub(crate) const HINT: Field = MODE.then("hint", 16);
     /// A nonce that was never used.
-    pub const NONCE: Field = HINT.then("nonce", 11);
+    pub(crate) const NONCE: Field = HINT.then("nonce", 11);
     /// The absences that have lasted for their grace.
-    pub const EXPIRED: Field = NONCE.then("expired", 0);
+    pub(crate) const EXPIRED: Field = NONCE.then("expired", 0);
     /// All of them, in order.
-    pub const FIELDS: &[Field] = &[MODE, HINT, NONCE, EXPIRED];
+    pub(crate) const FIELDS: &[Field] = &[MODE, HINT, NONCE, EXPIRED];
 }
 
 /// The reply to a request to enter.
-pub mod reply {
+pub(crate) mod reply {
     use super::Field;
 
     /// The token of a holder; for a waiter, how many claims are ahead.
-    pub const NUMBER: Field = Field::first("number", 16);
+    pub(crate) const NUMBER: Field = Field::first("number", 16);
     /// `H` held, `N` next, `Q` queued, `G` gone.
-    pub const STANDING: Field = NUMBER.then("standing", 1);
+    pub(crate) const STANDING: Field = NUMBER.then("standing", 1);
     /// The claim's id. A reply to a holder ends here.
-    pub const CLAIM: Field = STANDING.then("claim", 22);
+    pub(crate) const CLAIM: Field = STANDING.then("claim", 22);
     /// The last token of the name.
-    pub const LAST_TOKEN: Field = CLAIM.then("last_token", 16);
+    pub(crate) const LAST_TOKEN: Field = CLAIM.then("last_token", 16);
     /// The position among the waiters, from 1; 0 if the claim does not wait.
-    pub const POSITION: Field = LAST_TOKEN.then("position", 8);
+    pub(crate) const POSITION: Field = LAST_TOKEN.then("position", 8);
     /// Milliseconds until a lease ends; the rest is only in some replies.
-    pub const EXPIRY: Field = POSITION.then("expiry", 10);
+    pub(crate) const EXPIRY: Field = POSITION.then("expiry", 10);
     /// The absent holders.
-    pub const ABSENCES: Field = EXPIRY.then("absences", 0);
+    pub(crate) const ABSENCES: Field = EXPIRY.then("absences", 0);
     /// All of them, in order.
-    pub const FIELDS: &[Field] = &[
+    pub(crate) const FIELDS: &[Field] = &[
         NUMBER, STANDING, CLAIM, LAST_TOKEN, POSITION, EXPIRY, ABSENCES,
     ];
 }
 
 /// An absent holder in a reply to enter; without its grace, an expired one in a request.
-pub mod absence {
+pub(crate) mod absence {
     use super::Field;
 
     /// The holder's id.
-    pub const CLAIM: Field = Field::first("claim", 22);
+    pub(crate) const CLAIM: Field = Field::first("claim", 22);
     /// The nonce of this absence.
-    pub const NONCE: Field = CLAIM.then("nonce", 11);
+    pub(crate) const NONCE: Field = CLAIM.then("nonce", 11);
     /// The holder's grace in milliseconds.
-    pub const GRACE: Field = NONCE.then("grace", 7);
+    pub(crate) const GRACE: Field = NONCE.then("grace", 7);
     /// All of them, in order.
-    pub const FIELDS: &[Field] = &[CLAIM, NONCE, GRACE];
+    pub(crate) const FIELDS: &[Field] = &[CLAIM, NONCE, GRACE];
 }
 
 /// A notification of a grant. The others, `N` next and `G` gone, have the claim after the kind.
-pub mod grant {
+pub(crate) mod grant {
     use super::Field;
 
     /// `H`.
-    pub const KIND: Field = Field::first("kind", 1);
+    pub(crate) const KIND: Field = Field::first("kind", 1);
     /// The token.
-    pub const TOKEN: Field = KIND.then("token", 16);
+    pub(crate) const TOKEN: Field = KIND.then("token", 16);
     /// The claim's id.
-    pub const CLAIM: Field = TOKEN.then("claim", 22);
+    pub(crate) const CLAIM: Field = TOKEN.then("claim", 22);
     /// The lock's key.
-    pub const KEY: Field = CLAIM.then("key", 0);
+    pub(crate) const KEY: Field = CLAIM.then("key", 0);
     /// All of them, in order.
-    pub const FIELDS: &[Field] = &[KIND, TOKEN, CLAIM, KEY];
+    pub(crate) const FIELDS: &[Field] = &[KIND, TOKEN, CLAIM, KEY];
 }
 
 /// The reply to a request to leave.
-pub mod leave_reply {
+pub(crate) mod leave_reply {
     use super::Field;
 
     /// `1` if the claim was there.
-    pub const WAS_THERE: Field = Field::first("was_there", 1);
+    pub(crate) const WAS_THERE: Field = Field::first("was_there", 1);
     /// The claim's id.
-    pub const CLAIM: Field = WAS_THERE.then("claim", 22);
+    pub(crate) const CLAIM: Field = WAS_THERE.then("claim", 22);
     /// All of them, in order.
-    pub const FIELDS: &[Field] = &[WAS_THERE, CLAIM];
+    pub(crate) const FIELDS: &[Field] = &[WAS_THERE, CLAIM];
 }
 
 /// Fields that scripts and documents name together.
 #[derive(Debug)]
-pub struct Layout {
+pub(crate) struct Layout {
     /// Its name in scripts and documents.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Its fields, in order.
-    pub fields: &'static [Field],
+    pub(crate) fields: &'static [Field],
     base: Base,
 }
 
@@ -238,7 +238,7 @@ enum Base {
 }
 
 /// All layouts.
-pub const LAYOUTS: &[Layout] = &[
+pub(crate) const LAYOUTS: &[Layout] = &[
     Layout::new("record", record::FIELDS, Base::Start),
     Layout::new("entry", entry::FIELDS, Base::Start),
     // The record within an entry.
@@ -354,5 +354,33 @@ mod tests {
         }
         assert_eq!(replacement("record.other"), None);
         assert_eq!(expand("sub(text, @entry.deadline@)"), "sub(text, 1, 16)");
+    }
+
+    #[test]
+    fn layout_page_has_the_table_of_fields() {
+        const PAGE: &str = include_str!("../../../../../docs/protocols/redis-layout.md");
+        for layout in LAYOUTS {
+            // Two layouts are parts of the record, as the scripts read it.
+            if ["stored", "liveness"].contains(&layout.name) {
+                continue;
+            }
+            let mark = format!("<!-- layout: {} -->", layout.name);
+            let (_, section) = PAGE.split_once(&mark).expect(layout.name);
+            let rows: Vec<&str> = section
+                .lines()
+                .skip_while(|line| !line.starts_with("| `"))
+                .take_while(|line| line.starts_with("| `"))
+                .collect();
+
+            assert_eq!(rows.len(), layout.fields.len(), "{}", layout.name);
+            for (row, field) in rows.iter().zip(layout.fields) {
+                let bytes = match field.len {
+                    0 => String::new(),
+                    len => format!("{len} "),
+                };
+                let expected = format!("| `{}` | {} | {bytes}|", field.name, field.start);
+                assert!(row.starts_with(&expected), "{row} is not {expected}");
+            }
+        }
     }
 }

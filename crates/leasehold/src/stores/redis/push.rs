@@ -6,7 +6,7 @@ use crate::{ClaimId, Token};
 
 /// A notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Push {
+pub(crate) enum Push {
     /// The claim is granted.
     Held(Token),
     /// The claim is the first waiter.
@@ -37,6 +37,8 @@ impl Push {
 mod tests {
     use super::*;
     use crate::stores::redis_client::id_text;
+    use crate::test_inputs::altered_text;
+    use proptest::prelude::*;
 
     #[test]
     fn malformed_push_is_ignored() {
@@ -52,6 +54,18 @@ mod tests {
         assert_eq!(Push::parse(&gone), Some((id, Push::Gone, "")));
         for malformed in ["", "H", "N", "Nü", "H000000000000000ü", "Xabc"] {
             assert_eq!(Push::parse(malformed), None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_notification_is_parsed_or_ignored(
+            text in altered_text(&[
+                "H0000000000000005AAAAAAAAAAAAAAAAAAAAAAleasehold:{a}",
+                "GAAAAAAAAAAAAAAAAAAAAAA",
+            ]),
+        ) {
+            let _push = Push::parse(&text);
         }
     }
 }

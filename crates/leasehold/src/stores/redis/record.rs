@@ -175,6 +175,8 @@ fn decode(text: &str, ahead: u32) -> Option<Result<Entry>> {
 
 #[cfg(test)]
 mod tests {
+    use crate::test_inputs::altered_text;
+    use proptest::prelude::*;
     use std::collections::HashSet;
     use std::sync::Arc;
     use std::time::UNIX_EPOCH;
@@ -330,5 +332,21 @@ mod tests {
         let text = record(&claim, &id_text(claim.id), 7, &liveness(None));
         let other = text.replacen(VERSION, " v2", 1);
         assert!(entry(&other, 0).expect_err("v2").is_unsupported());
+    }
+
+    proptest! {
+        #[test]
+        fn any_record_is_decoded_or_refused(
+            text in altered_text(&[
+                "1795268260247958HAAAAAAAAAAAAAAAAAAAAAA-----------0123456789a00000007012345678900\
+                 10000 v1 1 1 30000 1763731234567 42 node-1 worker a%2Fb%20c",
+                "0000000000000000QAAAAAAAAAAAAAAAAAAAAAA-----------0123456789a00000007----------00\
+                 00000 v1 1 4 30000 18446744073709551615 42 node-1 worker label +3",
+            ]),
+            key in altered_text(&["leasehold:{a%2Fb%7D}", "leasehold:{a}~/b~"]),
+        ) {
+            let _entry = entry(&text, 0);
+            let _name = name_of(&key);
+        }
     }
 }

@@ -314,7 +314,7 @@ fn shortest(claims: &[&Claim]) -> Duration {
 
 /// The reply to a renewal, for one claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Renewed {
+pub(crate) enum Renewed {
     /// The claim is held.
     Held,
     /// The claim is queued.
@@ -332,7 +332,7 @@ pub enum Renewed {
 
 /// The absences that a renewal has found among a lock's holders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum AbsenceSeen {
+pub(crate) enum AbsenceSeen {
     /// All holders are present.
     None,
     /// A holder is absent or its lease is over, and its record has no nonce.
@@ -372,6 +372,8 @@ fn parse_renewal<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_inputs::altered_text;
+    use proptest::prelude::*;
 
     #[test]
     fn renewals_have_positions_of_waiters_only() {
@@ -395,6 +397,16 @@ mod tests {
             "id1110000000100000002",
         ] {
             assert_eq!(parse_renewals(malformed, "id", 6), None, "{malformed}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_reply_is_parsed_or_refused(
+            text in altered_text(&["id1A0!aQ000000030000001200000001"]),
+            count in 0..9_usize,
+        ) {
+            let _renewed = parse_renewals(&text, "id", count);
         }
     }
 }

@@ -30,12 +30,6 @@ pub(super) static INSPECT: Script = queue_script!("inspect");
 pub(super) static LIST: Script = Script::from_template(include_str!("lua/list.lua"), expand);
 pub(super) static LONGEST_LEASE: Script = script!("lua/longest_lease");
 
-/// Returns the texts of the scripts that change a queue: enter, leave, renew.
-#[must_use]
-pub fn texts() -> [&'static str; 3] {
-    [ENTER.text(), LEAVE.text(), RENEW.text()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

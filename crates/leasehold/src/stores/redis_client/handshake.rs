@@ -252,6 +252,7 @@ impl ServerId {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn unsupported_versions_roles_and_policies_are_refused() {
@@ -294,5 +295,20 @@ mod tests {
                     .is_unsupported()
             );
         }
+    }
+
+    proptest! {
+        /// A token has no digits for a later time.
+        #[test]
+        fn time_of_a_server_ends_in_2286(seconds: u64, micros: u64) {
+            prop_assert!(micros_of(seconds, micros).is_none_or(|time| time <= TIME_MAX));
+        }
+    }
+
+    #[test]
+    fn impossible_time_is_refused() {
+        assert_eq!(micros_of(u64::MAX, 5), None);
+        assert_eq!(micros_of(1, u64::MAX), None);
+        assert_eq!(micros_of(1, 5), Some(1_000_005));
     }
 }

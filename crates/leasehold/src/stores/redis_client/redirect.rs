@@ -50,6 +50,8 @@ fn parse(detail: &str) -> Option<(u16, Host)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_inputs::altered;
+    use proptest::prelude::*;
 
     #[test]
     fn addresses_of_redirects_are_parsed() {
@@ -63,6 +65,23 @@ mod tests {
         }
         for wrong in ["", "1", "1 a", "x a:1"] {
             assert_eq!(parse(wrong), None, "{wrong}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_error_is_shown_and_is_a_redirect_or_not(
+            bytes in altered(&[
+                "-MOVED 3999 127.0.0.1:6381\r\n",
+                "-ASK 3999 ::1:6381\r\n",
+                "-WRONGTYPE Operation against a key\r\n",
+            ]),
+        ) {
+            if let Ok(redis::Value::ServerError(error)) = redis::parse_redis_value(&bytes) {
+                let error = reply_error::store_error(error.into());
+                let _redirect = Redirect::of(&error);
+                let _shown = format!("{error:?} {error}");
+            }
         }
     }
 }

@@ -51,8 +51,14 @@ impl Script {
         }
     }
 
+    #[cfg(test)]
     pub(in crate::stores) fn text(&self) -> &str {
         &self.source().text
+    }
+
+    #[cfg(test)]
+    pub(in crate::stores) fn hash(&self) -> &str {
+        &self.source().hash
     }
 
     fn source(&self) -> &Source {

@@ -133,6 +133,8 @@ mod tests {
     use super::super::keys::uuid_text;
     use super::*;
     use crate::conformance::support::claim;
+    use crate::test_inputs::altered;
+    use proptest::prelude::*;
 
     fn raw(field: &str, kind: &str) -> RawHolder {
         RawHolder {
@@ -178,5 +180,30 @@ mod tests {
         let entry = holder(&raw("0123456789abcdef", "P"), None, 3);
         assert_eq!(entry.info.label, "permit 30313233343536373839616263646566");
         assert_eq!(entry.share, Share::slots(1, 3).expect("one of three"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_field_is_shown(
+            field in altered(&[
+                "285475da-9152-4c83-822a-67ee2f116a79:77 M 30000 1763731234567 42 node worker label",
+                "285475da-9152-4c83-822a-67ee2f116a79:52",
+                "type: readwrite",
+            ]),
+            kind in prop::sample::select(vec!["M", "R", "P"]),
+            counter in any::<Option<u64>>(),
+        ) {
+            let text = String::from_utf8_lossy(&field).into_owned();
+            let _token = token_in(&text);
+            let _error = foreign(&text);
+
+            let raw = RawHolder {
+                field,
+                acquires: "1".to_owned(),
+                left: None,
+                kind: kind.to_owned(),
+            };
+            let _entry = holder(&raw, counter.and_then(Token::new), 5);
+        }
     }
 }

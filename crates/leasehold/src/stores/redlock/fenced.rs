@@ -120,3 +120,30 @@ impl VoteFormat for Fenced {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_inputs::altered;
+    use crate::test_inputs::altered_text;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_record_is_read_or_refused(
+            record in altered(&[
+                "0000000000000000007H0000000000000000007AAAAAAAAAAAAAAAAAAAAAA0123456789a M 30000 \
+                 1763731234567 42 node worker label",
+                "0000000000000000007~",
+                "0000000000000000007H0000000000000000007AAAAAAAAAAAAAAAAAAAAAA0123456789a W 30000 \
+                 1763731234567 42 node worker label +3",
+            ]),
+            key in altered_text(&["leasehold:redlock:{a%2Fb}"]),
+        ) {
+            for remaining in [Duration::ZERO, Duration::from_secs(1)] {
+                let _inspected = Fenced.read(&record, remaining);
+            }
+            let _name = Fenced.name_of(&key);
+        }
+    }
+}

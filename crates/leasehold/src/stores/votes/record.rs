@@ -135,3 +135,28 @@ pub(in crate::stores) fn parse_info(text: &str) -> Option<(Share, ClaimantInfo)>
 pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_inputs::altered_text;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_text_of_a_master_is_parsed_or_refused(
+            text in altered_text(&[
+                "GY000000000000000000700000000000000000000000000000AAAAAAAAAAAAAAAAAAAAAA",
+                "LN000000000000000000700000000000000000050000001500AAAAAAAAAAAAAAAAAAAAAA",
+                "Fleasehold:redlock:{a}",
+                " W 30000 1763731234567 42 node worker label +3",
+            ]),
+        ) {
+            let start = text.len().checked_sub(ID_LEN);
+            let id = start.and_then(|start| text.get(start..));
+            let _reply = VoteReply::parse(&text, id.unwrap_or_default());
+            let _push = Push::parse(&text);
+            let _info = parse_info(&text);
+        }
+    }
+}

@@ -126,6 +126,7 @@ fn watched(ahead: &[Member], own: Share) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_inputs::altered_text;
     use proptest::prelude::*;
 
     fn queue(marks: &[&str]) -> Queue {
@@ -252,6 +253,27 @@ mod tests {
                 if let (QueuePosition::Queued { watched, .. }, QueuePosition::Held) = (was, is) {
                     prop_assert!(watched.iter().any(|watched| !remaining.contains(watched)));
                 }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_children_are_read_or_refused(
+            text in altered_text(&[
+                "_c_285475da-9152-4c83-822a-67ee2f116a79-lock-0000000007\n\
+                 _c_285475da-9152-4c83-822a-67ee2f116a79-__READ__0000000008\n\
+                 _c_285475da-9152-4c83-822a-67ee2f116a79-slots-1-of-4-0000000009",
+                "285475da91524c83822a67ee2f116a79__lock__0000000007\n\
+                 285475da91524c83822a67ee2f116a79__rlock__0000000008\n\
+                 285475da91524c83822a67ee2f116a79__slots_1_of_4__0000000009",
+                "_c_285475da-9152-4c83-822a-67ee2f116a79-lock--000000007\nlatch-0000000003",
+            ]),
+        ) {
+            let children: Vec<String> = text.lines().map(str::to_owned).collect();
+            for dialect in [Dialect::Curator, Dialect::Kazoo] {
+                let _queue = Queue::read(&children, dialect);
+                let _known = Queue::read_known(&children, dialect);
             }
         }
     }

@@ -106,6 +106,8 @@ const ENCODED: &AsciiSet = &claimant_info::ENCODED.add(b'/');
 
 #[cfg(test)]
 mod tests {
+    use crate::test_inputs::altered;
+    use proptest::prelude::*;
     use std::sync::Arc;
 
     use super::*;
@@ -172,5 +174,18 @@ mod tests {
         }
         let info = foreign_info(b"192.168.0.7\x1b[2J", "Curator", 0);
         assert_eq!(info.host, "192.168.0.7[2J");
+    }
+
+    proptest! {
+        #[test]
+        fn any_data_of_a_node_is_read_or_foreign(
+            data in altered(&[
+                "leasehold 1 1073741824 7 1763731234567 42 node-1 worker a%2Fb%20c%25",
+            ]),
+            created_millis: i64,
+        ) {
+            let _record = read(&data);
+            let _foreign = foreign_info(&data, "a library", created_millis);
+        }
     }
 }

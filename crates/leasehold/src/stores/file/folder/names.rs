@@ -78,6 +78,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::test_inputs::altered_text;
     use proptest::prelude::*;
 
     fn path(name: &str) -> PathBuf {
@@ -114,6 +115,15 @@ mod tests {
         fn every_name_round_trips(text in "\\PC{1,100}|[./%+a\0]{1,20}") {
             let name = Name::parse(&text).expect("1 to 400 bytes");
             prop_assert_eq!(decode(&encode(&text)), Some(name));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_file_name_is_decoded_or_foreign(
+            encoded in altered_text(&["orders%2F42", "%2Emembers"]),
+        ) {
+            let _name = decode(&encoded);
         }
     }
 }

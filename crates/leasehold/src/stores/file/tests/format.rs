@@ -71,6 +71,54 @@ async fn newer_format_version_is_refused() {
     );
 }
 
+/// Counting on from such a number would end at the last one.
+#[tokio::test]
+async fn impossible_number_with_a_sound_checksum_is_refused() {
+    const GENERATION: usize = 16;
+    const LAST_TOKEN: usize = 40;
+    const RESERVED: usize = 48;
+    let impossible = [u64::MAX, u64::MAX - 1, (1 << 62) + 1];
+
+    for (at, number) in [GENERATION, LAST_TOKEN, RESERVED]
+        .into_iter()
+        .flat_map(|at| impossible.map(|number| (at, number)))
+    {
+        let test_folder = TestFolder::new();
+        grant(&test_folder.boot(THIS)).await;
+        for file in [test_folder.queue(), test_folder.counter()] {
+            for block in [0, BLOCK] {
+                overwrite_number(&file, block, 60, at, number);
+            }
+        }
+        assert_refused(&test_folder).await;
+    }
+
+    for number in impossible {
+        let test_folder = TestFolder::new();
+        let locks = test_folder.boot(THIS);
+        let _guard = locks.mutex("a").acquire().await.expect("granted");
+        overwrite_number(&test_folder.queue(), COUNTER_LEN as u64, 252, 0, number);
+        assert_refused(&test_folder).await;
+    }
+}
+
+/// Replaces a number in a block whose checksum is at `crc_at`.
+fn overwrite_number(file: &Path, block: u64, crc_at: usize, at: usize, number: u64) {
+    let start = usize::try_from(block).expect("a position in a file");
+    let mut bytes = fs::read(file).expect("read")[start..start + crc_at].to_vec();
+    bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
+    let crc = crc32fast::hash(&bytes);
+    bytes.extend(crc.to_le_bytes());
+
+    overwrite(file, block, &bytes);
+}
+
+async fn assert_refused(test_folder: &TestFolder) {
+    let locks = test_folder.boot(THIS);
+    let error = locks.mutex("a").try_acquire().await.expect_err("refused");
+    assert!(error.is_damaged(), "{error}");
+}
+
 /// Shows G-23.
 #[tokio::test]
 async fn torn_entry_is_refused() {

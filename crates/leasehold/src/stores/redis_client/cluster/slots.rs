@@ -134,6 +134,8 @@ fn parse_range(range: &Value, host: &Host) -> Option<Range> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_inputs::altered;
+    use proptest::prelude::*;
 
     /// The values are those of `CLUSTER KEYSLOT`.
     #[test]
@@ -143,5 +145,23 @@ mod tests {
         assert_eq!(slot_of("foo"), 12_182);
         assert_eq!(slot_of("leasehold:{foo}:queue"), 12_182);
         assert_eq!(slot_of("foo{}"), crc16(b"foo{}") % SLOTS);
+    }
+
+    proptest! {
+        #[test]
+        fn any_reply_is_parsed_or_refused(
+            bytes in altered(&[
+                "*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$9\r\n127.0.0.1\r\n:7000\r\n$1\r\nx\r\n",
+                "*1\r\n*3\r\n:0\r\n:8191\r\n*2\r\n_\r\n:7000\r\n",
+            ]),
+        ) {
+            let host = Host {
+                name: "h".to_owned(),
+                port: 1,
+            };
+            if let Ok(reply) = redis::parse_redis_value(&bytes) {
+                let _slots = parse(&reply, &host);
+            }
+        }
     }
 }

@@ -152,6 +152,8 @@ impl Sighting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_inputs::altered;
+    use proptest::prelude::*;
 
     fn sighting(epoch: u64, port: u16) -> Sighting {
         let name = "a".to_owned();
@@ -242,5 +244,19 @@ mod tests {
         view.note(1, Err(Error::denied("no password")), now);
         assert!(view.has_failed());
         assert!(view.error().is_denied());
+    }
+
+    proptest! {
+        #[test]
+        fn any_reply_is_parsed_or_refused(
+            bytes in altered(&[
+                "*6\r\n$4\r\nname\r\n$6\r\nmaster\r\n$2\r\nip\r\n$1\r\nh\r\n$4\r\nport\r\n$4\r\n6379\r\n",
+                "%3\r\n$12\r\nconfig-epoch\r\n$1\r\n3\r\n$2\r\nip\r\n$1\r\nh\r\n$4\r\nport\r\n$4\r\n6379\r\n",
+            ]),
+        ) {
+            if let Ok(reply) = redis::parse_redis_value(&bytes) {
+                let _master = Sighting::parse(reply.clone(), reply);
+            }
+        }
     }
 }

@@ -216,6 +216,9 @@ fn library_of(value: &[u8]) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_inputs::altered;
+    use crate::test_inputs::altered_text;
+    use proptest::prelude::*;
 
     /// Shows G-56.
     #[test]
@@ -232,5 +235,22 @@ mod tests {
             assert_eq!(library_of(value.as_bytes()), library, "{value}");
         }
         assert_eq!(library_of(&[0xc3; 20]), "rslock");
+    }
+
+    proptest! {
+        #[test]
+        fn any_value_is_read_or_refused(
+            value in altered(&[
+                "leasehold:0123456789aAAAAAAAAAAAAAAAAAAAAAA0000000000000000007 M 30000 \
+                 1763731234567 42 node worker label",
+                "5d41402abc4b2a76b9719d911017c592",
+            ]),
+            key in altered_text(&["job"]),
+            counts_tokens: bool,
+        ) {
+            let format = SingleKey::new(counts_tokens);
+            let _inspected = format.read(&value, Duration::from_secs(1));
+            let _name = format.name_of(&key);
+        }
     }
 }

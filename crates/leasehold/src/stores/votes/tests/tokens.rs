@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use leasehold::modelled::voting::{Tally, TallyOutcome, VoteOutcome, VoteRegister};
 use stateright::{Model, Property};
 
-use super::{breaks, holds};
+use super::register::VoteRegister;
+use crate::stores::test_models::{breaks, holds};
+use crate::stores::votes::voting::{Tally, TallyOutcome, VoteOutcome};
 
 const MASTERS: usize = 3;
 
@@ -257,7 +258,7 @@ impl State {
 }
 
 #[test]
-fn two_acquisitions_keep_token_properties() {
+fn token_model_keeps_two_acquisitions_apart() {
     holds(Tokens {
         acquisitions: 2,
         token_max: 3,
@@ -268,7 +269,7 @@ fn two_acquisitions_keep_token_properties() {
 
 /// No claim leaves, and each reply arrives. Otherwise the model would not end within a minute.
 #[test]
-fn three_acquisitions_keep_token_properties() {
+fn token_model_keeps_three_acquisitions_apart() {
     holds(Tokens {
         acquisitions: 3,
         token_max: 3,

@@ -3,18 +3,24 @@
 
 use std::time::Duration;
 
-use leasehold::modelled::{BootInstant, ClaimState, Push, Sent, hold_from, safe_duration};
-use leasehold::store::Standing;
-use leasehold::{CrashDetection, Token};
 use stateright::{Model, Property};
 
-use super::crash_detection::answer;
-use super::lock_model::{EnterMode, EnterRequest, Id, Link, LockModel, ModelPush, Reply, Script};
-use super::{breaks, holds};
+use super::server::{Holder, ModelServer, claim, id, liveness, request};
+use crate::engine::acquire::hold_from;
+use crate::engine::safe_duration;
+use crate::runtime::clock::BootInstant;
+use crate::stores::redis::claim_state::ClaimState;
+use crate::stores::redis::enter::{EnterMode, EnterRequest, Sent};
+use crate::stores::redis::enter_reply::EnterReply;
+use crate::stores::redis::push::Push;
+use crate::stores::test_models::{breaks, holds};
+use crate::{ClaimId, CrashDetection, Standing};
 
-const OWN: Id = 1;
+const OWN: u8 = 1;
 /// The claim that holds at first, and the claim that comes later.
-const OTHERS: [Id; 2] = [0, 2];
+const OTHERS: [u8; 2] = [0, 2];
+/// A tick of the clocks.
+const TICK: Duration = Duration::from_secs(1);
 /// The lease, in ticks.
 const LEASE: u8 = 2;
 /// How long a holder's connection must be gone before a contender ends its hold.
@@ -37,8 +43,6 @@ enum Mutation {
     WaitersLease,
     /// Leaving does not wait for a request that is under way.
     LeavingOvertakes,
-    /// Leaving does not hand over to the next waiter.
-    NoHandOver,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -47,9 +51,10 @@ struct HandOver(Mutation);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
     now: u8,
-    model: LockModel,
-    /// When the lease of each claim ends, by the number of the claim.
-    ends: [u8; 3],
+    server: ModelServer,
+    /// The holder and the waiters on the server.
+    holder: Option<Holder>,
+    waiters: Vec<ClaimId>,
     known: ClaimState,
     /// When the last script ran that granted or found our claim. An absence that began before this
     /// moment does not count.
@@ -59,7 +64,7 @@ struct State {
     flight: Flight,
     requests: u8,
     /// Notifications for our client that it has not read yet.
-    inbox: Vec<ModelPush>,
+    inbox: Vec<Push>,
     leaving: Leaving,
     has_entered: bool,
 }
@@ -68,7 +73,7 @@ struct State {
 enum Flight {
     None,
     Sent(u8),
-    Replied(u8, Reply),
+    Replied(u8, EnterReply),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -110,19 +115,6 @@ fn sent_at(tick: u8) -> Sent {
     }
 }
 
-fn asking(id: Id) -> EnterRequest {
-    EnterRequest {
-        id,
-        mode: EnterMode::Queue,
-        link: Link {
-            epoch: 1,
-            verdict: false,
-        },
-        nonce: 1,
-        expired: Vec::new(),
-    }
-}
-
 impl Model for HandOver {
     type State = State;
     type Action = Action;
@@ -130,8 +122,9 @@ impl Model for HandOver {
     fn init_states(&self) -> Vec<State> {
         let mut state = State {
             now: 0,
-            model: LockModel::default(),
-            ends: [0; 3],
+            server: ModelServer::start(),
+            holder: None,
+            waiters: Vec::new(),
             known: ClaimState::default(),
             served: 0,
             pushed: 0,
@@ -142,7 +135,8 @@ impl Model for HandOver {
             has_entered: false,
         };
 
-        state.run(OTHERS[0], |script| script.enter(&asking(OTHERS[0])));
+        state.server.subscribe(1, "inbox", OWN);
+        state.enter(OTHERS[0]);
         vec![state]
     }
 
@@ -175,12 +169,11 @@ impl Model for HandOver {
             actions.push(Action::Enter);
         }
 
-        if state.model.holder.is_some_and(|holder| holder.id != OWN) {
+        if state.other_holder().is_some() {
             actions.push(Action::OtherLeaves);
         }
 
-        let is_ours = state.model.holder.is_some_and(|holder| holder.id == OWN);
-        if is_ours && state.now >= state.served + GRACE {
+        if state.is_holder(OWN) && state.now >= state.served + GRACE {
             actions.push(Action::Revoke);
         }
     }
@@ -197,17 +190,15 @@ impl Model for HandOver {
                 let Flight::Sent(at) = next.flight else {
                     return None;
                 };
-                let model_reply = next.run(OWN, |script| script.enter(&asking(OWN)));
-                next.flight = Flight::Replied(at, model_reply);
+                next.flight = Flight::Replied(at, next.enter(OWN));
             }
             Action::LoseReply => next.flight = Flight::None,
             Action::ReceiveReply => {
-                let Flight::Replied(at, model_reply) =
+                let Flight::Replied(at, mut reply) =
                     std::mem::replace(&mut next.flight, Flight::None)
                 else {
                     return None;
                 };
-                let mut reply = answer(model_reply);
                 if self.0 == Mutation::RepliesWithoutTokens {
                     reply.last_token = 0;
                 }
@@ -216,36 +207,27 @@ impl Model for HandOver {
                 next.pushed = next.now;
             }
             Action::ReceivePush => {
-                let events = match next.inbox.remove(0) {
-                    ModelPush::Held(token) => Push::Held(Token::new(u64::from(token))?),
-                    ModelPush::Next => Push::Next,
-                    ModelPush::Gone => Push::Gone,
-                };
-                next.known.apply_push(&events);
+                let push = next.inbox.remove(0);
+                next.known.apply_push(&push);
                 next.pushed = next.now;
             }
-            Action::LosePush => drop(next.inbox.remove(0)),
+            Action::LosePush => {
+                next.inbox.remove(0);
+            }
             Action::Leave => next.leaving = Leaving::Sent,
             Action::ServeLeave => {
-                if self.0 == Mutation::NoHandOver {
-                    next.model.holder.take_if(|holder| holder.id == OWN);
-                    next.model.queue.retain(|waiter| waiter.id != OWN);
-                } else {
-                    next.run(OWN, |script| script.leave(OWN));
-                }
+                next.leave(OWN);
                 next.leaving = Leaving::Done;
             }
             Action::Enter => {
                 next.has_entered = true;
-                next.run(OTHERS[1], |script| script.enter(&asking(OTHERS[1])));
+                next.enter(OTHERS[1]);
             }
             Action::OtherLeaves => {
-                let id = next.model.holder?.id;
-                next.run(id, |script| script.leave(id));
+                let other = next.other_holder()?;
+                next.leave(other);
             }
-            Action::Revoke => {
-                next.run(OWN, |script| script.leave(OWN));
-            }
+            Action::Revoke => next.leave(OWN),
         }
 
         Some(next)
@@ -255,82 +237,88 @@ impl Model for HandOver {
         vec![
             Property::always("no two hold", |model: &Self, state: &State| {
                 let other = state
-                    .model
                     .holder
-                    .is_some_and(|holder| holder.id != OWN && !holder.expired);
+                    .as_ref()
+                    .is_some_and(|holder| holder.id != id(OWN) && !holder.is_expired);
                 !other || !state.trusts(model.0)
             }),
             Property::always("a claim that has left is not queued", |_, state: &State| {
                 // A claim whose lease has ended is not a holder, even if its record is still
                 // written.
                 let is_there = state
-                    .model
                     .holder
-                    .is_some_and(|holder| holder.id == OWN && !holder.expired)
-                    || state.model.queue.iter().any(|waiter| waiter.id == OWN);
+                    .as_ref()
+                    .is_some_and(|holder| holder.id == id(OWN) && !holder.is_expired)
+                    || state.waiters.contains(&id(OWN));
                 state.leaving != Leaving::Done || !is_there
             }),
             Property::always("a free lock has no waiters", |_, state: &State| {
-                state.model.queue.is_empty() || state.model.holder.is_some()
+                state.waiters.is_empty() || state.holder.is_some()
             }),
             Property::sometimes("a grant is notified", |model: &Self, state: &State| {
                 state.requests == 1 && state.flight == Flight::None && state.trusts(model.0)
             }),
             Property::sometimes("a claim that leaves hands over", |_, state: &State| {
-                state.leaving == Leaving::Done
-                    && state
-                        .model
-                        .holder
-                        .is_some_and(|holder| holder.id == OTHERS[1])
+                state.leaving == Leaving::Done && state.is_holder(OTHERS[1])
             }),
         ]
     }
 }
 
 impl State {
-    /// Runs a script for a claim. The lease of this claim begins again, and so does the lease of a
-    /// claim that the script grants.
-    fn run<T>(&mut self, of: Id, request: impl FnOnce(&mut Script<'_>) -> T) -> T {
-        let mut script = Script::on(&mut self.model, &|_| true);
-        let reply = request(&mut script);
-        let ends = self.now + LEASE;
-        self.ends[usize::from(of)] = ends;
+    fn is_holder(&self, number: u8) -> bool {
+        self.holder
+            .as_ref()
+            .is_some_and(|holder| holder.id == id(number))
+    }
 
-        if of == OWN {
+    fn other_holder(&self) -> Option<u8> {
+        OTHERS.into_iter().find(|other| self.is_holder(*other))
+    }
+
+    fn enter(&mut self, number: u8) -> EnterReply {
+        let claim = claim(number, TICK * LEASE.into());
+        let request = EnterRequest {
+            proposal: self.server.now,
+            ..request(&claim, EnterMode::Queue, liveness(number, 1, None))
+        };
+        let reply = self.server.enter(&request);
+        self.has_run(number);
+        reply
+    }
+
+    fn leave(&mut self, number: u8) {
+        self.server.leave(number);
+        self.has_run(number);
+    }
+
+    /// Receives what a script has sent. The lease of our claim begins again if the script ran for
+    /// it or has granted it.
+    fn has_run(&mut self, number: u8) {
+        let pushes: Vec<Push> = self.server.take_pushes();
+        let is_granted = pushes.iter().any(|push| matches!(push, Push::Held(_)));
+        if number == OWN || is_granted {
             self.served = self.now;
         }
 
-        for (id, push) in script.pushes {
-            if matches!(push, ModelPush::Held(_)) {
-                self.ends[usize::from(id)] = ends;
-                if id == OWN {
-                    self.served = self.now;
-                }
-            }
-            if id == OWN {
-                self.inbox.push(push);
-            }
-        }
-
-        reply
+        self.inbox.extend(pushes);
+        self.inspect();
     }
 
     fn tick(&mut self) {
         self.now += 1;
-        let now = self.now;
-        let ends = self.ends;
-        let is_over = |id: Id| ends[usize::from(id)] <= now;
-        if let Some(holder) = &mut self.model.holder {
-            holder.expired |= is_over(holder.id);
-        }
-        for waiter in &mut self.model.queue {
-            waiter.expired |= is_over(waiter.id);
-        }
+        self.server.pass(TICK);
+        self.inspect();
+    }
+
+    fn inspect(&mut self) {
+        self.holder = self.server.holder();
+        self.waiters = self.server.waiters();
     }
 
     /// Whether our client trusts its hold.
     fn trusts(&self, mutation: Mutation) -> bool {
-        let [lease, grace] = [LEASE, GRACE].map(|ticks| Duration::from_secs(u64::from(ticks)));
+        let [lease, grace] = [LEASE, GRACE].map(|ticks| TICK * ticks.into());
         let kept_until = self
             .known
             .renewed_at
@@ -376,9 +364,4 @@ fn leave_that_overtakes_enter_leaves_an_entry() {
         HandOver(Mutation::LeavingOvertakes),
         "a claim that has left is not queued",
     );
-}
-
-#[test]
-fn leave_without_handover_is_detected() {
-    breaks(HandOver(Mutation::NoHandOver), "a free lock has no waiters");
 }

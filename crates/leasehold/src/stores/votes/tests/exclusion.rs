@@ -1,9 +1,10 @@
 //! Exclusion with clocks of the same rate. One master may forget everything, once.
 
-use leasehold::modelled::voting::{Tally, TallyOutcome, VoteOutcome, VoteRegister};
 use stateright::{Model, Property};
 
-use super::{breaks, holds};
+use super::register::VoteRegister;
+use crate::stores::test_models::{breaks, holds};
+use crate::stores::votes::voting::{Tally, TallyOutcome, VoteOutcome};
 
 const MASTERS: usize = 3;
 const LEASE: u8 = 2;
@@ -191,7 +192,7 @@ impl Exclusion {
 }
 
 #[test]
-fn quarantine_keeps_exclusion() {
+fn quarantine_model_keeps_exclusion() {
     holds(Exclusion {
         quarantine: LEASE,
         counts_from: ValidityStart::Request,

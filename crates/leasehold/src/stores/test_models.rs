@@ -1,9 +1,8 @@
-//! Models of critical decisions: the functions of the library, and all events in every order. Each
-//! model has broken twins that must fail. Without them a passing model would prove nothing.
-#![forbid(unsafe_code)]
-
-mod redis;
-mod redlock;
+//! Runs models of critical decisions: the functions and scripts of a store, and all events in
+//! every order.
+//!
+//! Each model has broken twins that must fail. Without them a passing model would prove nothing.
+//! The seeded bugs in lab/mutants break the scripts.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -11,7 +10,7 @@ use std::hash::Hash;
 use stateright::{Checker, HasDiscoveries, Model};
 
 /// Runs a model to its end: all that can happen was tried.
-fn holds<M>(model: M)
+pub(in crate::stores) fn holds<M>(model: M)
 where
     M: Model + Send + Sync + 'static,
     M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
@@ -27,7 +26,7 @@ where
 }
 
 /// Runs a broken twin until this property is found to be broken.
-fn breaks<M>(model: M, property: &'static str)
+pub(in crate::stores) fn breaks<M>(model: M, property: &'static str)
 where
     M: Model + Send + Sync + 'static,
     M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,

@@ -1,0 +1,7 @@
+//! The scripts and the client's decisions, on a model of the server that executes the scripts.
+
+mod crash_detection;
+mod handover;
+mod queues;
+mod scripts;
+mod server;
