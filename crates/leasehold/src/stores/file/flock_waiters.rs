@@ -23,12 +23,12 @@ pub(super) struct FlockWaiters {
 }
 
 /// What idle threads will send. A thread sends while it has this map locked.
-type IdleThreads = HashMap<FlockKey, Vec<Outcome>>;
+type IdleThreads = HashMap<FlockKey, Vec<FlockOutcome>>;
 
 /// The file and the mode that a thread waits for.
 type FlockKey = (PathBuf, FlockMode);
 
-type Outcome = oneshot::Receiver<Result<FlockGuard>>;
+type FlockOutcome = oneshot::Receiver<Result<FlockGuard>>;
 
 impl FlockWaiters {
     /// Waits for the lock.
@@ -53,7 +53,7 @@ impl FlockWaiters {
             .expect("the thread sends before it ends")
     }
 
-    fn spawn(&self, at: &Location, key: &FlockKey) -> Result<Outcome> {
+    fn spawn(&self, at: &Location, key: &FlockKey) -> Result<FlockOutcome> {
         let file = lock_file::open_or_make(at)?;
         let (sender, outcome) = oneshot::channel();
         let idle = Arc::clone(&self.idle);
@@ -82,7 +82,7 @@ impl FlockWaiters {
 }
 
 /// Whether a thread still sleeps. If it has sent its guard, the guard is received and dropped.
-fn is_pending(outcome: &mut Outcome) -> bool {
+fn is_pending(outcome: &mut FlockOutcome) -> bool {
     matches!(outcome.try_recv(), Err(TryRecvError::Empty))
 }
 
@@ -90,7 +90,7 @@ fn is_pending(outcome: &mut Outcome) -> bool {
 struct FlockWait<'a> {
     waiters: &'a FlockWaiters,
     key: FlockKey,
-    outcome: Outcome,
+    outcome: FlockOutcome,
 }
 
 impl Drop for FlockWait<'_> {

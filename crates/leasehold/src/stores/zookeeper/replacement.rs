@@ -23,11 +23,11 @@ pub(super) async fn replace(
 
     loop {
         let (children, watcher) = match remove_exhausted(lock_node).await? {
-            Removal::Done => {
+            NodeRemoval::Done => {
                 store.exhausted.remove(lock_node.path);
                 return Ok(true);
             }
-            Removal::InUse(children, watcher) => (children, watcher),
+            NodeRemoval::InUse(children, watcher) => (children, watcher),
         };
 
         let queue = Queue::read(&children, store.dialect())?;
@@ -52,7 +52,7 @@ pub(super) async fn replace(
 
 /// The outcome of removing a lock's node whose numbers are exhausted.
 #[derive(Debug)]
-enum Removal {
+enum NodeRemoval {
     /// The node is gone, or has been replaced already.
     Done,
     /// The node has these children. The watcher reports when they change.
@@ -62,24 +62,24 @@ enum Removal {
 /// Removes the lock's node if its numbers are exhausted and it has no children.
 ///
 /// The next claim creates it again.
-async fn remove_exhausted(lock_node: LockNode<'_>) -> Result<Removal> {
+async fn remove_exhausted(lock_node: LockNode<'_>) -> Result<NodeRemoval> {
     let client = lock_node.client();
     let path = lock_node.path;
 
     loop {
         let (acl, stat) = match client.get_acl(path).await {
-            Err(ZkError::NoNode) => return Ok(Removal::Done),
+            Err(ZkError::NoNode) => return Ok(NodeRemoval::Done),
             found => found.map_err(store_error)?,
         };
         if !generation::is_exhausted_node(&stat) {
-            return Ok(Removal::Done);
+            return Ok(NodeRemoval::Done);
         }
         if !is_restored_by_create(lock_node, &acl, &stat) {
             return Err(generation::exhausted(path));
         }
 
         match client.delete(path, Some(stat.version)).await {
-            Ok(()) | Err(ZkError::NoNode) => return Ok(Removal::Done),
+            Ok(()) | Err(ZkError::NoNode) => return Ok(NodeRemoval::Done),
             Err(ZkError::NotEmpty | ZkError::BadVersion) => {}
             Err(error @ ZkError::NoAuth) => {
                 return Err(generation::exhausted(path).caused_by(error));
@@ -89,8 +89,8 @@ async fn remove_exhausted(lock_node: LockNode<'_>) -> Result<Removal> {
 
         match client.list_and_watch_children(path).await {
             Ok((children, _)) if children.is_empty() => {}
-            Ok((children, watcher)) => return Ok(Removal::InUse(children, watcher)),
-            Err(ZkError::NoNode) => return Ok(Removal::Done),
+            Ok((children, watcher)) => return Ok(NodeRemoval::InUse(children, watcher)),
+            Err(ZkError::NoNode) => return Ok(NodeRemoval::Done),
             Err(error) => return Err(store_error(error)),
         }
     }
