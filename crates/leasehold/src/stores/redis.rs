@@ -46,7 +46,7 @@ use crate::runtime::clock::BootInstant;
 use crate::store::Extensions;
 use crate::stores::redis_client::{
     self, Epochs, READ_TIMEOUT, Scan, ScanLimits, Script, ServerCall, Settings, StoreServers,
-    Topology, id_text, reply_timeout, text,
+    Topology, decode, id_text, reply_timeout,
 };
 use crate::{
     Claim, CrashDetection, Entered, Error, Guarantees, LockState, Name, OnContention, Result,
@@ -332,7 +332,7 @@ impl Store for Redis {
         let reply = self
             .run(&scripts::LEAVE, claim.lease, &key, &arguments)
             .await?;
-        let left = text(reply)?;
+        let left: String = decode(reply)?;
         if layout::leave_reply::CLAIM.read(&left) != Some(&id) {
             return Err(self.protocol_error());
         }
@@ -346,8 +346,7 @@ impl Store for Redis {
     async fn inspect(&self, name: &Name) -> Result<LockState> {
         let key = record::key_of(name);
         let reply = self.run(&scripts::INSPECT, READ_TIMEOUT, &key, &[]).await?;
-        let texts: Vec<String> =
-            redis::from_redis_value(reply).map_err(|_| redis_client::protocol_error())?;
+        let texts: Vec<String> = decode(reply)?;
         let (last_token, records) = texts
             .split_first()
             .ok_or_else(redis_client::protocol_error)?;

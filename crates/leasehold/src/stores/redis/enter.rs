@@ -10,7 +10,7 @@ use super::liveness::LivenessRef;
 use super::server::Server;
 use super::{Redis, record, scripts};
 use crate::runtime::clock::BootInstant;
-use crate::stores::redis_client::{self, ServerClock, Session, id_text, text};
+use crate::stores::redis_client::{self, ServerClock, Session, decode, id_text};
 use crate::{Claim, Error, Result, Share, Standing};
 
 /// How long after it was sent the server may execute a request to enter. It is longer than the
@@ -53,7 +53,7 @@ impl Redis {
             (reply, sent) = Box::pin(run_once()).await;
         }
 
-        let text = text(reply.map_err(|error| mismatch(error, claim.share))?)?;
+        let text: String = decode(reply.map_err(|error| mismatch(error, claim.share))?)?;
         let reply = EnterReply::parse(&text, &arguments.id).ok_or_else(|| self.protocol_error())?;
         self.observations
             .observe(&claim.name, &reply, &request.expired);
@@ -117,7 +117,7 @@ impl Redis {
 
         let keys = keys.texts();
         let running = scripts::ENTER.run(session, &keys, &arguments);
-        let text = text(running.await?)?;
+        let text: String = decode(running.await?)?;
         let reply = EnterReply::parse(&text, &request.id).ok_or_else(|| self.protocol_error())?;
         Ok(reply.standing)
     }

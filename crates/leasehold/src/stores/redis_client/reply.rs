@@ -5,7 +5,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use pin_project_lite::pin_project;
-use redis::Value;
+use redis::{FromRedisValue, Value};
 use tokio::time::{Timeout, timeout};
 
 use super::reply_error;
@@ -59,6 +59,7 @@ impl<T, F: Future<Output = Result<T>>> Future for ReplyTimeout<'_, F> {
     }
 }
 
-pub(in crate::stores) fn text(reply: Value) -> Result<String> {
+/// Returns the reply as the type that the script or command returns.
+pub(in crate::stores) fn decode<T: FromRedisValue>(reply: Value) -> Result<T> {
     redis::from_redis_value(reply).map_err(|_| reply_error::protocol_error())
 }

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use super::link::Link;
 use super::redirect::Redirect;
-use super::reply::{text, with_reply_timeout};
-use super::reply_error;
+use super::reply::{decode, with_reply_timeout};
 use super::script::Script;
 use super::session::Session;
 use crate::{Name, Result};
@@ -59,7 +58,7 @@ pub(in crate::stores) async fn list(
             let in_use = match with_reply_timeout(&session, timeout, running).await {
                 // The master to which the key moves lists it too.
                 Err(error) if Redirect::of(&error).is_some() => continue,
-                in_use => text(in_use?)?,
+                in_use => decode::<String>(in_use?)?,
             };
             let replies = keys.iter().zip(in_use.bytes());
             let in_use = replies.filter(|(_, used)| *used == b'1');
@@ -117,17 +116,9 @@ impl Page {
 async fn scan(session: &Session, cursor: &str, keys: Scan<'_>) -> Result<Page> {
     let mut request = redis::cmd("SCAN");
     request.arg(cursor).arg("MATCH").arg(keys.pattern);
-    request
-        .arg("COUNT")
-        .arg(PAGE)
-        .arg("TYPE")
-        .arg(keys.key_type);
+    request.arg("COUNT").arg(PAGE);
+    request.arg("TYPE").arg(keys.key_type);
 
-    let reply = session
-        .send(&request)
-        .await
-        .map_err(reply_error::store_error)?;
-    let page = redis::from_redis_value(reply).map_err(|_| reply_error::protocol_error())?;
-    let (next, keys) = page;
+    let (next, keys) = session.request(&request).await?;
     Ok(Page { next, keys })
 }

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use redis::aio::{MultiplexedConnection, PubSubSink};
-use redis::{Cmd, RedisError, Value};
+use redis::{Cmd, FromRedisValue, RedisError, Value};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
+use super::reply::decode;
 use super::reply_error;
 use crate::{Error, Result};
 
@@ -76,6 +77,12 @@ impl Session {
         }
     }
 
+    /// Sends a request, and returns its reply as the type that the command returns.
+    pub(in crate::stores) async fn request<T: FromRedisValue>(&self, request: &Cmd) -> Result<T> {
+        let reply = self.send(request).await;
+        decode(reply.map_err(reply_error::store_error)?)
+    }
+
     /// Sends a request to a node that is receiving the slot of its keys.
     ///
     /// `ASKING` holds for the next request of the connection only, so both are sent together.
@@ -110,11 +117,9 @@ impl Session {
         // Only the server can reply to this. A proxy might reply to a PING.
         let mut request = redis::cmd("PUBSUB");
         request.arg("NUMSUB").arg(&self.channel);
-        let reply = self
-            .send(&request)
-            .await
-            .map_err(reply_error::store_error)?;
-        if subscribers(&reply).is_some_and(|count| count > 0) {
+        let reply = self.request(&request).await?;
+        let subscribers: Vec<(String, u64)> = decode(reply).unwrap_or_default();
+        if subscribers.iter().any(|(_, count)| *count > 0) {
             return Ok(());
         }
 
@@ -162,8 +167,7 @@ impl Session {
 
         let mut request = redis::cmd("CLIENT");
         request.arg(&["TRACKING", "ON", "BCAST", "PREFIX", prefix]);
-        let reply = self.send(&request).await;
-        reply.map(drop).map_err(reply_error::store_error)
+        self.request(&request).await
     }
 
     /// Waits for a reply. Fails once the connection is closed.
@@ -219,18 +223,5 @@ impl Closed {
             }
             push.await;
         }
-    }
-}
-
-/// Returns the count in a reply to `PUBSUB NUMSUB` for one channel.
-fn subscribers(reply: &Value) -> Option<i64> {
-    let count = match reply {
-        Value::Array(pair) => pair.get(1)?,
-        Value::Map(pairs) => &pairs.first()?.1,
-        _ => return None,
-    };
-    match count {
-        Value::Int(count) => Some(*count),
-        _ => None,
     }
 }

@@ -10,7 +10,7 @@ use super::VotingStore;
 use super::master::Master;
 use super::quorum_count::QuorumCount;
 use super::record::{Holder, Inspected};
-use crate::stores::redis_client::{self, READ_TIMEOUT, Scan, ScanLimits, reply_timeout};
+use crate::stores::redis_client::{self, READ_TIMEOUT, Scan, ScanLimits, decode, reply_timeout};
 use crate::{Entry, Error, Name, Result, ServerStatus, Standing, Token};
 
 /// The status of one master, and the claim that has its vote.
@@ -75,8 +75,7 @@ impl VotingStore {
         let (session, _) = master.session()?;
         let script = self.format.inspect_script();
         let reply = script.run(&session, &[key], &[]).await?;
-        let (record, left_ms): (Vec<u8>, u64) =
-            redis::from_redis_value(reply).map_err(|_| redis_client::protocol_error())?;
+        let (record, left_ms): (Vec<u8>, u64) = decode(reply)?;
         if record.is_empty() {
             return Ok(Inspected {
                 last_token: 0,

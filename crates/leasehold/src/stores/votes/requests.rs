@@ -11,8 +11,8 @@ use super::master::Master;
 use super::record::VoteReply;
 use super::tracked_claim::TrackedClaim;
 use super::voting::VoteOutcome;
-use crate::stores::redis_client::{self, Handshake, Session, text};
-use crate::{Error, Result};
+use crate::Result;
+use crate::stores::redis_client::{self, Handshake, Session, decode};
 
 /// Requests the vote of a master for a claim and a token.
 #[derive(Debug)]
@@ -198,9 +198,7 @@ impl LeaveRequest {
             Some(("2", id)) if id == self.id => Ok(LeaveReply::HandedOver),
             _ => {
                 session.close();
-                Err(Error::unavailable(
-                    "the reply belongs to another request; the connection was closed",
-                ))
+                Err(redis_client::protocol_error())
             }
         }
     }
@@ -209,7 +207,7 @@ impl LeaveRequest {
 impl Call<'_> {
     async fn run(&self, session: &Session) -> Result<String> {
         let reply = self.script.run(session, &self.keys, &self.arguments).await;
-        text(reply?)
+        decode(reply?)
     }
 }
 
