@@ -32,7 +32,7 @@ use crate::runtime::clock::BootInstant;
 use crate::store::{Extensions, OwnLeases};
 use crate::stores::local_claims::LocalClaims;
 use crate::stores::redis_client::{
-    self, Channels, DoHandshake, Epochs, Link, LinkConfig, Links, PushHandler, READ_TIMEOUT, Scan,
+    self, Channels, DoHandshake, Link, LinkConfig, Links, PushHandler, READ_TIMEOUT, Scan,
     ScanLimits, ServerClock, Session, reply_timeout,
 };
 use crate::{
@@ -141,20 +141,20 @@ impl Redisson {
 
         let endpoint = address.topology.endpoint();
         let endpoint = endpoint.expect("the URL of a cluster is refused");
-        let link = |purpose: &str, on_push: PushHandler, runtime| {
-            Link::spawn(LinkConfig {
-                endpoint: endpoint.clone(),
-                channel: format!("leasehold:{purpose}:{client}"),
-                on_push,
-                handshake: handshake(Arc::clone(&clock)),
-                runtime,
-                epochs: Epochs::default(),
-            })
+        let link = |purpose: &str| LinkConfig {
+            handshake: handshake(Arc::clone(&clock)),
+            ..LinkConfig::new(endpoint.clone(), format!("leasehold:{purpose}:{client}"))
         };
         let store = Self {
             links: Links {
-                caller: link("inbox", Arc::new(|_, _| {}), runtime),
-                background: link("far", notify(Arc::clone(&channels)), None),
+                caller: Link::spawn(LinkConfig {
+                    runtime,
+                    ..link("inbox")
+                }),
+                background: Link::spawn(LinkConfig {
+                    on_push: notify(Arc::clone(&channels)),
+                    ..link("far")
+                }),
             },
             claims: LocalClaims::default(),
             channels,

@@ -14,8 +14,7 @@ use super::server::Server;
 use super::{Redis, record};
 use crate::store::{Observe, Subscription};
 use crate::stores::redis_client::{
-    self, DoHandshake, Epochs, INVALIDATION, Link, LinkConfig, PushHandler, Session, State,
-    StoreServers,
+    self, DoHandshake, INVALIDATION, Link, LinkConfig, PushHandler, Session, State, StoreServers,
 };
 use crate::{Error, Name, Result};
 
@@ -76,13 +75,11 @@ struct Tracking {
 impl Tracking {
     async fn begin(server: &Server, key: &str) -> Result<Self> {
         let pushed = Arc::<Notify>::default();
+        let channel = format!("leasehold:observer:{}", redis_client::fresh_client());
         let link = Link::spawn(LinkConfig {
-            endpoint: server.endpoint.for_notifications(),
-            channel: format!("leasehold:observer:{}", redis_client::fresh_client()),
             on_push: notify_of_invalidations(Arc::clone(&pushed)),
             handshake: track_keys(key.to_owned()),
-            runtime: None,
-            epochs: Epochs::default(),
+            ..LinkConfig::new(server.endpoint.for_notifications(), channel)
         });
         link.first().await?;
 

@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
 use super::endpoint::Endpoint;
-use super::link::{Epochs, Link, LinkConfig, State};
+use super::link::{Link, LinkConfig, State};
 use super::session::Session;
 use super::topology::Seeds;
 use crate::runtime::background;
@@ -158,15 +158,8 @@ impl<S: ClusterNode> Cluster<S> {
     /// Connects to the hosts of the URL.
     fn links(&self) -> Vec<(Host, Link)> {
         let links = self.seeds.iter().map(|(host, address)| {
-            let link = Link::spawn(LinkConfig {
-                endpoint: address.into(),
-                channel: format!("leasehold:seed:{}", super::ids::fresh_client()),
-                on_push: Arc::new(|_, _| {}),
-                handshake: Arc::new(|_: Arc<Session>| Box::pin(async { Ok(None) })),
-                runtime: None,
-                epochs: Epochs::default(),
-            });
-            (host.clone(), link)
+            let channel = format!("leasehold:seed:{}", super::ids::fresh_client());
+            (host.clone(), Link::spawn(LinkConfig::new(address, channel)))
         });
         links.collect()
     }

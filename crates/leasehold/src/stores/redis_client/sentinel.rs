@@ -17,7 +17,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
 use super::address::Address;
-use super::link::{Epochs, Link, LinkConfig};
+use super::link::{Link, LinkConfig};
 use super::reply::with_reply_timeout;
 use super::reply_error;
 use super::session::Session;
@@ -124,12 +124,8 @@ impl Sentinel {
         let switched = Arc::<Notify>::default();
         let notified = Arc::clone(&switched);
         let link = Link::spawn(LinkConfig {
-            endpoint: address.into(),
-            channel: SWITCHES.to_owned(),
             on_push: Arc::new(move |_, _| notified.notify_one()),
-            handshake: Arc::new(|_: Arc<Session>| Box::pin(async { Ok(None) })),
-            runtime: None,
-            epochs: Epochs::default(),
+            ..LinkConfig::new(address, SWITCHES.to_owned())
         });
         Self {
             link,

@@ -4,12 +4,12 @@ mod open;
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use redis::aio::{MultiplexedConnection, PubSubSink};
 use redis::{Cmd, FromRedisValue, RedisError, Value};
-use tokio::sync::Notify;
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::reply::decode;
@@ -31,7 +31,7 @@ pub(in crate::stores) struct Session {
     /// With RESP2, a subscription needs a connection of its own.
     subscription: Option<PubSubSink>,
     channel: String,
-    closed: Arc<Closed>,
+    is_closed: watch::Sender<bool>,
     tasks: Mutex<Vec<AbortHandle>>,
     sent: AtomicU64,
     /// Requests with a reply, and requests whose caller no longer waits.
@@ -47,12 +47,6 @@ impl Drop for RequestsInFlight<'_> {
     fn drop(&mut self) {
         self.0.done.fetch_add(1, Ordering::Relaxed);
     }
-}
-
-#[derive(Debug, Default)]
-struct Closed {
-    is_set: AtomicBool,
-    notify: Notify,
 }
 
 impl Session {
@@ -181,7 +175,7 @@ impl Session {
         tokio::select! {
             biased;
             reply = reply => reply,
-            () = self.closed.wait() => Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
+            () = self.closed_signal() => Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
         }
     }
 
@@ -190,38 +184,26 @@ impl Session {
         for task in self.tasks.lock().drain(..) {
             task.abort();
         }
-        self.closed.set();
+        self.is_closed.send_replace(true);
     }
 
     /// Waits until the connection is closed.
     pub(in crate::stores) async fn closed_signal(&self) {
-        self.closed.wait().await;
+        // The sender lives as long as this value.
+        let _ = self
+            .is_closed
+            .subscribe()
+            .wait_for(|is_closed| *is_closed)
+            .await;
     }
 
     pub(in crate::stores) fn is_closed(&self) -> bool {
-        self.closed.is_set.load(Ordering::Acquire)
+        *self.is_closed.borrow()
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
         self.close();
-    }
-}
-
-impl Closed {
-    fn set(&self) {
-        self.is_set.store(true, Ordering::Release);
-        self.notify.notify_waiters();
-    }
-
-    async fn wait(&self) {
-        loop {
-            let push = self.notify.notified();
-            if self.is_set.load(Ordering::Acquire) {
-                return;
-            }
-            push.await;
-        }
     }
 }

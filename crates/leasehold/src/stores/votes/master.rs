@@ -9,8 +9,8 @@ use tokio::runtime::Handle;
 use super::open::MasterSettings;
 use super::quarantine::{Quarantine, RunIds, read_incarnation};
 use crate::stores::redis_client::{
-    self, Address, DoHandshake, Epochs, Handshake, Link, LinkConfig, Links, PushHandler,
-    ServerClock, Session, State,
+    self, Address, DoHandshake, Handshake, Link, LinkConfig, Links, PushHandler, ServerClock,
+    Session, State,
 };
 use crate::{Error, Result};
 
@@ -42,20 +42,21 @@ impl Master {
         let quarantine = Arc::new(quarantine);
         let handshake = handshake(Arc::clone(&clock), Arc::clone(&quarantine));
 
-        let link = |channel: &str, on_push: PushHandler, runtime| {
-            Link::spawn(LinkConfig {
-                endpoint: address.clone().into(),
-                channel: format!("leasehold:{channel}:{}", config.client),
-                on_push,
-                handshake: Arc::clone(&handshake),
-                runtime,
-                epochs: Epochs::default(),
-            })
+        let link = |channel: &str| LinkConfig {
+            handshake: Arc::clone(&handshake),
+            ..LinkConfig::new(
+                address.clone(),
+                format!("leasehold:{channel}:{}", config.client),
+            )
         };
         Self {
             links: Links {
-                caller: link("inbox", on_push, config.runtime),
-                background: link("far", Arc::new(|_, _| {}), None),
+                caller: Link::spawn(LinkConfig {
+                    on_push,
+                    runtime: config.runtime,
+                    ..link("inbox")
+                }),
+                background: Link::spawn(link("far")),
             },
             url,
             clock,
