@@ -42,7 +42,7 @@ use crate::{
     Claim, CrashDetection, Entered, Error, Guarantees, LockState, Name, OnContention, Result,
     ServerVote, Standing, Store,
 };
-use acquire::{AcquireOutcome, KnownTokens};
+use acquire::AcquireOutcome;
 use events::Events;
 use master::Master;
 use quorum_count::QuorumCount;
@@ -51,17 +51,16 @@ use vote::VoteMode;
 use voting::quorum;
 
 pub(super) use format::{Call, Keys, SingleKey, VoteArguments, VoteFormat};
-pub(super) use open::{MasterSettings, Masters};
+pub(super) use open::{MasterSettings, VotingBuilder};
 pub(super) use quarantine::INCARNATION_KEY;
 pub(super) use record::{CLIENT_LEN, Holder, ID_LEN, Inspected, TOKEN_LEN, parse_info, write_info};
 pub(super) use requests::{LeaveRequest, VoteRequest};
 
-/// The locks of one client on its masters.
+/// The locks of one client on its masters: on at least this number of servers.
 #[derive(Debug)]
-pub struct VotingStore {
-    masters: Arc<[Master]>,
+pub struct VotingStore<const MASTERS_MIN: usize> {
+    masters: Vec<Arc<Master>>,
     claims: Arc<LocalClaims<ClaimVotes>>,
-    known_tokens: Arc<KnownTokens>,
     client: Arc<str>,
     /// The last three digits of each token of this client. Two clients rarely propose the same.
     token_digits: u64,
@@ -79,7 +78,7 @@ pub struct VotingStore {
 const RENEWALS_AT_ONCE: usize = 64;
 
 #[async_trait]
-impl Store for VotingStore {
+impl<const MASTERS_MIN: usize> Store for VotingStore<MASTERS_MIN> {
     fn guarantees(&self) -> Guarantees {
         let mut guarantees = Guarantees::new(CrashDetection::LeaseExpiry);
         guarantees.tokens = self.format.guarantees_tokens();
@@ -193,11 +192,15 @@ impl Store for VotingStore {
     }
 
     fn extensions(&self) -> Extensions<'_> {
-        Extensions::default().with_votes(self)
+        let extensions = Extensions::default();
+        if MASTERS_MIN == 1 {
+            return extensions;
+        }
+        extensions.with_votes(self)
     }
 }
 
-impl VotingStore {
+impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
     fn quorum(&self) -> usize {
         quorum(self.masters.len())
     }
@@ -296,15 +299,16 @@ impl VotingStore {
     }
 }
 
-impl Votes for VotingStore {
+impl<const MASTERS_MIN: usize> Votes for VotingStore<MASTERS_MIN> {
     fn votes(&self, claim: &Claim) -> Vec<ServerVote> {
         let now = BootInstant::now();
         let tracked = self.claims.get(claim.id);
-        let vote = |(at, master): (usize, &Master)| {
-            let until = tracked.as_ref().and_then(|tracked| tracked.vote_until(at));
+        let vote = |master: &Arc<Master>| {
+            let tracked = tracked.as_ref();
+            let until = tracked.and_then(|tracked| tracked.vote_until(master.at));
             let remaining = until.map_or(Duration::ZERO, |until| until.duration_since(now));
             ServerVote::new(master.url.clone(), remaining)
         };
-        self.masters.iter().enumerate().map(vote).collect()
+        self.masters.iter().map(vote).collect()
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct Observation {
     holder: Option<Holder>,
 }
 
-impl VotingStore {
+impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
     pub(super) fn entry(&self, holder: &Holder, token: Token) -> Entry {
         let standing = Standing::Held { token };
         // A key that does not expire is reported with the shortest time.
@@ -124,12 +124,8 @@ fn observation(master: &Master, reply: &Result<Inspected>) -> Observation {
         }
     };
 
-    let quarantine = master.quarantine.remaining();
-    if !quarantine.is_zero() {
-        status.error = Some(format!(
-            "started or emptied recently; its vote counts in {:.1} s",
-            quarantine.as_secs_f64()
-        ));
+    if !master.quarantine.remaining().is_zero() {
+        status.error = Some(master.quarantine.message());
     }
     status.last_token = Token::new(inspected.last_token);
     if let Some(holder) = &inspected.holder {

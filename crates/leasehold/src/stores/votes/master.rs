@@ -16,6 +16,8 @@ use crate::{Error, Result};
 
 #[derive(Debug)]
 pub(super) struct Master {
+    /// Its position among the masters of the store.
+    pub(super) at: usize,
     pub(super) links: Links,
     pub(super) url: String,
     pub(super) clock: Arc<ServerClock>,
@@ -35,7 +37,12 @@ pub(super) struct MasterConfig {
 }
 
 impl Master {
-    pub(super) fn spawn(address: &Address, config: MasterConfig, on_push: PushHandler) -> Self {
+    pub(super) fn spawn(
+        at: usize,
+        address: &Address,
+        config: MasterConfig,
+        on_push: PushHandler,
+    ) -> Self {
         let url = address.to_string();
         let clock = Arc::<ServerClock>::default();
         let quarantine = Quarantine::new(url.clone(), config.settings, config.run_ids);
@@ -50,6 +57,7 @@ impl Master {
             )
         };
         Self {
+            at,
             links: Links {
                 caller: Link::spawn(LinkConfig {
                     on_push,

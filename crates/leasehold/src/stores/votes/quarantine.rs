@@ -96,6 +96,14 @@ impl Quarantine {
         })
     }
 
+    /// Returns why the votes of this master do not count yet.
+    pub(super) fn message(&self) -> String {
+        format!(
+            "started or emptied recently; its vote counts in {:.1} s",
+            self.remaining().as_secs_f64()
+        )
+    }
+
     /// Whether a handshake with this master has ever succeeded.
     pub(super) fn is_known(&self) -> bool {
         self.incarnation.lock().is_some()

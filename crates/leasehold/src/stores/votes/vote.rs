@@ -10,9 +10,7 @@ use super::VotingStore;
 use super::format::{Keys, VoteKind};
 use super::quorum_count::QuorumCount;
 use super::record::{DAY, millis};
-use super::requests::{
-    Destination, LeaveReply, LeaveRequest, LeaveScope, MasterVote, VoteRequest, lock_master,
-};
+use super::requests::{LeaveReply, LeaveRequest, LeaveScope, MasterVote, VoteRequest, lock_master};
 use super::round::RoundResult;
 use super::tracked_claim::TrackedClaim;
 use super::voting::TallyOutcome;
@@ -34,7 +32,7 @@ pub(super) enum VoteMode {
     Renew,
 }
 
-impl VotingStore {
+impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
     /// Requests the votes of all masters for a token.
     pub(super) async fn vote(
         &self,
@@ -52,24 +50,18 @@ impl VotingStore {
         // The lease counts from before the request.
         let valid_until = BootInstant::now().saturating_add(lease);
         tracked.request_sent(token);
-        let mut round = self.round(|at, wait| {
-            let masters = Arc::clone(&self.masters);
-            let known_tokens = Arc::clone(&self.known_tokens);
+        let mut round = self.round(|master, wait| {
             let tracked = Arc::clone(tracked);
             let request = Arc::clone(&request);
             async move {
-                let master = &masters[at];
-                let reply = request
-                    .send(&Destination { master, at, wait }, &tracked)
-                    .await;
+                let reply = request.send(&master, wait, &tracked).await;
                 if let Ok(reply) = &reply {
-                    known_tokens.saw(&tracked.claim.name, reply.last_token);
                     tracked.saw_token(reply.last_token);
                     if reply.vote == MasterVote::Granted {
-                        tracked.granted_by(at, token, valid_until);
+                        tracked.granted_by(master.at, token, valid_until);
                     }
                 }
-                (at, reply)
+                (master, reply)
             }
         });
 
@@ -152,17 +144,16 @@ impl VotingStore {
         let keys = tracked.details.keys.clone();
         let scope = LeaveScope::Quiet;
         let request = Arc::new(self.leave_request(&tracked.claim, keys, result.token, scope));
-        let round = self.round(|at, _| {
-            let masters = Arc::clone(&self.masters);
+        let round = self.round(|master, _| {
             let tracked = Arc::clone(tracked);
             let request = Arc::clone(&request);
-            let has_refused = result.refused_by.contains(&at);
+            let has_refused = result.refused_by.contains(&master.at);
             async move {
                 // A master that refused has replied: no vote of this round can follow there.
                 if !has_refused {
-                    let _master_lock = lock_master(Some(&tracked), at).await;
+                    let _master_lock = lock_master(Some(&tracked), &master).await;
                     // A vote that cannot be taken back ends with its lease.
-                    let _ = request.send(&masters[at]).await;
+                    let _ = request.send(&master).await;
                 }
             }
         });
@@ -186,13 +177,13 @@ impl VotingStore {
         };
         let request = Arc::new(self.leave_request(claim, keys, highest_token, scope));
 
-        let mut round = self.round(|at, _| {
-            let masters = Arc::clone(&self.masters);
+        let mut round = self.round(|master, _| {
             let tracked = tracked.cloned();
             let request = Arc::clone(&request);
             async move {
-                let _master_lock = lock_master(tracked.as_deref(), at).await;
-                (at, request.send(&masters[at]).await)
+                let _master_lock = lock_master(tracked.as_deref(), &master).await;
+                let reply = request.send(&master).await;
+                (master, reply)
             }
         });
 
@@ -200,7 +191,7 @@ impl VotingStore {
         let mut was_there = false;
         while !count.is_reached() {
             let next = round.requests.next().await;
-            let (at, reply) = next.expect("the masters reply, or are too few");
+            let (master, reply) = next.expect("the masters reply, or are too few");
             match reply {
                 Ok(reply) => {
                     count.succeed();
@@ -210,7 +201,7 @@ impl VotingStore {
                     }
                 }
                 Err(error) => {
-                    count.fail(&self.masters[at].url, error)?;
+                    count.fail(&master.url, error)?;
                     if count.is_impossible() {
                         return Err(count.error());
                     }

@@ -32,7 +32,7 @@ struct Waiting {
     listening: Option<ChannelSubscription>,
 }
 
-impl VotingStore {
+impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
     /// Waits until a claim is no longer waiting: it is held or gone.
     pub(super) async fn wait_for_grant(&self, tracked: &Arc<TrackedClaim>) -> Result<Standing> {
         let mut waiting = Waiting::default();
