@@ -49,7 +49,31 @@ impl RedisPlain {
     /// # Errors
     /// [`is_invalid`](crate::Error::is_invalid) if the URL is malformed, or has another dialect.
     pub fn builder(url: &str) -> Result<RedisPlainBuilder> {
-        parse(url)
+        let url = FORM.parse(url)?;
+        match url.settings.get("dialect") {
+            Some("plain") => {}
+            Some(_) => {
+                return Err(Error::invalid("dialect= names no dialect of this store")
+                    .help("the dialects of a single Redis server are plain and redisson"));
+            }
+            None => {
+                let error = Error::invalid("the URL names no dialect");
+                return Err(error.help(format!("write {EXAMPLE}")));
+            }
+        }
+
+        let counts_tokens = url.settings.switch("tokens")?.unwrap_or(false);
+        let address = Address::of_server(&url)?;
+        Ok(RedisPlainBuilder {
+            shown_url: format!("{address}?dialect=plain"),
+            addresses: vec![address],
+            kind: Kind::Plain,
+            format: SingleKey::new(counts_tokens),
+            settings: MasterSettings {
+                longest_lease: Duration::MAX,
+                quarantine: false,
+            },
+        })
     }
 }
 
@@ -61,34 +85,6 @@ static FORM: UrlForm = UrlForm {
     settings: &[DIALECT, TOKENS, DATABASE, PASSWORD, TLS, TLS_NAME],
 };
 const EXAMPLE: &str = "redis://host:6379?dialect=plain";
-
-fn parse(text: &str) -> Result<RedisPlainBuilder> {
-    let url = FORM.parse(text)?;
-    match url.settings.get("dialect") {
-        Some("plain") => {}
-        Some(_) => {
-            return Err(Error::invalid("dialect= names no dialect of this store")
-                .help("the dialects of a single Redis server are plain and redisson"));
-        }
-        None => {
-            let error = Error::invalid("the URL names no dialect");
-            return Err(error.help(format!("write {EXAMPLE}")));
-        }
-    }
-
-    let counts_tokens = url.settings.switch("tokens")?.unwrap_or(false);
-    let address = Address::of_server(&url)?;
-    Ok(RedisPlainBuilder {
-        shown_url: format!("{address}?dialect=plain"),
-        addresses: vec![address],
-        kind: Kind::Plain,
-        format: SingleKey::new(counts_tokens),
-        settings: MasterSettings {
-            longest_lease: Duration::MAX,
-            quarantine: false,
-        },
-    })
-}
 
 #[cfg(test)]
 mod tests {
@@ -102,13 +98,14 @@ mod tests {
 
     #[test]
     fn url_with_the_dialect_is_parsed() {
-        let server = parse("redis+unix:///run/s?dialect=plain&tokens=on&db=1").expect("good");
+        let server =
+            RedisPlain::builder("redis+unix:///run/s?dialect=plain&tokens=on&db=1").expect("good");
         assert_eq!(server.addresses[0].database, 1);
         assert_eq!(server.url(), "redis+unix:///run/s?dialect=plain");
         assert!(server.format.guarantees_tokens());
         assert!(!server.format.remembers_last_token());
 
-        let server = parse("rediss://me:p@a/2?dialect=plain").expect("good");
+        let server = RedisPlain::builder("rediss://me:p@a/2?dialect=plain").expect("good");
         assert_eq!(server.url(), "rediss://a:6379/2?dialect=plain");
         assert!(!server.format.guarantees_tokens());
     }
@@ -124,7 +121,7 @@ mod tests {
             ("a,b?dialect=plain", "one host"),
             ("?dialect=plain", "no host"),
         ] {
-            let error = parse(&format!("redis://:secret@{rest}")).expect_err(rest);
+            let error = RedisPlain::builder(&format!("redis://:secret@{rest}")).expect_err(rest);
             assert!(
                 error.is_invalid() && error.to_string().contains(reason),
                 "{rest}: {error}"

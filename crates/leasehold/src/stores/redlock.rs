@@ -62,7 +62,19 @@ impl Redlock {
     /// [`is_invalid`](crate::Error::is_invalid) if the URL cannot be parsed, names fewer than three
     /// masters, or names one of them twice.
     pub fn builder(url: &str) -> Result<RedlockBuilder> {
-        parse(url)
+        let url = FORM.parse(url)?;
+        check_count(url.servers()?.len())?;
+        let addresses = Address::of_hosts(&url)?;
+        check_distinct(&addresses)?;
+
+        let format = format(&url)?;
+        Ok(RedlockBuilder {
+            shown_url: shown_url(&addresses, format),
+            addresses,
+            format,
+            settings: master_settings(&url)?,
+            kind: Kind::Redlock,
+        })
     }
 }
 
@@ -75,22 +87,6 @@ static FORM: UrlForm = UrlForm {
         DIALECT, TOKENS, QUARANTINE, DATABASE, PASSWORD, TLS, TLS_NAME,
     ],
 };
-
-fn parse(text: &str) -> Result<RedlockBuilder> {
-    let url = FORM.parse(text)?;
-    check_count(url.servers()?.len())?;
-    let addresses = Address::of_hosts(&url)?;
-    check_distinct(&addresses)?;
-
-    let format = format(&url)?;
-    Ok(RedlockBuilder {
-        shown_url: shown_url(&addresses, format),
-        addresses,
-        format,
-        settings: master_settings(&url)?,
-        kind: Kind::Redlock,
-    })
-}
 
 /// Returns the URL without user, password and settings other than the dialect.
 fn shown_url(addresses: &[Address], format: &dyn VoteFormat) -> String {
@@ -178,7 +174,7 @@ mod tests {
     #[test]
     fn urls_are_parsed() {
         let url = "redlock://me:a%2Cb@a:1,b,[::1]:3/2?longest-lease=10s";
-        let masters = parse(url).expect("good");
+        let masters = Redlock::builder(url).expect("good");
         assert_eq!(masters.url(), "redlock://a:1/2,b:6379/2,[::1]:3/2");
         for address in &masters.addresses {
             assert_eq!(address.password.as_ref().map(Password::as_str), Some("a,b"));
@@ -191,7 +187,7 @@ mod tests {
 
     #[test]
     fn urls_with_a_dialect_are_parsed() {
-        let classic = parse("redlocks://a,b,c?dialect=classic&ca=/x").expect("good");
+        let classic = Redlock::builder("redlocks://a,b,c?dialect=classic&ca=/x").expect("good");
         let url = "redlocks://a:6379,b:6379,c:6379?dialect=classic";
         assert_eq!(classic.url(), url);
         assert!(!classic.format.remembers_last_token());
@@ -215,13 +211,13 @@ mod tests {
             ("redlock://a,b,c?tokens=on", "requires a dialect"),
             ("redlock://a,b,", "host"),
         ] {
-            let error = parse(url).expect_err(url);
+            let error = Redlock::builder(url).expect_err(url);
             assert!(
                 error.is_invalid() && error.to_string().contains(reason),
                 "{url}: {error}"
             );
         }
-        let even = parse("redlock://a,b,c,d").expect("a warning only");
+        let even = Redlock::builder("redlock://a,b,c,d").expect("a warning only");
         assert_eq!(even.addresses.len(), 4);
     }
 
@@ -233,11 +229,11 @@ mod tests {
             format!("redlock://{}", hosts.join(","))
         };
         for count in [3, 5, 14, 15] {
-            let masters = parse(&url(count)).expect("few enough");
+            let masters = Redlock::builder(&url(count)).expect("few enough");
             assert_eq!(masters.addresses.len(), count);
         }
         for count in [16, 17, 18, 31, 32, 33, 64] {
-            let error = parse(&url(count)).expect_err("too many");
+            let error = Redlock::builder(&url(count)).expect_err("too many");
             assert!(
                 error.is_invalid() && error.to_string().contains("at most 15 masters"),
                 "{count}: {error}"
@@ -255,7 +251,7 @@ mod tests {
             "sec/secret@a,b,c",
             "secret",
         ] {
-            let error = parse(&format!("redlock://me:{rest}")).expect_err(rest);
+            let error = Redlock::builder(&format!("redlock://me:{rest}")).expect_err(rest);
             assert!(
                 !format!("{error:?}").contains("secret"),
                 "{rest}: {error:?}"
