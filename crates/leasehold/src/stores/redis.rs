@@ -61,7 +61,7 @@ use orphans::{Orphan, Orphans, leave_arguments};
 use record::Nonces;
 use renewal::UNUSABLE_PAUSE;
 use server::{Server, StoreContext};
-use wait::{Wakeup, is_other};
+use wait::is_other;
 
 pub use builder::RedisBuilder;
 
@@ -134,10 +134,12 @@ impl Redis {
         let longest_lease = failover::longest_lease(settings);
 
         let servers = Arc::new_cyclic(|servers| {
-            let orphans = Orphans::new(Weak::clone(servers), longest_lease.clone());
             let shared = StoreContext {
                 claims: Arc::clone(&claims),
-                orphans,
+                orphans: Orphans {
+                    servers: Weak::clone(servers),
+                    longest_lease: longest_lease.clone(),
+                },
                 crash_detection: Arc::clone(&crash_detection),
                 server_id: Arc::default(),
                 settings,
@@ -150,7 +152,10 @@ impl Redis {
         });
 
         let store = Self {
-            orphans: Orphans::new(Arc::downgrade(&servers), longest_lease.clone()),
+            orphans: Orphans {
+                servers: Arc::downgrade(&servers),
+                longest_lease: longest_lease.clone(),
+            },
             servers,
             claims,
             observations: Observations::default(),
@@ -278,17 +283,18 @@ impl Store for Redis {
             }
 
             let next_poll = self.next_poll(claim, &tracked);
-            let wakeup = tokio::select! {
+            let mode = tokio::select! {
                 () = changed => continue,
-                _ = caller_link.wait_for(is_other(caller_epoch)) => Wakeup::Reconnected,
+                // Notifications sent in between are lost.
+                _ = caller_link.wait_for(is_other(caller_epoch)) => EnterMode::Refresh,
                 // The claim's last request named a connection to the other server.
                 () = self.servers.moved_from(&key, &server) => continue,
-                () = tokio::time::sleep(next_poll), if waits => Wakeup::PollDue,
+                () = tokio::time::sleep(next_poll), if waits => EnterMode::Poll,
                 error = server.links.caller.unreachable(reply_timeout(claim.lease)), if waits => {
                     return Err(error);
                 }
             };
-            self.refresh_or_poll(claim, &tracked, wakeup).await?;
+            self.refresh_or_poll(claim, &tracked, mode).await?;
         }
     }
 
