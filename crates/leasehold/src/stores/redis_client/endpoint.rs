@@ -70,7 +70,8 @@ impl Endpoint {
     fn server(&self) -> &Address {
         match self {
             Self::Server(address) | Self::Node(address) => address,
-            Self::Master(master) => master.server(),
+            // The user and the settings for the master, without its host.
+            Self::Master(master) => &master.seeds().server,
         }
     }
 }
@@ -85,7 +86,7 @@ impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Server(address) | Self::Node(address) => address.fmt(f),
-            Self::Master(master) => master.fmt(f),
+            Self::Master(master) => master.seeds().fmt(f),
         }
     }
 }

@@ -118,18 +118,13 @@ impl Script {
     }
 }
 
+/// The usual length of the keys and arguments of a script.
+const BYTES_USUAL: usize = 512;
+
 fn call(command: &str, script: &str, keys: &[&str], arguments: &[&str]) -> Cmd {
-    let parts = keys.iter().chain(arguments);
-    let len: usize = parts.clone().map(|part| part.len()).sum();
-
-    let mut call = Cmd::with_capacity(
-        3 + keys.len() + arguments.len(),
-        command.len() + script.len() + 8 + len,
-    );
-
+    let parts = 3 + keys.len() + arguments.len();
+    let mut call = Cmd::with_capacity(parts, script.len() + BYTES_USUAL);
     call.arg(command).arg(script).arg(keys.len());
-    for argument in parts {
-        call.arg(*argument);
-    }
+    call.arg(keys).arg(arguments);
     call
 }
