@@ -241,7 +241,7 @@ impl Store for Redisson {
                     None => self.renew_waiting(&local, sent_at).await?,
                     Some(true) => Some(self.store_lease(&local.claim)),
                     Some(false) => {
-                        self.gone(&local);
+                        self.claims.gone(&local);
                         None
                     }
                 },

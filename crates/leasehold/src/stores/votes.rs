@@ -45,7 +45,6 @@ use crate::{
 use acquire::AcquireOutcome;
 use events::Events;
 use master::Master;
-use quorum_count::QuorumCount;
 use tracked_claim::{ClaimVotes, TrackedClaim};
 use vote::VoteMode;
 use voting::quorum;
@@ -168,21 +167,9 @@ impl<const MASTERS_MIN: usize> Store for VotingStore<MASTERS_MIN> {
         let pattern = self.format.pattern(prefix);
         let listings = self.list_on_masters(&pattern, count_max).await;
 
-        let mut count = QuorumCount::of(self.masters.len());
         let mut votes: BTreeMap<Name, usize> = BTreeMap::new();
-        for (master, listed) in self.masters.iter().zip(listings) {
-            match listed {
-                Ok(names) => {
-                    count.succeed();
-                    for name in names {
-                        *votes.entry(name).or_default() += 1;
-                    }
-                }
-                Err(error) => count.fail(&master.url, error)?,
-            }
-        }
-        if !count.is_reached() {
-            return Err(count.error());
+        for name in self.of_quorum(listings)?.into_iter().flatten() {
+            *votes.entry(name).or_default() += 1;
         }
 
         let held = votes
@@ -239,10 +226,7 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
         }
         match self.try_acquire(tracked, VoteMode::Acquire).await? {
             AcquireOutcome::Won(token) => Ok(Standing::Held { token }),
-            AcquireOutcome::Contended(_) => {
-                self.claims.close(tracked.claim.id);
-                Ok(Standing::Gone)
-            }
+            AcquireOutcome::Contended(_) => Ok(self.claims.gone(tracked)),
         }
     }
 

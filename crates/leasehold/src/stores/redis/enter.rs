@@ -38,7 +38,7 @@ impl Redis {
                 liveness_epoch: request.liveness.epoch,
                 caller_epoch: server.links.caller.epoch(),
             };
-            let reply = self.run_enter(claim, &arguments, &server.clock).await;
+            let reply = self.run_enter(claim, &arguments, &server, None).await;
             if mode.adds_claim() && reply.as_ref().is_err_and(Error::is_unavailable) {
                 tracked.may_be_late(sent.at.saturating_add(LATE_MAX));
             }
@@ -87,17 +87,23 @@ impl Redis {
         }
     }
 
+    /// Runs the script, over one connection if it is given.
     async fn run_enter(
         &self,
         claim: &Claim,
         request: &EnterArguments,
-        clock: &ServerClock,
+        server: &Server,
+        over: Option<&Session>,
     ) -> Result<redis::Value> {
         let key = record::key_of(&claim.name);
-        let not_after = not_after(clock);
+        let not_after = not_after(&server.clock);
         let arguments = request.with(&not_after, self.longest_lease());
-        self.run(&scripts::ENTER, claim.lease, &key, &arguments)
-            .await
+        let script = &scripts::ENTER;
+        let Some(session) = over else {
+            return self.run(script, claim.lease, &key, &arguments).await;
+        };
+        let keys = LockKeys::new(&key, &self.servers);
+        script.run(session, &keys.texts(), &arguments).await
     }
 
     /// Refreshes a claim over one connection, and returns its standing.
@@ -110,14 +116,8 @@ impl Redis {
         let request = self
             .enter_request(claim, EnterMode::Refresh, server)
             .encode();
-        let key = record::key_of(&claim.name);
-        let keys = LockKeys::new(&key, &self.servers);
-        let not_after = not_after(&server.clock);
-        let arguments = request.with(&not_after, self.longest_lease());
-
-        let keys = keys.texts();
-        let running = scripts::ENTER.run(session, &keys, &arguments);
-        let text: String = decode(running.await?)?;
+        let reply = self.run_enter(claim, &request, server, Some(session));
+        let text: String = decode(reply.await?)?;
         let reply = EnterReply::parse(&text, &request.id).ok_or_else(|| self.protocol_error())?;
         Ok(reply.standing)
     }

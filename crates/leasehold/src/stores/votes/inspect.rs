@@ -56,17 +56,28 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
         });
         let replies = join_all(replies).await;
 
+        let observed = self.masters.iter().zip(&replies);
+        let observations = observed
+            .map(|(master, reply)| observation(master, reply))
+            .collect();
+        self.of_quorum(replies).map(|_| observations)
+    }
+
+    /// Returns what the masters have replied, if they are a quorum.
+    pub(super) fn of_quorum<T>(&self, replies: Vec<Result<T>>) -> Result<Vec<T>> {
         let mut count = QuorumCount::of(self.masters.len());
-        let mut observations = Vec::new();
+        let mut successes = Vec::new();
         for (master, reply) in self.masters.iter().zip(replies) {
-            observations.push(observation(master, &reply));
             match reply {
-                Ok(_) => count.succeed(),
+                Ok(reply) => {
+                    count.succeed();
+                    successes.push(reply);
+                }
                 Err(error) => count.fail(&master.url, error)?,
             }
         }
         if count.is_reached() {
-            return Ok(observations);
+            return Ok(successes);
         }
         Err(count.error())
     }
