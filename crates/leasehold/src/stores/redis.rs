@@ -45,8 +45,8 @@ use tokio::runtime::Handle;
 use crate::runtime::clock::BootInstant;
 use crate::store::Extensions;
 use crate::stores::redis_client::{
-    self, Epochs, READ_TIMEOUT, Scan, ScanLimits, Script, ServerCall, Settings, StoreServers,
-    Topology, decode, id_text, reply_timeout,
+    self, Epochs, READ_TIMEOUT, Scan, Script, ServerCall, Settings, StoreServers, Topology, decode,
+    id_text, reply_timeout,
 };
 use crate::{
     Claim, CrashDetection, Entered, Error, Guarantees, LockState, Name, OnContention, Result,
@@ -357,38 +357,30 @@ impl Store for Redis {
             .split_first()
             .ok_or_else(redis_client::protocol_error)?;
 
-        let entries = (0..)
-            .zip(records)
-            .map(|(ahead, record)| record::entry(record, ahead))
-            .collect::<Result<_>>()?;
-        Ok(LockState {
-            name: name.clone(),
-            entries,
-            last_token: last_token.parse().ok().and_then(Token::new),
-            external_holders: Vec::new(),
-            servers: Vec::new(),
-        })
+        let mut lock_state = LockState::new(name.clone());
+        lock_state.last_token = last_token.parse().ok().and_then(Token::new);
+        for (ahead, record) in (0..).zip(records) {
+            lock_state.entries.push(record::entry(record, ahead)?);
+        }
+        Ok(lock_state)
     }
 
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
         let pattern = record::pattern_of(prefix);
-        let mut limits = ScanLimits::new(reply_timeout(READ_TIMEOUT), count_max);
-        if self.servers.is_cluster() {
-            limits.batch = 1;
-        }
+        let is_cluster = self.servers.is_cluster();
+        let scan = Scan {
+            pattern: &pattern,
+            key_type: "string",
+            script: &scripts::LIST,
+            count_max,
+            batch: if is_cluster { 1 } else { usize::MAX },
+        };
 
         let mut names = BTreeSet::new();
         for server in self.servers.all() {
-            let listed = redis_client::list(
-                &server.links.background,
-                Scan {
-                    pattern: &pattern,
-                    key_type: "string",
-                },
-                &scripts::LIST,
-                limits,
-                |key| record::name_of(key).filter(|name| name.as_str().starts_with(prefix)),
-            );
+            let listed = redis_client::list(&server.links.background, scan, |key| {
+                record::name_of(key).filter(|name| name.as_str().starts_with(prefix))
+            });
             names.extend(listed.await?);
         }
         Ok(names.into_iter().take(count_max).collect())

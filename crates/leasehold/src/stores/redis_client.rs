@@ -44,7 +44,7 @@ pub(super) use handshake::{Report, ServerClock, ServerId, field, handshake, micr
 pub(super) use ids::{PLAIN, fresh_client, id_from, id_text};
 pub(super) use link::{DoHandshake, Epochs, Handshake, Link, LinkConfig, Links, State};
 pub(super) use reply::{READ_TIMEOUT, decode, reply_timeout, with_reply_timeout};
-pub(super) use scan::{Scan, ScanLimits, list, pattern_of};
+pub(super) use scan::{Scan, list, pattern_of};
 pub(super) use script::{Script, script};
 pub(super) use sentinel::PORT as SENTINEL_PORT;
 pub(super) use servers::{ServerCall, StoreServers};

@@ -33,7 +33,7 @@ use crate::store::{Extensions, OwnLeases};
 use crate::stores::local_claims::LocalClaims;
 use crate::stores::redis_client::{
     self, Channels, DoHandshake, Link, LinkConfig, Links, PushHandler, READ_TIMEOUT, Scan,
-    ScanLimits, ServerClock, Session, reply_timeout,
+    ServerClock, Session,
 };
 use crate::{
     Claim, ClaimId, CrashDetection, Entered, Guarantees, LockState, Name, OnContention, Result,
@@ -273,22 +273,18 @@ impl Store for Redisson {
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
         let pattern = redis_client::pattern_of(&self.mapper.listed_prefix(prefix));
         let scripts = self.mapper.class.scripts();
-        let limits = ScanLimits::new(reply_timeout(READ_TIMEOUT), count_max);
-        let names = redis_client::list(
-            &self.links.background,
-            Scan {
-                pattern: &pattern,
-                key_type: scripts.key_type,
-            },
-            &scripts.list,
-            limits,
-            |key: &str| {
-                let name = self.mapper.name_of(key);
-                name.filter(|name| name.as_str().starts_with(prefix))
-            },
-        )
-        .await?;
-        Ok(names.into_iter().collect())
+        let scan = Scan {
+            pattern: &pattern,
+            key_type: scripts.key_type,
+            script: &scripts.list,
+            count_max,
+            batch: usize::MAX,
+        };
+        let names = redis_client::list(&self.links.background, scan, |key: &str| {
+            let name = self.mapper.name_of(key);
+            name.filter(|name| name.as_str().starts_with(prefix))
+        });
+        Ok(names.await?.into_iter().collect())
     }
 
     fn extensions(&self) -> Extensions<'_> {

@@ -52,7 +52,9 @@ use voting::quorum;
 pub(super) use format::{Call, Keys, SingleKey, VoteArguments, VoteFormat};
 pub(super) use open::{MasterSettings, VotingBuilder};
 pub(super) use quarantine::INCARNATION_KEY;
-pub(super) use record::{CLIENT_LEN, Holder, ID_LEN, Inspected, TOKEN_LEN, parse_info, write_info};
+pub(super) use record::{
+    CLIENT_LEN, Holder, ID_LEN, Inspected, TOKEN_LEN, hashed, parse_info, write_info,
+};
 pub(super) use requests::{LeaveRequest, VoteRequest};
 
 /// The locks of one client on its masters: on at least this number of servers.

@@ -279,13 +279,10 @@ impl Store for ZooKeeper {
         let lock_node = LockNode::new(&session, &self.address, &path);
         let entries = inspect::entries(lock_node, self.dialect()).await?;
 
-        Ok(LockState {
-            name: name.clone(),
-            last_token: entries.iter().filter_map(Entry::token).max(),
-            entries,
-            external_holders: Vec::new(),
-            servers: Vec::new(),
-        })
+        let mut lock_state = LockState::new(name.clone());
+        lock_state.last_token = entries.iter().filter_map(Entry::token).max();
+        lock_state.entries = entries;
+        Ok(lock_state)
     }
 
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {

@@ -64,9 +64,7 @@ impl Script {
     fn source(&self) -> &Source {
         self.source.get_or_init(|| {
             let text = (self.expand)(self.template);
-            let mut sha = sha1_smol::Sha1::new();
-            sha.update(text.as_bytes());
-            let hash = sha.digest().to_string();
+            let hash = sha1_smol::Sha1::from(&text).digest().to_string();
             Source { text, hash }
         })
     }

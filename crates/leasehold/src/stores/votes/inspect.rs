@@ -10,7 +10,7 @@ use super::VotingStore;
 use super::master::Master;
 use super::quorum_count::QuorumCount;
 use super::record::{Holder, Inspected};
-use crate::stores::redis_client::{self, READ_TIMEOUT, Scan, ScanLimits, decode, reply_timeout};
+use crate::stores::redis_client::{self, READ_TIMEOUT, Scan, decode, reply_timeout};
 use crate::{Entry, Error, Name, Result, ServerStatus, Standing, Token};
 
 /// The status of one master, and the claim that has its vote.
@@ -105,18 +105,16 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
         pattern: &str,
         count_max: usize,
     ) -> Vec<Result<BTreeSet<Name>>> {
-        let limits = ScanLimits::new(reply_timeout(READ_TIMEOUT), count_max);
+        let scan = Scan {
+            pattern,
+            key_type: "string",
+            script: self.format.list_script(),
+            count_max,
+            batch: usize::MAX,
+        };
         join_all(self.masters.iter().map(|master| {
-            redis_client::list(
-                &master.links.background,
-                Scan {
-                    pattern,
-                    key_type: "string",
-                },
-                self.format.list_script(),
-                limits,
-                |key: &str| self.format.name_of(key),
-            )
+            let link = &master.links.background;
+            redis_client::list(link, scan, |key: &str| self.format.name_of(key))
         }))
         .await
     }
