@@ -29,10 +29,9 @@ fn served_in_order(testbed: &Testbed) -> Result<()> {
     const PROCESSES: usize = 8;
     const WAITERS: usize = 64;
     let guard = testbed.run(testbed.locks().mutex("a").acquire())?;
-    let workers: Result<Vec<_>> = (0..PROCESSES)
+    let mut workers = (0..PROCESSES)
         .map(|number| testbed.start(waiters(number, WAITERS / PROCESSES)))
-        .collect();
-    let mut workers = workers?;
+        .collect::<Result<Vec<_>>>()?;
     let mut events = Vec::new();
     let mut arrived = Vec::new();
 
@@ -138,8 +137,9 @@ fn overlapping_readers_do_not_starve_a_writer() -> Result<()> {
         work: HoldWork::Sleep(5_000),
         ..WorkerConfig::default()
     };
-    let readers: Result<Vec<_>> = (0..4).map(|_| testbed.start(reader.clone())).collect();
-    let mut readers = readers?;
+    let mut readers = (0..4)
+        .map(|_| testbed.start(reader.clone()))
+        .collect::<Result<Vec<_>>>()?;
 
     for reader in &mut readers {
         reader.wait_for_grant()?;
