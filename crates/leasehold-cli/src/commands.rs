@@ -25,10 +25,10 @@ use crate::help;
 
 pub(crate) use dialect::{Inspected, InspectedStore, in_this_format};
 pub(crate) use elect::Elect;
-pub(crate) use hold::{Acquire, Hold, Release};
+pub(crate) use hold::{Acquire, HeldLock, Hold, Release};
 pub(crate) use inspection::{Ls, Show, Wait, Watch};
 pub(crate) use mistakes::is_shell_line;
-pub(crate) use options::{BusyExit, LockOptions, LogFormat, LogOptions, Store, duration};
+pub(crate) use options::{LockOptions, LogFormat, LogOptions, Store, duration};
 pub(crate) use run::{OnLost, Run};
 pub(crate) use serve::Serve;
 
@@ -358,8 +358,8 @@ fn is_output(error: &clap::Error) -> bool {
 fn normalize(mut command: Command) -> Command {
     match &mut command.action {
         Action::Run(run) => run.normalize(),
-        Action::Hold(hold) => hold.lock.normalize(),
-        Action::Acquire(acquire) => acquire.lock.normalize(),
+        Action::Hold(hold) => hold.lock.options.normalize(),
+        Action::Acquire(acquire) => acquire.lock.options.normalize(),
         Action::Wait(wait) => wait.normalize(),
         _ => {}
     }

@@ -8,21 +8,20 @@ pub(crate) mod owner;
 use std::io::{self, Write};
 
 use anyhow::{Result, anyhow};
-use leasehold::{FencingToken, Locks};
+use leasehold::FencingToken;
 use nix::sys::signal::Signal;
 use nix::unistd::getppid;
-use tokio::time::timeout;
 
-use crate::commands::{BusyExit, Hold, LockOptions, Store};
+use crate::commands::{HeldLock, Hold, Store};
 use crate::exit::{Exit, print_error};
 use crate::format::Escaped;
 use crate::guards::{Guards, LossReport};
-use crate::locking::{self, Acquired, Request, SlotNumbers};
+use crate::locking::{self, Request, SlotNumbers};
 use crate::run::child::reap_as_init;
 use crate::run::nested;
 use crate::run::retry::Retry;
 use crate::run::signals::Signals;
-use crate::run::waiting::LEAVE_TIMEOUT;
+use crate::run::waiting::Acquired;
 use control::{Control, Outcome, ReleaseRequest};
 use owner::Owner;
 
@@ -36,10 +35,7 @@ pub(crate) async fn hold(args: Hold) -> Result<Exit> {
     let label = owner::program(args.while_pid.unwrap_or(getppid().as_raw()));
 
     let holding = Holding {
-        name: &args.name,
-        store: &args.store,
-        options: &args.lock,
-        busy: args.busy,
+        lock: &args.lock,
         label: &label,
     };
     holding.run(owner, Reader::StandardOutput, signals).await
@@ -65,10 +61,7 @@ enum Reader {
 /// ```
 #[derive(Clone, Copy, Debug)]
 struct Holding<'a> {
-    name: &'a str,
-    store: &'a Store,
-    options: &'a LockOptions,
-    busy: BusyExit,
+    lock: &'a HeldLock,
     label: &'a str,
 }
 
@@ -82,8 +75,9 @@ enum End {
 
 impl Holding<'_> {
     async fn run(self, mut owner: Owner, mut reader: Reader, mut signals: Signals) -> Result<Exit> {
-        let store = self.store.with(self.options)?;
-        let mut retry = Retry::within(self.options.wait, &store);
+        let options = &self.lock.options;
+        let store = self.lock.store.with(options)?;
+        let mut retry = Retry::within(options.wait, &store);
         let acquired = tokio::select! {
             biased;
             () = owner.ended() => return Ok(self.owner_ended_early().await),
@@ -92,7 +86,7 @@ impl Holding<'_> {
         };
         let guards = match acquired {
             Acquired::Granted(guards) => guards,
-            Acquired::TimedOut => return Ok(self.busy.exit()),
+            Acquired::TimedOut => return Ok(self.lock.busy.exit()),
             Acquired::Interrupted(signal) => return Ok(Exit::by_signal(signal)),
         };
 
@@ -125,35 +119,25 @@ impl Holding<'_> {
         let opened = retry.until_available(|| store.open());
         let locks = signals.during(opened).await??;
         signals
-            .during(nested::check_not_enclosed(&locks, self.name))
+            .during(nested::check_not_enclosed(&locks, &self.lock.name))
             .await??;
         signals.install()?;
-        self.acquire(&locks, retry, signals).await
-    }
 
-    async fn acquire(
-        self,
-        locks: &Locks,
-        retry: &mut Retry,
-        signals: &mut Signals,
-    ) -> Result<Acquired> {
-        let names = [self.name.to_owned()];
         let request = Request {
-            names: &names,
-            options: self.options,
+            names: std::slice::from_ref(&self.lock.name),
+            options: &self.lock.options,
             label: self.label,
             slot_numbers: SlotNumbers::Unneeded,
         };
-        locking::acquire(locks, request, retry, signals).await
+        locking::acquire(&locks, request, retry, signals).await
     }
 
     /// Reports that the owner ended before the grant, after the claim has left the queue.
     async fn owner_ended_early(self) -> Exit {
-        // After this time the store itself detects that the client has ended.
-        drop(timeout(LEAVE_TIMEOUT, leasehold::drain()).await);
+        locking::leave_queues().await;
 
-        if !self.options.quiet {
-            let name = Escaped(self.name);
+        if !self.lock.options.quiet {
+            let name = Escaped(&self.lock.name);
             print_error(format_args!(
                 "{name} was not granted before the process that waits for it ended"
             ));
@@ -180,7 +164,7 @@ impl Holding<'_> {
                 Exit::DONE
             }
             End::Lost(reason) => {
-                print_error(format_args!("lost {}: {reason}", Escaped(self.name)));
+                print_error(format_args!("lost {}: {reason}", Escaped(&self.lock.name)));
                 Exit::LOST
             }
         }

@@ -51,7 +51,7 @@ pub(crate) fn acquire(args: &Acquire) -> Result<Exit> {
         .arg(BACKGROUND_ARGUMENT)
         .args(arguments_without_store())
         // All users can read the arguments of a process, and this one may run for days.
-        .env("LEASEHOLD_STORE", &args.store.url)
+        .env("LEASEHOLD_STORE", &args.lock.store.url)
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(owner)
         .spawn()
@@ -153,10 +153,7 @@ pub(crate) async fn hold(args: &Acquire) -> Result<Exit> {
     };
 
     let holding = Holding {
-        name: &args.name,
-        store: &args.store,
-        options: &args.lock,
-        busy: args.busy,
+        lock: &args.lock,
         label: &label,
     };
     holding.run(owner, Reader::Caller(caller), signals).await

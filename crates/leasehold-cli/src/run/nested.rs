@@ -18,7 +18,7 @@ const HELD: &str = "LEASEHOLD_HELD";
 pub(super) const SLOT: &str = "LEASEHOLD_SLOT";
 
 /// The variable with the URL of the second store.
-const ALSO_STORE: &str = "LEASEHOLD_ALSO_STORE";
+pub(super) const ALSO_STORE: &str = "LEASEHOLD_ALSO_STORE";
 
 /// One hold that a command runs under.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
