@@ -2,7 +2,6 @@
 
 pub(crate) mod background;
 pub(crate) mod control;
-mod message;
 pub(crate) mod owner;
 
 use std::io::{self, Write};
@@ -74,7 +73,7 @@ enum End {
 }
 
 impl Holding<'_> {
-    async fn run(self, mut owner: Owner, mut reader: Reader, mut signals: Signals) -> Result<Exit> {
+    async fn run(self, owner: Owner, mut reader: Reader, mut signals: Signals) -> Result<Exit> {
         let options = &self.lock.options;
         let store = self.lock.store.with(options)?;
         let mut retry = Retry::within(options.wait, &store);
@@ -106,7 +105,7 @@ impl Holding<'_> {
             }
         };
 
-        let end = until_end(&guards, &mut owner, &mut signals, &control).await?;
+        let end = until_end(&guards, &owner, &mut signals, &control).await?;
         Ok(self.end(guards, end).await)
     }
 
@@ -146,28 +145,22 @@ impl Holding<'_> {
     }
 
     async fn end(self, guards: Guards, end: End) -> Exit {
-        match end {
-            End::OwnerEnded => guards
-                .release_and_report(LossReport::Due)
-                .await
-                .map_or(Exit::LOST, |()| Exit::DONE),
-            End::Signalled(signal) => {
-                let exit = Exit::by_signal(signal);
-                guards
-                    .release_and_report(LossReport::Due)
-                    .await
-                    .map_or(Exit::LOST, |()| exit)
-            }
+        let exit = match end {
+            End::OwnerEnded => Exit::DONE,
+            End::Signalled(signal) => Exit::by_signal(signal),
             End::Requested(request) => {
                 let released = guards.release().await;
                 request.reply(Outcome::of(&released)).await;
-                Exit::DONE
+                return Exit::DONE;
             }
             End::Lost(reason) => {
                 print_error(format_args!("lost {}: {reason}", Escaped(&self.lock.name)));
-                Exit::LOST
+                return Exit::LOST;
             }
-        }
+        };
+
+        let released = guards.release_and_report(LossReport::Due).await;
+        released.map_or(Exit::LOST, |()| exit)
     }
 }
 
@@ -198,7 +191,7 @@ impl Reader {
 
 async fn until_end(
     guards: &Guards,
-    owner: &mut Owner,
+    owner: &Owner,
     signals: &mut Signals,
     control: &Control,
 ) -> Result<End> {

@@ -24,10 +24,11 @@ use anyhow::{Context, Result, bail};
 use leasehold::Token;
 use nix::sys::signal::Signal;
 use nix::unistd::{close, dup2_stderr, dup2_stdin, dup2_stdout, setsid};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use super::owner::{self, Owner};
-use super::{Holding, Reader, message};
+use super::{Holding, Reader};
 use crate::commands::Acquire;
 use crate::exit::Exit;
 use crate::run::nested;
@@ -149,7 +150,7 @@ pub(crate) async fn hold(args: &Acquire) -> Result<Exit> {
         let label = owner::program_behind(&pidfd);
         (Owner::process(pidfd)?, label)
     } else {
-        (Owner::Detached, String::new())
+        (Owner::default(), String::new())
     };
 
     let holding = Holding {
@@ -176,17 +177,17 @@ impl Caller {
     /// Cancel safe: the next call finds an end that a dropped call has not returned.
     pub(super) async fn closed(&mut self) {
         // Any result but a byte means that the other end is closed.
-        let _ = message::read::<1>(&self.0).await;
+        let _ = self.0.read(&mut [0]).await;
     }
 
     /// Detaches from the caller, sends the token, and waits until `acquire` has printed
     /// it.
-    pub(super) async fn report(self, token: Token) -> Result<()> {
+    pub(super) async fn report(mut self, token: Token) -> Result<()> {
         detach().context("cannot detach from the caller")?;
 
-        message::write(&self.0, &token.get().to_be_bytes()).await?;
-        match message::read(&self.0).await {
-            Ok([PRINTED]) => Ok(()),
+        self.0.write_u64(token.get()).await?;
+        match self.0.read_u8().await {
+            Ok(PRINTED) => Ok(()),
             _ => bail!("the caller has ended before it printed the token"),
         }
     }
