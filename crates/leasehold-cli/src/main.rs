@@ -15,6 +15,7 @@ mod list;
 mod locking;
 mod log;
 mod man;
+mod own_program;
 mod process_state;
 mod release;
 mod run;

@@ -15,15 +15,15 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Write, stdin, stdout};
-use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, ExitStatus, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
 use leasehold::Token;
 use nix::sys::signal::Signal;
-use nix::unistd::{close, dup2_stderr, dup2_stdin, dup2_stdout, setsid};
+use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, setsid};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
@@ -31,6 +31,7 @@ use super::owner::{self, Owner};
 use super::{Holding, Reader};
 use crate::commands::Acquire;
 use crate::exit::Exit;
+use crate::own_program::{arguments_as, close_inherited, start_as};
 use crate::run::nested;
 use crate::run::signals::Signals;
 
@@ -47,9 +48,7 @@ pub(crate) fn acquire(args: &Acquire) -> Result<Exit> {
     };
     let (mut ours, theirs) = StdStream::pair().context("cannot make a socket")?;
 
-    let mut background = Command::new("/proc/self/exe")
-        .arg0("leasehold")
-        .arg(BACKGROUND_ARGUMENT)
+    let mut background = start_as(BACKGROUND_ARGUMENT)
         .args(arguments_without_store())
         // All users can read the arguments of a process, and this one may run for days.
         .env("LEASEHOLD_STORE", &args.lock.store.url)
@@ -107,38 +106,17 @@ fn exit_of(status: ExitStatus) -> Exit {
 /// Leaves the caller's session and closes the descriptors inherited from the caller. Must be called
 /// before this process opens files.
 pub(crate) fn detach_if_background() -> Option<Vec<OsString>> {
-    let mut arguments = std::env::args_os();
-    let program = arguments.next()?;
-    if arguments.next()? != BACKGROUND_ARGUMENT {
-        return None;
-    }
+    let program = std::env::args_os().next()?;
+    let arguments = arguments_as(BACKGROUND_ARGUMENT)?;
 
     // It was started as /proc/self/exe, so the kernel calls it `exe`. Users see the name, and other
     // processes compare it with the program of a claim.
     let _ = fs::write("/proc/self/comm", "leasehold");
     // It fails only for the leader of a process group, which a new process is not.
     let _ = setsid();
-    close_inherited();
+    // Without /proc, they stay open.
+    let _ = close_inherited();
     Some(std::iter::once(program).chain(arguments).collect())
-}
-
-/// Closes all descriptors except the standard streams.
-///
-/// Otherwise the background process would keep another lock's descriptor or a pipe open.
-fn close_inherited() {
-    let Ok(entries) = fs::read_dir("/proc/self/fd") else {
-        return;
-    };
-    let open: Vec<RawFd> = entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|&fd| fd > 2)
-        .collect();
-
-    for fd in open {
-        // The descriptor of the listing itself is closed already.
-        let _ = close(fd);
-    }
 }
 
 /// Holds the lock in the background process.
