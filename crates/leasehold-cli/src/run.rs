@@ -7,7 +7,7 @@ pub(crate) mod exec_shim;
 mod job_control;
 pub(crate) mod nested;
 mod own_script;
-mod process_table;
+pub(crate) mod process_table;
 pub(crate) mod retry;
 pub(crate) mod signals;
 mod stopping;

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, IsTerminal, stdin};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
@@ -15,6 +16,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::sync::Notify;
+
+use crate::process_state::pid_behind;
 
 /// The owner of a lock. The lock is released when the owner ends. By default there is no owner, and
 /// the hold does not depend on another process.
@@ -97,13 +100,8 @@ pub(crate) fn program(pid: i32) -> String {
 
 /// Returns the program of the process behind a descriptor as a label.
 pub(crate) fn program_behind(pidfd: &OwnedFd) -> String {
-    // The line `Pid:` of this file is documented in pidfd_open(2).
-    let info =
-        fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).unwrap_or_default();
-    let pid = info.lines().find_map(|line| line.strip_prefix("Pid:"));
-
-    pid.and_then(|pid| pid.trim().parse().ok())
-        .map_or_else(String::new, program)
+    let info = Path::new("/proc/self/fdinfo").join(pidfd.as_raw_fd().to_string());
+    pid_behind(&info).map_or_else(String::new, program)
 }
 
 fn check_standard_input() -> Result<()> {

@@ -308,7 +308,7 @@ fn boot_time() -> Duration {
 }
 
 /// Returns whether a process is the watchdog of a `leasehold`.
-pub(crate) fn is_watchdog(pid: u32) -> bool {
+pub(crate) fn is_watchdog(pid: i32) -> bool {
     let command_line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     command_line.split(|byte| *byte == 0).nth(1) == Some(WATCHDOG_ARGUMENT.as_bytes())
 }
