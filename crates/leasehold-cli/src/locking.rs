@@ -130,7 +130,7 @@ impl Acquiring<'_> {
         };
         match numbers {
             Numbering::Taken(numbers) => {
-                guards.number_slots(numbers);
+                guards.slots = numbers;
                 Ok(Acquired::Granted(guards))
             }
             Numbering::TimedOut(name) => {

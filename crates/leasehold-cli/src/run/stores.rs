@@ -168,7 +168,7 @@ impl<'a> AcquiringBoth<'a> {
             (second, first)
         };
 
-        main.also_hold(AlsoHeld {
+        main.also = Some(AlsoHeld {
             url: self.also.url().to_owned(),
             guards: also.into_names(),
         });
