@@ -19,6 +19,7 @@ mod own_program;
 mod process_state;
 mod release;
 mod run;
+mod scan;
 mod serve;
 mod setup;
 mod show;
