@@ -11,7 +11,7 @@ use super::Capability::{
 };
 use super::{Backend, CANARY, Capability, Disk, USER, disk, wait_for_empty_queues};
 use crate::faults::Requirement;
-use crate::{Testbed, WorkerConfig, hostile_names, until, until_within};
+use crate::{Testbed, WorkerConfig, hostile_names, until};
 
 const LEASE: Duration = Duration::from_millis(1_500);
 pub(super) const SETTINGS: &str = "crash-grace=500ms";
@@ -106,16 +106,6 @@ pub fn check_clean(testbed: &Testbed, last: &WorkerConfig) -> Result<()> {
         Ok((clients(server) <= OBSERVERS).then_some(()))
     })?;
     check_channels(server)
-}
-
-/// Waits until the leases of killed waiters end. The waiters keep their positions until then.
-///
-/// # Errors
-/// If a queue has an entry for longer than any lease.
-pub fn outlast_killed_waiters(testbed: &Testbed, names: &[String]) -> Result<()> {
-    const LEASE_MAX: Duration = Duration::from_secs(40);
-    let is_empty = || Ok(testbed.check_empty(names).is_ok().then_some(()));
-    until_within(LEASE_MAX, "the leases of killed waiters to end", is_empty)
 }
 
 /// Starts a server that workers reach through a wire.
