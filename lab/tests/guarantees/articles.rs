@@ -136,10 +136,9 @@ fn all_at_once(
     processes: u32,
     config: &WorkerConfig,
 ) -> Result<Vec<lab::Event>> {
-    let workers: Result<Vec<_>> = (0..processes)
+    let mut workers = (0..processes)
         .map(|_| testbed.start(config.clone()))
-        .collect();
-    let mut workers = workers?;
+        .collect::<Result<Vec<_>>>()?;
 
     if matches!(config.start, Start::OnSignal) {
         for worker in &mut workers {
