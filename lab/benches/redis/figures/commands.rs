@@ -39,7 +39,6 @@ fn measure(waiters: usize) -> Result<Rounds> {
     Contest {
         threads: 1,
         lasts: LASTS / 10,
-        ..contest
     }
     .run(&mut leasehold)?;
 
