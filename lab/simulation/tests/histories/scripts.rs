@@ -20,7 +20,7 @@ fn script_histories_keep_exclusion_and_tokens() {
         if let Some(violation) = report.violation {
             report.events.iter().for_each(|event| println!("{event}"));
             panic!(
-                "{plan}: {violation}; repeat with: cargo xtask simulate --scripts --from {seed} \
+                "{plan:?}: {violation}; repeat with: cargo xtask simulate --scripts --from {seed} \
                  --seeds 1"
             );
         }
