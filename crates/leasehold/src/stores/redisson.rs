@@ -139,8 +139,10 @@ impl Redisson {
         let clock = Arc::<ServerClock>::default();
         let channels = Arc::<Channels>::default();
 
-        let endpoint = address.topology.endpoint();
-        let endpoint = endpoint.expect("the URL of a cluster is refused");
+        let endpoint = address
+            .topology
+            .endpoint()
+            .expect("the URL of a cluster is refused");
         let link = |purpose: &str| LinkConfig {
             handshake: handshake(Arc::clone(&clock)),
             ..LinkConfig::new(endpoint.clone(), format!("leasehold:{purpose}:{client}"))
