@@ -44,8 +44,9 @@ pub(crate) enum Change {
     Stopped(Signal),
     /// The command had already ended, and now all of its descendants have ended too.
     AllEnded,
-    /// Another process has killed the watchdog. leasehold is the parent of its children now.
-    WatchdogEnded,
+    /// Another process has ended the watchdog with this signal. leasehold is the parent of its
+    /// children now.
+    WatchdogEnded(Option<i32>),
 }
 
 /// The settings of [`Child::spawn`].
@@ -135,9 +136,8 @@ impl Child {
                 () = self.changes.received() => continue,
             };
             let Some(message) = message else {
-                watchdog.reap();
                 self.watchdog = None;
-                return Ok(Change::WatchdogEnded);
+                return Ok(Change::WatchdogEnded(watchdog.reap()));
             };
             if self.is_outdated(message) {
                 watchdog.send(Message::Noted);

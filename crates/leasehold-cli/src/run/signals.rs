@@ -192,6 +192,10 @@ pub(crate) fn standard_signals() -> SigSet {
     Signal::iterator().collect()
 }
 
+pub(crate) fn is_real_time(signal: i32) -> bool {
+    Signal::try_from(signal).is_err()
+}
+
 /// Blocks the signals in `blocked` and no others. Spares the real-time signals.
 pub(crate) fn restore_mask(blocked: u64) {
     let is_blocked = |signal: &Signal| blocked & bit(*signal) != 0;

@@ -6,11 +6,12 @@ use std::io;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use signal_hook::low_level;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::child::{Change, Child};
 use super::job_control::JobControl;
-use super::signals::{Reach, Signals};
+use super::signals::{Reach, Signals, is_real_time};
 use super::stopping::Stopping;
 use super::watchdog::Watchdog;
 use crate::commands::OnLost;
@@ -127,7 +128,7 @@ impl Supervision<'_> {
 
             match event {
                 Event::Changed(Change::Stopped(by)) => self.child_stopped(by)?,
-                Event::Changed(Change::WatchdogEnded) => self.kill_unguarded(),
+                Event::Changed(Change::WatchdogEnded(by)) => self.kill_unguarded(by),
                 Event::Changed(change) => return Ok(change),
                 Event::Received(signal) => self.forward(signal)?,
                 Event::StageIsOver => self.next_stage(),
@@ -138,8 +139,13 @@ impl Supervision<'_> {
 
     /// Kills the command after another process has killed the watchdog. The kernel has killed its
     /// first process already.
-    fn kill_unguarded(&mut self) {
+    fn kill_unguarded(&mut self, by: Option<i32>) {
         self.child.kill_adopted();
+        if let Some(signal) = by.filter(|signal| is_real_time(*signal)) {
+            // Its sender meant leasehold, which it ends too. Fails for an invalid number only.
+            let _ = low_level::raise(signal);
+        }
+
         print_error("the watchdog of the command was killed; sending KILL to the command");
         if matches!(self.stage, Stage::Held) {
             self.stage = Stage::Unguarded;

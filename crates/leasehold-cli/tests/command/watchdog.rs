@@ -1,7 +1,7 @@
 //! The watchdog: the process that ends the command if leasehold is killed.
 
 use std::fs::{File, read_to_string};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
@@ -173,13 +173,21 @@ fn signal_to_the_parent_of_the_command_is_forwarded() {
     assert!(sandbox.is_free("a"));
 }
 
-/// leasehold does not handle this signal.
+/// leasehold does not handle these signals. The last two are real-time signals.
 #[test]
 fn signal_that_ends_leasehold_ends_it_through_the_parent_of_the_command_too() {
     let sandbox = Sandbox::on_redis();
-    let (processes, run) = Processes::start(&sandbox, "a", "kill -ALRM $PPID; sleep 1000");
-    run.wait().assert_signal(Signal::SIGALRM, "");
-    until("all processes have ended", || processes.have_ended());
+    for signal in [Signal::SIGALRM as i32, 34, 64] {
+        let line = format!("kill -{signal} $PPID; sleep 1000");
+        let (processes, run) = Processes::start(&sandbox, &format!("a{signal}"), &line);
+        let done = run.wait();
+        assert_eq!(
+            (done.status.signal(), done.err.as_str()),
+            (Some(signal), ""),
+            "{done:?}"
+        );
+        until("all processes have ended", || processes.have_ended());
+    }
 }
 
 #[test]
