@@ -8,6 +8,7 @@ use std::task::Poll;
 use nix::sys::signal::{SigSet, Signal, kill, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use nix::unistd::Pid;
+use signal_hook::low_level;
 use tokio::net::unix::pipe;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -192,8 +193,15 @@ pub(crate) fn standard_signals() -> SigSet {
     Signal::iterator().collect()
 }
 
-pub(crate) fn is_real_time(signal: i32) -> bool {
-    Signal::try_from(signal).is_err()
+/// Ends this process by the signal that has ended the watchdog, if that is a real-time signal: its
+/// sender meant leasehold.
+pub(crate) fn end_by_real_time(signal: Option<i32>) {
+    if let Some(number) = signal
+        && Signal::try_from(number).is_err()
+    {
+        // Fails for an invalid number only.
+        let _ = low_level::raise(number);
+    }
 }
 
 /// Blocks the signals in `blocked` and no others. Spares the real-time signals.

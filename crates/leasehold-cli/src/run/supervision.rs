@@ -6,12 +6,11 @@ use std::io;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use signal_hook::low_level;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::child::{Change, Child};
 use super::job_control::JobControl;
-use super::signals::{Reach, Signals, is_real_time};
+use super::signals::{Reach, Signals, end_by_real_time};
 use super::stopping::Stopping;
 use super::watchdog::Watchdog;
 use crate::commands::OnLost;
@@ -141,10 +140,7 @@ impl Supervision<'_> {
     /// first process already.
     fn kill_unguarded(&mut self, by: Option<i32>) {
         self.child.kill_adopted();
-        if let Some(signal) = by.filter(|signal| is_real_time(*signal)) {
-            // Its sender meant leasehold, which it ends too. Fails for an invalid number only.
-            let _ = low_level::raise(signal);
-        }
+        end_by_real_time(by);
 
         print_error("the watchdog of the command was killed; sending KILL to the command");
         if matches!(self.stage, Stage::Held) {

@@ -66,6 +66,10 @@ impl Processes {
     }
 }
 
+fn busy_loops() -> [Started; 4] {
+    [(); 4].map(|()| Started::of(Command::new("sh").args(["-c", "while :; do :; done"])))
+}
+
 fn state(pid: Pid) -> char {
     let stat = read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(") ")
@@ -128,8 +132,7 @@ fn run_that_is_killed_while_it_starts_leaves_no_process() {
     const RUNS: u64 = 100;
 
     let sandbox = Sandbox::on_redis();
-    let busy = || Started::of(Command::new("sh").args(["-c", "while :; do :; done"]));
-    let _load: Vec<_> = (0..4).map(|_| busy()).collect();
+    let _load = busy_loops();
 
     let runs = (0..RUNS).map(|number| {
         let line = format!("setsid sleep 1000 & echo > ready-{number}; wait");
@@ -145,6 +148,28 @@ fn run_that_is_killed_while_it_starts_leaves_no_process() {
     });
     for processes in runs.collect::<Vec<_>>() {
         until("all processes have ended", || processes.have_ended());
+    }
+}
+
+/// leasehold may not know the command yet.
+///
+/// Shows G-36.
+#[test]
+fn watchdog_that_is_killed_by_a_command_that_starts_leaves_no_process() {
+    const RUNS: u64 = 30;
+
+    let sandbox = Sandbox::on_redis();
+    let _load = busy_loops();
+
+    for number in 0..RUNS {
+        let line = "kill -KILL $PPID; setsid sleep 1000 2> /dev/null & wait";
+        let (processes, run) = Processes::start(&sandbox, &format!("a{number}"), line);
+        let done = run.wait();
+        assert!(
+            done.err.contains("the watchdog of the command was killed"),
+            "{done:?}"
+        );
+        assert!(processes.have_ended());
     }
 }
 
