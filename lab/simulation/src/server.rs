@@ -203,14 +203,11 @@ impl Server {
         queue.entries = live;
         let expired: Vec<QueueEntry> = expired;
         for entry in expired {
-            let at = entry.expires_at;
-            self.ended.insert(
-                entry.id,
-                Ended {
-                    at,
-                    cause: Cause::Expired,
-                },
-            );
+            let ended = Ended {
+                kept_until: entry.expires_at,
+                cause: Cause::Expired,
+            };
+            self.ended.insert(entry.id, ended);
         }
 
         let granted = admitted(queue.entries.iter().map(|entry| entry.share));
@@ -251,14 +248,17 @@ impl Server {
 
     fn remove(&mut self, now: Nanos, name: u8, id: ClaimId, cause: Cause) -> bool {
         let queue = self.queues.entry(name).or_default();
-        let before = queue.entries.len();
-        queue.entries.retain(|entry| entry.id != id);
+        let Some(place) = queue.entries.iter().position(|entry| entry.id == id) else {
+            return false;
+        };
 
-        let was_there = queue.entries.len() < before;
-        if was_there {
-            self.ended.insert(id, Ended { at: now, cause });
-        }
-        was_there
+        let entry = queue.entries.remove(place);
+        let kept_until = match cause {
+            Cause::Evicted => entry.expires_at,
+            _ => now,
+        };
+        self.ended.insert(id, Ended { kept_until, cause });
+        true
     }
 
     fn held_lease(&self) -> Duration {
