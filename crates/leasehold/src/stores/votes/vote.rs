@@ -7,7 +7,9 @@ use futures_util::StreamExt;
 use tokio::time::Instant;
 
 use super::VotingStore;
+use super::departures::{Departure, leave_later};
 use super::format::{Keys, VoteKind};
+use super::master::Master;
 use super::quorum_count::QuorumCount;
 use super::record::{DAY, millis};
 use super::requests::{
@@ -18,7 +20,7 @@ use super::tracked_claim::TrackedClaim;
 use super::voting::TallyOutcome;
 use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::id_text;
-use crate::{Claim, Result};
+use crate::{Claim, Error, Result};
 
 /// The head start of a notified waiter of another client: a few round trips.
 const HEAD_START: Duration = Duration::from_millis(5);
@@ -160,9 +162,9 @@ impl VotingStore {
             async move {
                 // A master that refused has replied: no vote of this round can follow there.
                 if !has_refused {
-                    let _master_lock = lock_master(Some(&tracked), at).await;
-                    // A vote that cannot be taken back ends with its lease.
-                    let _ = request.send(&masters[at]).await;
+                    let tracked = Some(tracked);
+                    // Without a reply it is repeated. Any other error leaves the vote to its lease.
+                    let _ = leave_master(&masters, at, Departure { request, tracked }).await;
                 }
             }
         });
@@ -191,8 +193,8 @@ impl VotingStore {
             let tracked = tracked.cloned();
             let request = Arc::clone(&request);
             async move {
-                let _master_lock = lock_master(tracked.as_deref(), at).await;
-                (at, request.send(&masters[at]).await)
+                let left = leave_master(&masters, at, Departure { request, tracked });
+                (at, left.await)
             }
         });
 
@@ -238,6 +240,20 @@ impl VotingStore {
             counter_life: self.counter_life(claim.lease),
         }
     }
+}
+
+/// Leaves one master. A request without a reply is repeated in the background.
+async fn leave_master(
+    masters: &Arc<[Master]>,
+    at: usize,
+    departure: Departure,
+) -> Result<LeaveReply> {
+    let _master_lock = lock_master(departure.tracked.as_deref(), at).await;
+    let reply = departure.request.send(&masters[at]).await;
+    if reply.as_ref().is_err_and(Error::is_unavailable) {
+        leave_later(masters, at, departure.clone());
+    }
+    reply
 }
 
 /// Records the outcome of a round in the claim.

@@ -1,0 +1,104 @@
+//! Requests to leave that one master has not replied to.
+//!
+//! The caller does not wait for them: a quorum of the others has replied, or the claim has lost its
+//! round. The vote ends with its lease. But a master whose clock went back keeps it for longer, and
+//! the votes of two such claims can leave no quorum to a third one. So the request is repeated,
+//! seldom, for as long as the store is open.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::master::Master;
+use super::requests::{LeaveRequest, lock_master};
+use super::tracked_claim::TrackedClaim;
+use crate::runtime::background;
+use crate::runtime::backoff::Backoff;
+use crate::{Error, Standing};
+
+/// The departures of one master. While there is one, a task sends the request of the first.
+#[derive(Debug, Default)]
+pub(super) struct Departures(Mutex<VecDeque<Departure>>);
+
+#[derive(Clone, Debug)]
+pub(super) struct Departure {
+    pub(super) request: Arc<LeaveRequest>,
+    pub(super) tracked: Option<Arc<TrackedClaim>>,
+}
+
+/// How many departures are kept for a master. Almost all of their votes end by themselves.
+const COUNT_MAX: usize = 1_000;
+
+/// Repeats the request in the background until the master replies.
+#[cold]
+pub(super) fn leave_later(masters: &Arc<[Master]>, at: usize, departure: Departure) {
+    if masters[at].departures.push(departure) {
+        background::spawn(leave_one_by_one(Arc::downgrade(masters), at));
+    }
+}
+
+async fn leave_one_by_one(masters: Weak<[Master]>, at: usize) {
+    let mut pauses = Backoff::between(Duration::from_secs(1), Duration::from_secs(60));
+    pauses.wait().await;
+
+    while let Some(masters) = masters.upgrade() {
+        let departures = &masters[at].departures;
+        let Some(departure) = departures.first() else {
+            return;
+        };
+        if departure.has_no_reply(&masters[at], at).await {
+            drop(masters);
+            pauses.wait().await;
+        } else if departures.remove(&departure) {
+            // The next departure starts the task again.
+            return;
+        } else {
+            pauses.reset();
+        }
+    }
+}
+
+impl Departure {
+    async fn has_no_reply(&self, master: &Master, at: usize) -> bool {
+        let tracked = self.tracked.as_deref();
+        let _master_lock = lock_master(tracked, at).await;
+        if tracked.is_some_and(|tracked| tracked.standing() != Standing::Gone) {
+            // The claim has lost a round, and votes again. It leaves all masters at its end.
+            return false;
+        }
+        let reply = self.request.send(master).await;
+        reply.as_ref().is_err_and(Error::is_unavailable)
+    }
+}
+
+impl Departures {
+    /// Adds a departure; returns whether it is the only one.
+    fn push(&self, departure: Departure) -> bool {
+        let mut departures = self.0.lock();
+        let id = &departure.request.id;
+        // The engine repeats a departure that too few masters have replied to.
+        if departures.iter().any(|other| other.request.id == *id) {
+            return false;
+        }
+
+        if departures.len() >= COUNT_MAX {
+            departures.pop_front();
+            tracing::debug!("a vote cannot be taken back; it ends with its lease");
+        }
+        departures.push_back(departure);
+        departures.len() == 1
+    }
+
+    fn first(&self) -> Option<Departure> {
+        self.0.lock().front().cloned()
+    }
+
+    /// Removes a departure; returns whether none is left.
+    fn remove(&self, departure: &Departure) -> bool {
+        let mut departures = self.0.lock();
+        departures.retain(|other| !Arc::ptr_eq(&other.request, &departure.request));
+        departures.is_empty()
+    }
+}
