@@ -172,8 +172,8 @@ async fn unrenewable_claim_does_not_end_other_claims() {
     other.release().await.expect("released");
 }
 
-/// Each of two claims leaves while two other masters are cut off. Their votes must not stay, as the
-/// remaining master is no quorum.
+/// Each of two claims leaves while two other masters are cut off. Their votes must not stay, as
+/// only one master would remain.
 ///
 /// Shows G-10.
 #[tokio::test]

@@ -20,10 +20,10 @@ use crate::{Error, Standing};
 
 /// The departures of one master. While there is one, a task sends the request of the first.
 #[derive(Debug, Default)]
-pub(super) struct Departures(Mutex<VecDeque<Departure>>);
+pub(super) struct Departures(Mutex<VecDeque<MasterDeparture>>);
 
 #[derive(Clone, Debug)]
-pub(super) struct Departure {
+pub(super) struct MasterDeparture {
     pub(super) request: Arc<LeaveRequest>,
     pub(super) tracked: Option<Arc<TrackedClaim>>,
 }
@@ -33,7 +33,7 @@ const COUNT_MAX: usize = 1_000;
 
 /// Repeats the request in the background until the master replies.
 #[cold]
-pub(super) fn leave_later(masters: &Arc<[Master]>, at: usize, departure: Departure) {
+pub(super) fn leave_later(masters: &Arc<[Master]>, at: usize, departure: MasterDeparture) {
     if masters[at].departures.push(departure) {
         background::spawn(leave_one_by_one(Arc::downgrade(masters), at));
     }
@@ -60,7 +60,7 @@ async fn leave_one_by_one(masters: Weak<[Master]>, at: usize) {
     }
 }
 
-impl Departure {
+impl MasterDeparture {
     async fn has_no_reply(&self, master: &Master, at: usize) -> bool {
         let tracked = self.tracked.as_deref();
         let _master_lock = lock_master(tracked, at).await;
@@ -75,7 +75,7 @@ impl Departure {
 
 impl Departures {
     /// Adds a departure; returns whether it is the only one.
-    fn push(&self, departure: Departure) -> bool {
+    fn push(&self, departure: MasterDeparture) -> bool {
         let mut departures = self.0.lock();
         let id = &departure.request.id;
         // The engine repeats a departure that too few masters have replied to.
@@ -91,12 +91,12 @@ impl Departures {
         departures.len() == 1
     }
 
-    fn first(&self) -> Option<Departure> {
+    fn first(&self) -> Option<MasterDeparture> {
         self.0.lock().front().cloned()
     }
 
     /// Removes a departure; returns whether none is left.
-    fn remove(&self, departure: &Departure) -> bool {
+    fn remove(&self, departure: &MasterDeparture) -> bool {
         let mut departures = self.0.lock();
         departures.retain(|other| !Arc::ptr_eq(&other.request, &departure.request));
         departures.is_empty()

@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use tokio::time::Instant;
 
 use super::VotingStore;
-use super::departures::{Departure, leave_later};
+use super::departures::{MasterDeparture, leave_later};
 use super::format::{Keys, VoteKind};
 use super::master::Master;
 use super::quorum_count::QuorumCount;
@@ -164,7 +164,7 @@ impl VotingStore {
                 if !has_refused {
                     let tracked = Some(tracked);
                     // Without a reply it is repeated. Any other error leaves the vote to its lease.
-                    let _ = leave_master(&masters, at, Departure { request, tracked }).await;
+                    let _ = leave_master(&masters, at, MasterDeparture { request, tracked }).await;
                 }
             }
         });
@@ -193,7 +193,7 @@ impl VotingStore {
             let tracked = tracked.cloned();
             let request = Arc::clone(&request);
             async move {
-                let left = leave_master(&masters, at, Departure { request, tracked });
+                let left = leave_master(&masters, at, MasterDeparture { request, tracked });
                 (at, left.await)
             }
         });
@@ -246,7 +246,7 @@ impl VotingStore {
 async fn leave_master(
     masters: &Arc<[Master]>,
     at: usize,
-    departure: Departure,
+    departure: MasterDeparture,
 ) -> Result<LeaveReply> {
     let _master_lock = lock_master(departure.tracked.as_deref(), at).await;
     let reply = departure.request.send(&masters[at]).await;
