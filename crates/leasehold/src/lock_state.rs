@@ -1,6 +1,6 @@
 //! The state of a lock, in readable form.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::{ClaimId, ClaimantInfo, Name, Share, Standing, Token};
 
@@ -50,6 +50,23 @@ impl LockState {
     /// Returns the claims that wait, the next one first.
     pub fn waiters(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(|entry| entry.token().is_none())
+    }
+
+    /// Returns a claim that has votes with this token, but not those of a majority.
+    ///
+    /// If its client has ended, nothing but `break` and the end of the leases takes them back.
+    pub(crate) fn vote(&self, token: Token) -> Option<Entry> {
+        let mut votes = self.servers.iter().filter_map(|server| server.holder);
+        let (id, token) = votes.find(|(_, voted)| *voted == token)?;
+
+        let info = ClaimantInfo {
+            host: String::new(),
+            pid: 0,
+            program: "unknown".to_owned(),
+            label: "votes of a minority".to_owned(),
+            since: SystemTime::UNIX_EPOCH,
+        };
+        Some(Entry::new(id, Share::MUTEX, Standing::Held { token }, info))
     }
 }
 

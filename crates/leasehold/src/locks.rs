@@ -123,7 +123,7 @@ impl Locks {
     /// The holder is notified of [`LossReason::Revoked`](crate::LossReason::Revoked). This does not
     /// stop the holder's work: only a resource that checks tokens rejects its late writes. On the
     /// file store, the next waiter is granted when the broken holder's process drops its guard or
-    /// ends.
+    /// ends. On Redlock, the votes of a claim that has no majority are taken back too.
     ///
     /// # Cancel safety
     /// A dropped call may have ended the hold. It can be repeated.
@@ -133,6 +133,7 @@ impl Locks {
             .holders()
             .find(|entry| entry.has_token(token))
             .cloned()
+            .or_else(|| lock_state.vote(token))
         else {
             return Ok(None);
         };

@@ -1,9 +1,10 @@
 //! Votes, and claims that masters refuse.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use lab_servers::{Redis, Wire};
-use leasehold::{Guard, Locks, LossReason, ServerVote, blocking};
+use leasehold::{Guard, Locks, LossReason, ServerVote, Token, blocking};
 
 use super::{DEADLINE, open, start, wait_until_all_vote};
 
@@ -200,5 +201,49 @@ async fn claim_that_left_a_quorum_leaves_the_other_masters_later() {
         }
     }
     let acquired = mutex.try_acquire_for(DEADLINE).await.expect("they reply");
+    assert!(acquired.is_some(), "votes of released claims remain");
+}
+
+/// A client that has ended does not repeat its requests to leave.
+///
+/// Shows G-10.
+#[tokio::test]
+async fn votes_of_a_minority_are_broken_by_their_tokens() {
+    let (masters, hosts) = start(5);
+    let mut cut_wires = Vec::new();
+    for cut in [[0, 1], [2, 3]] {
+        let wires: Vec<Wire> = masters
+            .iter()
+            .map(|master| Wire::to(master.address()))
+            .collect();
+        let wired: Vec<String> = wires.iter().map(Wire::address).collect();
+        let ended = open(&wired, "quarantine=off").await.expect("five");
+        wait_until_all_vote(&ended).await;
+
+        let mutex = ended.mutex("a").lease(Duration::from_secs(60));
+        let held = mutex.acquire().await.expect("granted");
+        for at in cut {
+            wires[at].refuse(true);
+            wires[at].partition();
+        }
+        held.release().await.expect("three masters reply");
+        cut_wires.extend(wires);
+    }
+
+    let locks = open(&hosts, "quarantine=off").await.expect("five");
+    let refused = locks.mutex("a").try_acquire().await.expect("they reply");
+    assert!(refused.is_none(), "no votes remain");
+
+    let lock_state = locks.inspect("a").await.expect("they reply");
+    let votes = lock_state.servers[..4]
+        .iter()
+        .filter_map(|server| server.holder);
+    let tokens: BTreeSet<Token> = votes.map(|(_, token)| token).collect();
+    assert_eq!(tokens.len(), 2);
+    for token in tokens {
+        let broken = locks.break_hold("a", token).await.expect("they reply");
+        assert_eq!(broken.and_then(|claim| claim.token()), Some(token));
+    }
+    let acquired = locks.mutex("a").try_acquire().await.expect("they reply");
     assert!(acquired.is_some(), "votes of released claims remain");
 }
