@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use super::claims::TrackedClaim;
 use super::enter_reply::EnterReply;
-use super::keys::LockKeys;
 use super::layout::request;
 use super::liveness::LivenessRef;
-use super::server::Server;
+use super::server::{LockKeys, Server};
 use super::{Redis, record, scripts};
 use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::{self, ServerClock, Session, decode, id_text};

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::keys::LockKeys;
 use super::scripts;
-use super::server::Server;
+use super::server::{LockKeys, Server};
 use crate::runtime::background;
 use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::{ServerCall, StoreServers};

@@ -7,9 +7,8 @@ use std::time::Duration;
 use futures_util::future::{join, join_all};
 use futures_util::{StreamExt, stream};
 
-use super::keys::LockKeys;
 use super::layout::reply;
-use super::server::Server;
+use super::server::{LockKeys, Server};
 use super::{Redis, record, scripts};
 use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::{

@@ -1,4 +1,5 @@
-//! The connections of a store to one server, and what it knows of that server.
+//! The connections of a store to one server, what it knows of that server, and the keys of a lock
+//! there.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use crate::Result;
 use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::{
     self, ClusterNode, Endpoint, Epochs, Link, LinkConfig, Links, PushHandler, ServerClock,
-    ServerId, Settings,
+    ServerId, Settings, StoreServers,
 };
 
 /// One server.
@@ -79,6 +80,31 @@ impl Server {
 impl ClusterNode for Server {
     fn link(&self) -> &Link {
         &self.links.background
+    }
+}
+
+/// The keys of a lock.
+///
+/// A single server takes the first one, from which the scripts derive the others. A cluster takes
+/// all of them. So while it moves their slot, it refuses the whole request unless all of them are
+/// on one node, and no script stops halfway.
+pub(super) struct LockKeys<'a> {
+    key: &'a str,
+    others: Option<[String; 3]>,
+}
+
+impl<'a> LockKeys<'a> {
+    pub(super) fn new(key: &'a str, servers: &StoreServers<Server>) -> Self {
+        let others = || ["claims", "queue", "holders"].map(|part| format!("{key}:{part}"));
+        Self {
+            key,
+            others: servers.is_cluster().then(others),
+        }
+    }
+
+    pub(super) fn texts(&self) -> Vec<&str> {
+        let others = self.others.iter().flatten().map(String::as_str);
+        std::iter::once(self.key).chain(others).collect()
     }
 }
 

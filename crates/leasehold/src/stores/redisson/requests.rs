@@ -203,29 +203,31 @@ impl Redisson {
 
     /// Returns whether a claim still holds. A lease that the holder does not renew stays as it is.
     pub(super) async fn check_hold(&self, local: &Arc<RedissonClaim>) -> Result<bool> {
-        if local.claim.auto_renew {
-            return Ok(self.renew_held(std::slice::from_ref(local)).await? == [true]);
-        }
-
-        let field = local.field().unwrap_or_default();
-        let keys: Vec<&str> = local.details.keys.to_renew().collect();
-        let permits = permits(local.share()).0.to_string();
-        let script = &self.mapper.class.scripts().renew;
-        let arguments = [&*field, "", &permits];
-        let reply = self.run(script, local.claim.lease, &keys, &arguments);
-        Ok(decode::<String>(reply.await?)? == "1")
+        let lease = if local.claim.auto_renew {
+            millis(self.store_lease(&local.claim))
+        } else {
+            String::new()
+        };
+        let checked = self.renew_part(std::slice::from_ref(local), |_| lease.clone());
+        Ok(checked.await? == [true])
     }
 
     /// Renews held claims; returns for each whether it still holds.
     pub(super) async fn renew_held(&self, held: &[Arc<RedissonClaim>]) -> Result<Vec<bool>> {
         let mut renewed = Vec::with_capacity(held.len());
         for part in held.chunks(RENEWALS_MAX) {
-            renewed.extend(self.renew_part(part).await?);
+            let leased = self.renew_part(part, |claim| millis(self.store_lease(claim)));
+            renewed.extend(leased.await?);
         }
         Ok(renewed)
     }
 
-    async fn renew_part(&self, held: &[Arc<RedissonClaim>]) -> Result<Vec<bool>> {
+    /// Renews held claims for the lease that `lease_of` returns; without a text it stays as it is.
+    async fn renew_part(
+        &self,
+        held: &[Arc<RedissonClaim>],
+        lease_of: impl Fn(&Claim) -> String,
+    ) -> Result<Vec<bool>> {
         let keys: Vec<&str> = held
             .iter()
             .flat_map(|local| local.details.keys.to_renew())
@@ -235,7 +237,7 @@ impl Redisson {
             .flat_map(|local| {
                 let field = local.field().unwrap_or_default();
                 let permits = permits(local.share()).0.to_string();
-                [field, millis(self.store_lease(&local.claim)), permits]
+                [field, lease_of(&local.claim), permits]
             })
             .collect();
         let arguments: Vec<&str> = texts.iter().map(String::as_str).collect();
