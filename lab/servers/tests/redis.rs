@@ -2,141 +2,12 @@
 
 use std::env;
 use std::fs;
-use std::io::{BufRead, BufReader, ErrorKind};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
 
-use lab_servers::{Redis, Reply, request, until};
-
-#[test]
-fn killed_redis_restarts_empty_on_the_same_port() {
-    let mut redis = Redis::start();
-    let url = redis.url();
-    let pid = redis.pid();
-    redis.command(&["SET", "name", "7"]);
-    assert_eq!(redis.command(&["GET", "name"]).text(), "7");
-    redis.kill();
-    redis.try_request(&["PING"]).expect_err("no server listens");
-    redis.restart();
-    assert_eq!(redis.url(), url);
-    assert_ne!(redis.pid(), pid);
-    assert!(redis.command(&["GET", "name"]).is_nil());
-}
-
-#[test]
-fn append_only_redis_keeps_acknowledged_writes() {
-    let mut redis = Redis::setup().append_only("always").start();
-    for _ in 0..3 {
-        redis.command(&["INCR", "count"]);
-        redis.kill();
-        redis.restart();
-    }
-    assert_eq!(redis.command(&["GET", "count"]), Reply::from("3"));
-}
-
-#[test]
-fn shutdown_saves_and_is_idempotent() {
-    let mut redis = Redis::configured(&[("save", "3600 1")]);
-    redis.command(&["SET", "name", "7"]);
-    redis.shutdown();
-    redis.shutdown();
-    redis.kill();
-    assert!(redis.folder().join("dump.rdb").exists());
-    redis.restart();
-    assert_eq!(redis.command(&["GET", "name"]).text(), "7");
-}
-
-#[test]
-fn paused_redis_sends_no_reply_until_resumed() {
-    let mut redis = Redis::start();
-    let mut raw = redis.connection();
-    redis.pause();
-    raw.wait_at_most(Duration::from_millis(50))
-        .expect("the timeout is not zero");
-
-    let silence = raw
-        .request(&["PING"])
-        .expect_err("a paused server does not reply");
-    assert_eq!(silence.kind(), ErrorKind::WouldBlock);
-
-    redis.resume();
-    raw.wait_at_most(Duration::from_secs(60))
-        .expect("the timeout is not zero");
-    assert_eq!(
-        raw.receive_reply()
-            .expect("a resumed server replies")
-            .text(),
-        "PONG"
-    );
-
-    redis.pause();
-    redis.shutdown();
-    redis.restart();
-    redis.pause();
-    redis.restart();
-    redis.command(&["PING"]);
-}
-
-#[test]
-fn redis_requires_its_password() {
-    let redis = Redis::setup().password("se\"cr\\et").start();
-    assert_eq!(redis.command(&["PING"]).text(), "PONG");
-    assert_eq!(
-        redis
-            .socket_connection()
-            .request(&["PING"])
-            .expect("the server is running")
-            .text(),
-        "PONG"
-    );
-
-    let mut stranger =
-        lab_servers::Raw::connect(("127.0.0.1", redis.port())).expect("the server is running");
-    let refused = stranger.request(&["PING"]).expect("the server is running");
-    assert!(
-        refused.error().is_some_and(|why| why.starts_with("NOAUTH")),
-        "{refused:?}"
-    );
-}
-
-#[test]
-fn acl_user_has_exactly_its_rights() {
-    let redis = Redis::setup()
-        .acl("user app on >secret ~leasehold:* +get")
-        .acl("guest on nopass ~* +ping")
-        .start();
-    let mut app = redis.connection();
-    assert!(
-        app.request(&["AUTH", "app", "wrong"])
-            .expect("the server is running")
-            .is_error()
-    );
-    assert!(
-        !app.request(&["AUTH", "app", "secret"])
-            .expect("the server is running")
-            .is_error()
-    );
-    assert!(
-        app.request(&["GET", "leasehold:x"])
-            .expect("the server is running")
-            .is_nil()
-    );
-
-    for refused in [["GET", "other"], ["DEL", "leasehold:x"]] {
-        let reply = app.request(&refused).expect("the server is running");
-        assert!(
-            reply.error().is_some_and(|why| why.starts_with("NOPERM")),
-            "{reply:?}"
-        );
-    }
-
-    assert_eq!(
-        redis.command(&["ACL", "USERS"]).texts(),
-        ["app", "default", "guest"]
-    );
-}
+use lab_servers::{Redis, request, until};
 
 #[test]
 fn tls_clients_must_trust_the_authority() {
@@ -175,81 +46,11 @@ fn pings_by_tls(redis: &Redis, host: &str, ca: &Path) -> bool {
 }
 
 #[test]
-fn replica_receives_the_writes_of_its_master() {
-    let master = Redis::setup().password("secret").start();
-    let replica = Redis::setup().replica_of(&master).start();
-    for number in 0..3 {
-        master.command(&["SET", "name", &number.to_string()]);
-        replica.in_step_with(&master);
-        assert_eq!(replica.command(&["GET", "name"]).text(), number.to_string());
-    }
-
-    assert!(
-        replica
-            .request(&["SET", "name", "8"])
-            .error()
-            .is_some_and(|why| why.starts_with("READONLY"))
-    );
-
-    replica.command(&["REPLICAOF", "NO", "ONE"]);
-    replica.command(&["SET", "name", "8"]);
-}
-
-#[test]
 fn pinned_redis_runs_on_one_cpu() {
     let redis = Redis::setup().pinned(0).start();
     let status =
         fs::read_to_string(format!("/proc/{}/status", redis.pid())).expect("the server is running");
     assert!(status.contains("Cpus_allowed_list:\t0\n"), "{status}");
-}
-
-#[test]
-fn redis_clock_can_be_set_while_running() {
-    let redis = Redis::setup().own_clock().start();
-    let time = || {
-        redis.command(&["TIME"]).texts()[0]
-            .parse::<i64>()
-            .expect("seconds")
-    };
-    let begun = time();
-    for ahead in [3_600, -3_600, 0] {
-        redis.set_clock(ahead);
-        let off = time() - begun - ahead;
-        assert!((0..600).contains(&off), "{off} s off");
-    }
-}
-
-#[test]
-fn redis_clock_rate_can_be_changed() {
-    const WHILE: Duration = Duration::from_millis(400);
-    let redis = Redis::setup().own_clock().start();
-    for (gain, factor) in [(1_000_000, 2.0), (-500_000, 0.5), (0, 1.0)] {
-        let begun = Instant::now();
-        let printed = redis.time();
-        redis.clock().gain(gain);
-        let from = redis.time();
-        assert!(
-            (0..60_000_000).contains(&(from - printed)),
-            "the clock jumped by {} µs",
-            from - printed
-        );
-        thread::sleep(WHILE);
-        let passed = Duration::from_micros((redis.time() - from).unsigned_abs());
-        let range = WHILE.mul_f64(factor)..=begun.elapsed().mul_f64(factor);
-        assert!(range.contains(&passed), "{passed:?} is not in {range:?}");
-    }
-
-    assert!(redis.clock().readings() > 0);
-}
-
-#[test]
-fn used_cpu_time_increases() {
-    let redis = Redis::start();
-    let before = redis.cpu_used();
-    let busy = || Ok((redis.cpu_used() > before).then_some(()));
-    until("the server's CPU time to grow", busy).expect("requests cost CPU time");
-    assert!(redis.info("server").contains("redis_version:"));
-    assert!(redis.log().contains("Ready to accept connections"));
 }
 
 #[test]

@@ -48,14 +48,3 @@ fn leader_in_one_way_partition_keeps_leading() {
     );
     ensemble.heal();
 }
-
-#[test]
-fn zookeeper_clock_can_be_set_while_running() {
-    let server = ZooKeeper::setup().own_clock().start();
-    let begun = server.time().expect("the server serves");
-    for ahead in [3_600, -3_600, 0] {
-        server.clock().set(ahead);
-        let off = server.time().expect("the server serves") - begun - ahead * 1_000_000;
-        assert!((0..600_000_000).contains(&off), "{off} µs off");
-    }
-}
