@@ -20,21 +20,21 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use leasehold::Token;
 
-use crate::examples;
 use crate::exit::{self, Exit, print_error};
+use crate::help;
 
 pub(crate) use dialect::{Inspected, InspectedStore, in_this_format};
 pub(crate) use elect::Elect;
-pub(crate) use hold::{Acquire, Hold, Release};
+pub(crate) use hold::{Acquire, HeldLock, Hold, Release};
 pub(crate) use inspection::{Ls, Show, Wait, Watch};
 pub(crate) use mistakes::is_shell_line;
-pub(crate) use options::{BusyExit, LockOptions, LogFormat, LogOptions, Store, duration};
+pub(crate) use options::{LockOptions, LogFormat, LogOptions, Store, duration};
 pub(crate) use run::{OnLost, Run};
 pub(crate) use serve::Serve;
 
 /// Hold a lock while a command runs, on one machine or many.
 #[derive(Debug, Parser)]
-#[command(name = "leasehold", version, max_term_width = 100, after_long_help = exit::tables())]
+#[command(name = "leasehold", version, max_term_width = 100, after_long_help = help::TABLES)]
 pub(crate) struct Command {
     #[command(subcommand)]
     pub(crate) action: Action,
@@ -73,7 +73,7 @@ pub(crate) enum Action {
     /// the processes that COMMAND started have ended. On a network store, the watchdog kills all of
     /// them. There the watchdog is the parent of COMMAND ($PPID). A signal to it does what the same
     /// signal to leasehold does, and without it all processes of COMMAND are killed.
-    #[command(after_long_help = exit::tables())]
+    #[command(after_long_help = help::TABLES)]
     Run(Box<Run>),
 
     /// Run COMMAND whenever this candidate leads NAME
@@ -91,7 +91,7 @@ pub(crate) enum Action {
     ///
     /// Elections need tokens. Redis with `dialect=plain` has none without `tokens=on`, and Redlock
     /// with `dialect=classic` has none. Both are refused.
-    #[command(after_long_help = exit::tables())]
+    #[command(after_long_help = help::TABLES)]
     Elect(Box<Elect>),
 
     /// Hold NAME until standard input ends
@@ -102,7 +102,7 @@ pub(crate) enum Action {
     /// USR2 release the lock and end leasehold. If the lock is lost, leasehold prints why and exits
     /// with 76. If standard input or the process ends before the grant, it leaves the queue and
     /// exits with 75. `leasehold release` ends it too.
-    #[command(after_long_help = exit::tables())]
+    #[command(after_long_help = help::TABLES)]
     Hold(Box<Hold>),
 
     /// Hold NAME in the background, and return once it is granted
@@ -112,7 +112,7 @@ pub(crate) enum Action {
     /// standard streams and the other open files of the caller. It ends, and releases the lock,
     /// when the process that --while-pid names ends. With --detach it does not depend on a process.
     /// `leasehold release` ends it before.
-    #[command(after_long_help = exit::tables())]
+    #[command(after_long_help = help::TABLES)]
     Acquire(Box<Acquire>),
 
     /// Release a lock that `acquire` or `hold` holds
@@ -308,8 +308,8 @@ pub(crate) fn definition() -> clap::Command {
     let definition = Command::command()
         // Aliases of a shell set options that the command line may set again.
         .args_override_self(true)
-        .mut_subcommands(examples::add_to_help);
-    examples::add_to_help(definition)
+        .mut_subcommands(help::with_examples);
+    help::with_examples(definition)
 }
 
 /// Parses the arguments. Prints help, the version or a usage error, and then returns an exit code.
@@ -358,8 +358,8 @@ fn is_output(error: &clap::Error) -> bool {
 fn normalize(mut command: Command) -> Command {
     match &mut command.action {
         Action::Run(run) => run.normalize(),
-        Action::Hold(hold) => hold.lock.normalize(),
-        Action::Acquire(acquire) => acquire.lock.normalize(),
+        Action::Hold(hold) => hold.lock.options.normalize(),
+        Action::Acquire(acquire) => acquire.lock.options.normalize(),
         Action::Wait(wait) => wait.normalize(),
         _ => {}
     }

@@ -1,17 +1,8 @@
 //! The option `--crash-grace`, which is a setting of the store's URL.
 
-use std::time::Duration;
-
 use leasehold::Error;
 
 use crate::commands::{LockOptions, Store, duration};
-
-/// The value of `--crash-grace`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CrashGrace {
-    Off,
-    Lasts(Duration),
-}
 
 impl Store {
     /// Returns the store, with its settings replaced by those of the options.
@@ -19,50 +10,42 @@ impl Store {
     /// # Errors
     /// Invalid if the store does not have such a setting.
     pub(crate) fn with(&self, options: &LockOptions) -> leasehold::Result<Self> {
-        let mut store = self.clone();
-        if let Some(grace) = options.crash_grace {
-            store.set_crash_grace(grace)?;
+        match &options.crash_grace {
+            Some(grace) => self.with_crash_grace(grace),
+            None => Ok(self.clone()),
         }
-        Ok(store)
     }
 
     /// Replaces the setting `crash-grace` of the URL.
     ///
     /// # Errors
     /// Invalid unless the URL names a Redis store.
-    fn set_crash_grace(&mut self, grace: CrashGrace) -> leasehold::Result<()> {
+    fn with_crash_grace(&self, grace: &str) -> leasehold::Result<Self> {
         const SETTING: &str = "crash-grace=";
         let (base, settings) = self.url.split_once('?').unwrap_or((&self.url, ""));
         let mut settings: Vec<_> = settings.split('&').filter(|one| !one.is_empty()).collect();
 
-        let is_redis = base.starts_with("redis") && !settings.iter().any(is_dialect);
-        if !is_redis {
+        let has_dialect = settings.iter().any(|one| one.starts_with("dialect="));
+        if !base.starts_with("redis") || has_dialect {
             return Err(Error::invalid(
                 "--crash-grace is an option of the Redis store, without a dialect",
             )
             .help("use --lease, or `?session=30s` in the URL of ZooKeeper"));
         }
 
-        let setting = match grace {
-            CrashGrace::Off => format!("{SETTING}off"),
-            CrashGrace::Lasts(grace) => format!("{SETTING}{}ms", grace.as_millis()),
-        };
+        let setting = format!("{SETTING}{grace}");
         settings.retain(|one| !one.starts_with(SETTING));
         settings.push(&setting);
-        self.url = format!("{base}?{}", settings.join("&"));
-        Ok(())
+        let url = format!("{base}?{}", settings.join("&"));
+        Ok(Self { url })
     }
 }
 
-fn is_dialect(setting: &&str) -> bool {
-    setting.starts_with("dialect=")
-}
-
-/// Parses the value of the option.
-pub(crate) fn parse(text: &str) -> Result<CrashGrace, String> {
+/// Parses the value of the option, and returns it as the URL has it.
+pub(crate) fn parse(text: &str) -> Result<String, String> {
     match text {
-        "off" => Ok(CrashGrace::Off),
-        _ => duration(text).map(CrashGrace::Lasts),
+        "off" => Ok(text.to_owned()),
+        _ => duration(text).map(|grace| format!("{}ms", grace.as_millis())),
     }
 }
 
@@ -72,23 +55,24 @@ mod tests {
 
     #[test]
     fn crash_grace_replaces_the_setting_of_a_redis_url() {
-        let with = |url: &str, grace| {
-            let url = url.to_owned();
-            let mut store = Store { url };
-            store.set_crash_grace(grace).map(|()| store.url)
+        let with = |url: &str, grace: &str| {
+            let store = Store {
+                url: url.to_owned(),
+            };
+            let grace = parse(grace).expect("a good value");
+            store.with_crash_grace(&grace).map(|store| store.url)
         };
-        let short = CrashGrace::Lasts(Duration::from_millis(1_500));
 
         let cases = [
-            ("redis://a", short, "redis://a?crash-grace=1500ms"),
+            ("redis://a", "1.5", "redis://a?crash-grace=1500ms"),
             (
                 "redis://a?crash-grace=9s",
-                CrashGrace::Off,
+                "off",
                 "redis://a?crash-grace=off",
             ),
             (
                 "rediss://a?db=1&crash-grace=9s",
-                short,
+                "1500ms",
                 "rediss://a?db=1&crash-grace=1500ms",
             ),
         ];
@@ -102,7 +86,7 @@ mod tests {
             "redlock://a,b,c",
             "zookeeper://a",
         ] {
-            let refused = with(url, short).expect_err(url);
+            let refused = with(url, "1s").expect_err(url);
             assert!(refused.is_invalid(), "{refused}");
         }
     }

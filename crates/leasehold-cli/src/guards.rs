@@ -23,8 +23,8 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) struct Guards {
     /// In the order of the arguments.
     names: MultiGuard,
-    slots: NumberedSlots,
-    also: Option<AlsoHeld>,
+    pub(crate) slots: NumberedSlots,
+    pub(crate) also: Option<AlsoHeld>,
 }
 
 /// The guards of the same names in the store of `--also-store`.
@@ -45,24 +45,10 @@ impl Guards {
         }
     }
 
-    /// Adds the guards of a second store to this hold.
-    pub(crate) fn also_hold(&mut self, also: AlsoHeld) {
-        self.also = Some(also);
-    }
-
-    /// The guards in the second store.
-    pub(crate) fn also(&self) -> Option<&AlsoHeld> {
-        self.also.as_ref()
-    }
-
     /// Returns the guards of the names without those of the slot numbers, to add them to another
     /// hold.
     pub(crate) fn into_names(self) -> Vec<Guard> {
         self.names.into_guards()
-    }
-
-    pub(crate) fn number_slots(&mut self, slots: NumberedSlots) {
-        self.slots = slots;
     }
 
     /// The guard of the first name.
@@ -75,14 +61,9 @@ impl Guards {
         self.names.guards()
     }
 
-    /// The numbers of the slots, from 0; empty unless the first name is a semaphore.
-    pub(crate) fn slots(&self) -> &[u32] {
-        self.slots.numbers()
-    }
-
     fn all(&self) -> impl Iterator<Item = &Guard> {
         let also = self.also.iter().flat_map(|also| &also.guards);
-        self.names().iter().chain(self.slots.guards()).chain(also)
+        self.names().iter().chain(&self.slots.guards).chain(also)
     }
 
     /// The guard that was lost or will be lost first.
@@ -180,8 +161,10 @@ impl Guards {
     /// The slot numbers are released first: one must be free when the semaphore admits its next
     /// holder.
     pub(crate) async fn release(self) -> Result<()> {
-        let slots = self.slots.into_guards();
-        let slots_released = release_all(slots).await;
+        let slots_released = match self.slots.guards {
+            none if none.is_empty() => Ok(()),
+            numbers => MultiGuard::new(numbers).release().await,
+        };
 
         let mut guards = self.names.into_guards();
         guards.extend(self.also.into_iter().flat_map(|also| also.guards));
@@ -199,11 +182,4 @@ impl Guards {
 pub(crate) enum LossReport {
     Due,
     Printed,
-}
-
-async fn release_all(guards: Vec<Guard>) -> Result<()> {
-    if guards.is_empty() {
-        return Ok(());
-    }
-    MultiGuard::new(guards).release().await
 }

@@ -2,27 +2,25 @@
 
 pub(crate) mod background;
 pub(crate) mod control;
-mod message;
 pub(crate) mod owner;
 
 use std::io::{self, Write};
 
 use anyhow::{Result, anyhow};
-use leasehold::{FencingToken, Locks};
+use leasehold::FencingToken;
 use nix::sys::signal::Signal;
 use nix::unistd::getppid;
-use tokio::time::timeout;
 
-use crate::commands::{BusyExit, Hold, LockOptions, Store};
+use crate::commands::{HeldLock, Hold, Store};
 use crate::exit::{Exit, print_error};
 use crate::format::Escaped;
 use crate::guards::{Guards, LossReport};
-use crate::locking::{self, Acquired, Request, SlotNumbers};
+use crate::locking::{self, Request, SlotNumbers};
 use crate::run::child::reap_as_init;
 use crate::run::nested;
 use crate::run::retry::Retry;
 use crate::run::signals::Signals;
-use crate::run::waiting::LEAVE_TIMEOUT;
+use crate::run::waiting::Acquired;
 use control::{Control, Outcome, ReleaseRequest};
 use owner::Owner;
 
@@ -36,10 +34,7 @@ pub(crate) async fn hold(args: Hold) -> Result<Exit> {
     let label = owner::program(args.while_pid.unwrap_or(getppid().as_raw()));
 
     let holding = Holding {
-        name: &args.name,
-        store: &args.store,
-        options: &args.lock,
-        busy: args.busy,
+        lock: &args.lock,
         label: &label,
     };
     holding.run(owner, Reader::StandardOutput, signals).await
@@ -65,10 +60,7 @@ enum Reader {
 /// ```
 #[derive(Clone, Copy, Debug)]
 struct Holding<'a> {
-    name: &'a str,
-    store: &'a Store,
-    options: &'a LockOptions,
-    busy: BusyExit,
+    lock: &'a HeldLock,
     label: &'a str,
 }
 
@@ -81,9 +73,10 @@ enum End {
 }
 
 impl Holding<'_> {
-    async fn run(self, mut owner: Owner, mut reader: Reader, mut signals: Signals) -> Result<Exit> {
-        let store = self.store.with(self.options)?;
-        let mut retry = Retry::within(self.options.wait, &store);
+    async fn run(self, owner: Owner, mut reader: Reader, mut signals: Signals) -> Result<Exit> {
+        let options = &self.lock.options;
+        let store = self.lock.store.with(options)?;
+        let mut retry = Retry::within(options.wait, &store);
         let acquired = tokio::select! {
             biased;
             () = owner.ended() => return Ok(self.owner_ended_early().await),
@@ -92,7 +85,7 @@ impl Holding<'_> {
         };
         let guards = match acquired {
             Acquired::Granted(guards) => guards,
-            Acquired::TimedOut => return Ok(self.busy.exit()),
+            Acquired::TimedOut => return Ok(self.lock.busy.exit()),
             Acquired::Interrupted(signal) => return Ok(Exit::by_signal(signal)),
         };
 
@@ -112,7 +105,7 @@ impl Holding<'_> {
             }
         };
 
-        let end = until_end(&guards, &mut owner, &mut signals, &control).await?;
+        let end = until_end(&guards, &owner, &mut signals, &control).await?;
         Ok(self.end(guards, end).await)
     }
 
@@ -125,35 +118,25 @@ impl Holding<'_> {
         let opened = retry.until_available(|| store.open());
         let locks = signals.during(opened).await??;
         signals
-            .during(nested::check_not_enclosed(&locks, self.name))
+            .during(nested::check_not_enclosed(&locks, &self.lock.name))
             .await??;
         signals.install()?;
-        self.acquire(&locks, retry, signals).await
-    }
 
-    async fn acquire(
-        self,
-        locks: &Locks,
-        retry: &mut Retry,
-        signals: &mut Signals,
-    ) -> Result<Acquired> {
-        let names = [self.name.to_owned()];
         let request = Request {
-            names: &names,
-            options: self.options,
+            names: std::slice::from_ref(&self.lock.name),
+            options: &self.lock.options,
             label: self.label,
             slot_numbers: SlotNumbers::Unneeded,
         };
-        locking::acquire(locks, request, retry, signals).await
+        locking::acquire(&locks, request, retry, signals).await
     }
 
     /// Reports that the owner ended before the grant, after the claim has left the queue.
     async fn owner_ended_early(self) -> Exit {
-        // After this time the store itself detects that the client has ended.
-        drop(timeout(LEAVE_TIMEOUT, leasehold::drain()).await);
+        locking::leave_queues().await;
 
-        if !self.options.quiet {
-            let name = Escaped(self.name);
+        if !self.lock.options.quiet {
+            let name = Escaped(&self.lock.name);
             print_error(format_args!(
                 "{name} was not granted before the process that waits for it ended"
             ));
@@ -162,28 +145,22 @@ impl Holding<'_> {
     }
 
     async fn end(self, guards: Guards, end: End) -> Exit {
-        match end {
-            End::OwnerEnded => guards
-                .release_and_report(LossReport::Due)
-                .await
-                .map_or(Exit::LOST, |()| Exit::DONE),
-            End::Signalled(signal) => {
-                let exit = Exit::by_signal(signal);
-                guards
-                    .release_and_report(LossReport::Due)
-                    .await
-                    .map_or(Exit::LOST, |()| exit)
-            }
+        let exit = match end {
+            End::OwnerEnded => Exit::DONE,
+            End::Signalled(signal) => Exit::by_signal(signal),
             End::Requested(request) => {
                 let released = guards.release().await;
                 request.reply(Outcome::of(&released)).await;
-                Exit::DONE
+                return Exit::DONE;
             }
             End::Lost(reason) => {
-                print_error(format_args!("lost {}: {reason}", Escaped(self.name)));
-                Exit::LOST
+                print_error(format_args!("lost {}: {reason}", Escaped(&self.lock.name)));
+                return Exit::LOST;
             }
-        }
+        };
+
+        let released = guards.release_and_report(LossReport::Due).await;
+        released.map_or(Exit::LOST, |()| exit)
     }
 }
 
@@ -214,7 +191,7 @@ impl Reader {
 
 async fn until_end(
     guards: &Guards,
-    owner: &mut Owner,
+    owner: &Owner,
     signals: &mut Signals,
     control: &Control,
 ) -> Result<End> {

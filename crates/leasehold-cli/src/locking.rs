@@ -1,9 +1,10 @@
 //! Acquires the locks that the options of a subcommand describe.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use leasehold::store::Share;
 use leasehold::{Guard, Lock, Locks};
-use nix::sys::signal::Signal;
 use tokio::time::timeout;
 
 use crate::commands::LockOptions;
@@ -11,16 +12,11 @@ use crate::guards::Guards;
 use crate::run::child::reap_as_init;
 use crate::run::retry::Retry;
 use crate::run::signals::Signals;
-use crate::run::waiting::{self, LEAVE_TIMEOUT, WaitOptions, WaitOutcome};
+use crate::run::waiting::{self, Acquired};
 use crate::slots::{self, Numbering};
 
-/// The outcome of acquiring all names.
-pub(crate) enum Acquired {
-    Granted(Guards),
-    TimedOut,
-    /// A signal arrived. The claims have left their queues.
-    Interrupted(Signal),
-}
+/// How long to wait until the claims have left their queues. They leave in the background.
+pub(crate) const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The names to acquire, and the options for them.
 #[derive(Clone, Copy, Debug)]
@@ -61,10 +57,15 @@ pub(crate) async fn acquire(
 
     let acquired = acquiring.run(signals).await;
     if !matches!(acquired, Ok(Acquired::Granted(_))) {
-        // After this time the store itself detects that the client has ended.
-        drop(timeout(LEAVE_TIMEOUT, leasehold::drain()).await);
+        leave_queues().await;
     }
     acquired
+}
+
+/// Waits until the claims have left their queues.
+pub(crate) async fn leave_queues() {
+    // After this time the store itself detects that the client has ended.
+    drop(timeout(LEAVE_TIMEOUT, leasehold::drain()).await);
 }
 
 struct Acquiring<'a> {
@@ -86,17 +87,17 @@ impl Acquiring<'_> {
     }
 
     async fn acquire_names(&mut self, signals: &mut Signals) -> Result<Acquired> {
-        let names = self.request.names;
+        let Request { names, options, .. } = self.request;
         let set = leasehold::all(names.iter().map(|name| self.lock(name)));
         let order = set.in_order()?;
 
         loop {
             let mut guards = Vec::new();
             for lock in &order {
-                match self.acquire_lock(lock, signals).await? {
-                    WaitOutcome::Granted(guard) => guards.push(guard),
-                    WaitOutcome::TimedOut => return Ok(Acquired::TimedOut),
-                    WaitOutcome::Interrupted(by) => return Ok(Acquired::Interrupted(by)),
+                match waiting::wait(lock, self.locks, options, self.retry, signals).await? {
+                    Acquired::Granted(guard) => guards.push(guard),
+                    Acquired::TimedOut => return Ok(Acquired::TimedOut),
+                    Acquired::Interrupted(by) => return Ok(Acquired::Interrupted(by)),
                 }
             }
 
@@ -111,11 +112,6 @@ impl Acquiring<'_> {
     fn lock(&self, name: &str) -> Lock {
         let options = self.request.options;
         options.lock(self.locks, name, self.request.label)
-    }
-
-    async fn acquire_lock(&mut self, lock: &Lock, signals: &mut Signals) -> Result<WaitOutcome> {
-        let wait = wait_options(self.request.options);
-        waiting::wait(lock, self.locks, wait, self.retry, signals).await
     }
 
     fn needs_slot_numbers(&self) -> bool {
@@ -134,21 +130,14 @@ impl Acquiring<'_> {
         };
         match numbers {
             Numbering::Taken(numbers) => {
-                guards.number_slots(numbers);
+                guards.slots = numbers;
                 Ok(Acquired::Granted(guards))
             }
             Numbering::TimedOut(name) => {
-                waiting::print_timed_out(self.locks, &name, wait_options(options)).await;
+                waiting::print_timed_out(self.locks, &name, options).await;
                 Ok(Acquired::TimedOut)
             }
         }
-    }
-}
-
-fn wait_options(options: &LockOptions) -> WaitOptions {
-    WaitOptions {
-        stated: options.wait,
-        quiet: options.quiet,
     }
 }
 

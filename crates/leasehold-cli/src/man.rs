@@ -10,8 +10,8 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 
 use crate::commands;
-use crate::examples::{self, Examples};
-use crate::exit::{ENVIRONMENT, EXIT_STATUS, Exit, Table};
+use crate::exit::Exit;
+use crate::help;
 
 /// Prints the man page of leasehold, or of one of its subcommands.
 pub(crate) fn man(subcommand: Option<&str>) -> Result<Exit> {
@@ -73,12 +73,9 @@ fn render(page: &clap::Command) -> Result<Vec<u8>> {
         .manual("leasehold manual")
         .render(&mut text)?;
 
-    let examples = examples::of(page.get_name());
     let mut text = with_literal_tables(&String::from_utf8(text)?);
-    for table in [&EXIT_STATUS, &ENVIRONMENT] {
-        text.push_str(&section(table));
-    }
-    text.push_str(&examples_section(examples));
+    text.push_str(&with_plain_hyphens(&table_sections()));
+    text.push_str(&with_plain_hyphens(&examples_section(page.get_name())));
     Ok(text.into_bytes())
 }
 
@@ -99,32 +96,36 @@ fn with_literal_tables(page: &str) -> String {
     text
 }
 
-/// Renders examples as roff: each purpose, then its command line, which is not filled.
-fn examples_section(examples: Examples) -> String {
-    let rows = examples.iter().map(|(purpose, line)| {
-        let line = line.replace('\\', "\\e").replace('\'', "\\(aq");
-        format!(".PP\n{purpose}:\n.RS 4\n.nf\n{line}\n.fi\n.RE\n")
-    });
-    let text: String = [".SH EXAMPLES\n".to_owned()]
-        .into_iter()
-        .chain(rows)
-        .collect();
-    with_plain_hyphens(&text)
+/// Renders the tables as roff: section headings, and a tagged paragraph for each row.
+fn table_sections() -> String {
+    let lines = help::TABLES.lines().filter(|line| !line.is_empty());
+    lines.map(table_line).collect()
 }
 
-/// Renders a table as roff: a section heading, then a tagged paragraph for each row.
-fn section(table: &Table) -> String {
-    let heading = table.heading.to_uppercase();
-    let rows = table
-        .rows
-        .iter()
-        .map(|(term, meaning)| format!(".TP\n\\fB{term}\\fR\n{meaning}\n"));
-    let text: String = [format!(".SH \"{heading}\"\n")]
-        .into_iter()
-        .chain(rows)
-        .collect();
+fn table_line(line: &str) -> String {
+    let Some(row) = line.strip_prefix("  ") else {
+        let heading = line.trim_end_matches(':').to_uppercase();
+        return format!(".SH \"{heading}\"\n");
+    };
 
-    with_plain_hyphens(&text)
+    match row.split_once("  ") {
+        Some((term, meaning)) if !term.is_empty() => {
+            format!(".TP\n\\fB{term}\\fR\n{}\n", meaning.trim_start())
+        }
+        // One more line of a meaning.
+        _ => format!("{}\n", row.trim_start()),
+    }
+}
+
+/// Renders examples as roff: each purpose, then its command lines, which are not filled.
+fn examples_section(subcommand: &str) -> String {
+    let examples = help::examples_of(subcommand).split("  # ").skip(1);
+    let rows = examples.filter_map(|example| {
+        let (purpose, lines) = example.split_once('\n')?;
+        let lines = lines.trim().replace('\\', "\\e").replace('\'', "\\(aq");
+        Some(format!(".PP\n{purpose}:\n.RS 4\n.nf\n{lines}\n.fi\n.RE\n"))
+    });
+    format!(".SH EXAMPLES\n{}", rows.collect::<String>())
 }
 
 /// Escapes hyphens. man(1) would print a plain hyphen as a typographic one, which a shell rejects.

@@ -7,7 +7,7 @@ pub(crate) mod exec_shim;
 mod job_control;
 pub(crate) mod nested;
 mod own_script;
-mod process_table;
+pub(crate) mod process_table;
 pub(crate) mod retry;
 pub(crate) mod signals;
 mod stopping;
@@ -30,7 +30,7 @@ use tokio::time::Instant;
 use crate::commands::Run;
 use crate::exit::Exit;
 use crate::guards::{Guards, LossReport};
-use crate::locking::{Acquired, Request, SlotNumbers};
+use crate::locking::{Request, SlotNumbers};
 use child::{Child, Spawn};
 use exec_shim::Preparation;
 use job_control::JobControl;
@@ -40,6 +40,7 @@ use signals::Signals;
 use stopping::Stopping;
 use stores::Stores;
 use supervision::{Stage, Supervision};
+use waiting::Acquired;
 
 pub(crate) async fn run(mut args: Run) -> Result<Exit> {
     args.store = args.store.with(&args.lock)?;

@@ -158,42 +158,17 @@ pub(crate) struct LockJson<'a> {
     held: u32,
     capacity: Option<u32>,
     last_token: Option<String>,
-    holders: Vec<HolderJson<'a>>,
-    waiters: Vec<WaiterJson<'a>>,
+    holders: Vec<ClaimJson<'a>>,
+    waiters: Vec<ClaimJson<'a>>,
     external_holders: Vec<ExternalHolderJson<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     servers: Vec<ServerJson<'a>>,
 }
 
 #[derive(Serialize)]
-struct HolderJson<'a> {
+struct ClaimJson<'a> {
     #[serde(flatten)]
-    tokens: TokensJson,
-    #[serde(flatten)]
-    claimant: ClaimantJson<'a>,
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum TokensJson {
-    One {
-        token: String,
-    },
-    Cohort {
-        first_token: String,
-        last_token: String,
-    },
-}
-
-#[derive(Serialize)]
-struct WaiterJson<'a> {
-    position: usize,
-    #[serde(flatten)]
-    claimant: ClaimantJson<'a>,
-}
-
-#[derive(Serialize)]
-struct ClaimantJson<'a> {
+    standing: StandingJson,
     share: String,
     weight: u32,
     capacity: Option<u32>,
@@ -207,6 +182,21 @@ struct ClaimantJson<'a> {
     label: &'a str,
     stopped: bool,
     command_stopped: bool,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum StandingJson {
+    Held {
+        token: String,
+    },
+    HeldByCohort {
+        first_token: String,
+        last_token: String,
+    },
+    Waiting {
+        position: usize,
+    },
 }
 
 #[derive(Serialize)]
@@ -225,18 +215,17 @@ struct ServerJson<'a> {
     error: Option<&'a str>,
 }
 
-impl TokensJson {
+impl StandingJson {
     /// The tokens of a holder; `None` for a waiter.
-    fn of(entry: &Entry) -> Option<Self> {
-        let (first, last) = (entry.first_token()?, entry.token()?);
-        Some(if first == last {
-            Self::One {
-                token: last.to_string(),
-            }
+    fn of_holder(entry: &Entry) -> Option<Self> {
+        let first_token = entry.first_token()?.to_string();
+        let last_token = entry.token()?.to_string();
+        Some(if first_token == last_token {
+            Self::Held { token: last_token }
         } else {
-            Self::Cohort {
-                first_token: first.to_string(),
-                last_token: last.to_string(),
+            Self::HeldByCohort {
+                first_token,
+                last_token,
             }
         })
     }
@@ -244,12 +233,7 @@ impl TokensJson {
 
 impl<'a> From<&'a LockState> for LockJson<'a> {
     fn from(lock_state: &'a LockState) -> Self {
-        let holder = |entry: &'a Entry| {
-            Some(HolderJson {
-                tokens: TokensJson::of(entry)?,
-                claimant: entry.into(),
-            })
-        };
+        let holder = |entry| Some(ClaimJson::new(entry, StandingJson::of_holder(entry)?));
         let external_holders = lock_state.external_holders.iter();
         let usage = Usage::of(lock_state);
 
@@ -269,10 +253,7 @@ impl<'a> From<&'a LockState> for LockJson<'a> {
             waiters: lock_state
                 .waiters()
                 .zip(1..)
-                .map(|(entry, position)| WaiterJson {
-                    position,
-                    claimant: entry.into(),
-                })
+                .map(|(entry, position)| ClaimJson::new(entry, StandingJson::Waiting { position }))
                 .collect(),
             external_holders: external_holders
                 .map(|holder| ExternalHolderJson {
@@ -295,12 +276,13 @@ impl<'a> LockJson<'a> {
     }
 }
 
-impl<'a> From<&'a Entry> for ClaimantJson<'a> {
-    fn from(entry: &'a Entry) -> Self {
+impl<'a> ClaimJson<'a> {
+    fn new(entry: &'a Entry, standing: StandingJson) -> Self {
         let share = entry.share;
         let info = &entry.info;
 
         Self {
+            standing,
             share: share.to_string(),
             weight: share.weight(),
             capacity: Kind::of(share).capacity(),

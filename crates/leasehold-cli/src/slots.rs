@@ -19,22 +19,9 @@ pub(crate) const NUMBERED_MAX: u32 = 1024;
 /// The slot numbers of a hold, and the guards of their mutexes.
 #[derive(Debug, Default)]
 pub(crate) struct NumberedSlots {
-    numbers: Vec<u32>,
-    guards: Vec<Guard>,
-}
-
-impl NumberedSlots {
-    pub(crate) fn numbers(&self) -> &[u32] {
-        &self.numbers
-    }
-
-    pub(crate) fn guards(&self) -> &[Guard] {
-        &self.guards
-    }
-
-    pub(crate) fn into_guards(self) -> Vec<Guard> {
-        self.guards
-    }
+    /// From 0; empty unless the first name is a semaphore.
+    pub(crate) numbers: Vec<u32>,
+    pub(crate) guards: Vec<Guard>,
 }
 
 /// How taking the numbers ended.

@@ -116,21 +116,18 @@ pub(crate) fn in_this_format<T>(reply: Result<T>) -> Result<Option<T>> {
 
 impl Dialect {
     /// Returns the dialects of the service of a URL.
-    fn of(url: &str) -> Result<Vec<Self>> {
+    fn of(url: &str) -> Result<impl Iterator<Item = Self>> {
         let scheme = url.split("://").next().unwrap_or_default();
-        match scheme {
-            "redis" | "rediss" | "redis+unix" => Ok(vec![
-                Self::Redisson,
-                Self::RedissonRw,
-                Self::RedissonSemaphore,
-                Self::Plain,
-            ]),
-            "zookeeper" | "zookeeper+tls" => Ok(vec![Self::Curator, Self::Kazoo]),
+        let service = match scheme {
+            "redis" | "rediss" | "redis+unix" => "redis",
+            "zookeeper" | "zookeeper+tls" => "zookeeper",
             _ => {
                 let error = Error::unsupported("--all is for a single Redis server or ZooKeeper");
-                Err(error.help("leave it out, or give --dialect"))
+                return Err(error.help("leave it out, or give --dialect"));
             }
-        }
+        };
+        let all = Self::value_variants().iter().copied();
+        Ok(all.filter(move |dialect| dialect.service() == service))
     }
 
     fn name(self) -> &'static str {

@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::options::{LockOptions, Store, duration};
 use super::run::{OnLost, Run};
-use crate::crash_grace::{self, CrashGrace};
+use crate::crash_grace;
 
 #[derive(Debug, Args)]
 #[command(override_usage = "leasehold elect [OPTIONS] NAME --address ADDRESS -- COMMAND…")]
@@ -33,10 +33,10 @@ pub(crate) struct Elect {
 
     /// How long a leader may be without a connection until Redis lets another candidate lead
     #[arg(long, value_name = "DURATION|off", value_parser = crash_grace::parse)]
-    crash_grace: Option<CrashGrace>,
+    crash_grace: Option<String>,
 
     /// What to do with COMMAND when the leadership is lost
-    #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnLost::Term)]
+    #[arg(long, value_name = "ACTION", value_enum, default_value_t)]
     on_lost: OnLost,
 
     /// Time between TERM and KILL, as for `leasehold run`
@@ -51,13 +51,20 @@ pub(crate) struct Elect {
 impl Elect {
     /// Returns the run of one term: the label of its claim is the address.
     pub(crate) fn into_run(self) -> Run {
-        let mut lock = LockOptions::of_mutex(self.lease, self.quiet);
-        lock.crash_grace = self.crash_grace;
-        lock.label = Some(self.address);
-
-        let mut run = Run::of_one_name(self.name, self.command, self.store, lock);
-        run.on_lost = self.on_lost;
-        run.kill_after = self.kill_after;
-        run
+        Run {
+            names: vec![self.name],
+            command: self.command,
+            store: self.store,
+            lock: LockOptions {
+                lease: self.lease,
+                crash_grace: self.crash_grace,
+                label: Some(self.address),
+                quiet: self.quiet,
+                ..LockOptions::default()
+            },
+            on_lost: self.on_lost,
+            kill_after: self.kill_after,
+            ..Run::default()
+        }
     }
 }

@@ -6,8 +6,9 @@ use leasehold::Token;
 
 use super::options::{BusyExit, LockOptions, Store};
 
+/// The lock of hold and acquire.
 #[derive(Debug, Args)]
-pub(crate) struct Hold {
+pub(crate) struct HeldLock {
     /// The lock's name: any text of 1 to 512 bytes
     pub(crate) name: String,
 
@@ -15,10 +16,16 @@ pub(crate) struct Hold {
     pub(crate) store: Store,
 
     #[command(flatten)]
-    pub(crate) lock: LockOptions,
+    pub(crate) options: LockOptions,
 
     #[command(flatten)]
     pub(crate) busy: BusyExit,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Hold {
+    #[command(flatten)]
+    pub(crate) lock: HeldLock,
 
     /// Hold until the process PID ends, and do not read standard input
     #[arg(long, value_name = "PID")]
@@ -31,17 +38,8 @@ pub(crate) struct Hold {
                       leasehold acquire [OPTIONS] --detach NAME"
 )]
 pub(crate) struct Acquire {
-    /// The lock's name: any text of 1 to 512 bytes
-    pub(crate) name: String,
-
     #[command(flatten)]
-    pub(crate) store: Store,
-
-    #[command(flatten)]
-    pub(crate) lock: LockOptions,
-
-    #[command(flatten)]
-    pub(crate) busy: BusyExit,
+    pub(crate) lock: HeldLock,
 
     /// Hold until the process PID ends; in a script, --while-pid $$
     ///

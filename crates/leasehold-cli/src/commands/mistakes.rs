@@ -53,7 +53,7 @@ fn missing_owner(acquire: &Acquire) -> Option<String> {
         return None;
     }
 
-    let name = NameArgument(&acquire.name);
+    let name = NameArgument(&acquire.lock.name);
     Some(format!(
         "the owner of the lock, whose end releases it, is not named: in a script, write \
          `t=$(leasehold acquire --while-pid $$ {name}) || exit`; with --detach, the lock is held \

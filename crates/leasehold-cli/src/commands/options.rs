@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use jiff::SpanRelativeTo;
 use jiff::fmt::friendly::SpanParser;
 
-use crate::crash_grace::{self, CrashGrace};
+use crate::crash_grace;
 use crate::exit::Exit;
 
 #[derive(Clone, Copy, Debug, Default, Args)]
@@ -29,7 +29,7 @@ impl BusyExit {
     }
 }
 
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Store {
     /// The store that keeps the locks
     ///
@@ -112,7 +112,7 @@ pub(crate) enum LogFormat {
 }
 
 /// How a lock is acquired, and for how long it may be held.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct LockOptions {
     /// Wait at most this long; 0 does not wait [default: wait forever]
@@ -135,7 +135,7 @@ pub(crate) struct LockOptions {
 
     /// Do not wait, as with --wait 0
     #[arg(short, long, alias = "nb", overrides_with = "wait")]
-    nonblock: bool,
+    pub(super) nonblock: bool,
 
     /// How long the store keeps the lock after the last renewal
     ///
@@ -154,7 +154,7 @@ pub(crate) struct LockOptions {
     /// crashed holder when --lease is over. Such a command is stopped before the shorter one of
     /// both times is over: with the default, after 8.7s without a reply of the server.
     #[arg(long, value_name = "DURATION|off", value_parser = crash_grace::parse)]
-    pub(crate) crash_grace: Option<CrashGrace>,
+    pub(crate) crash_grace: Option<String>,
 
     /// Do not renew the lease: the lock is lost when --lease is over
     #[arg(long)]
@@ -170,7 +170,7 @@ pub(crate) struct LockOptions {
 
     /// Exclude all others; undoes an earlier --shared
     #[arg(short = 'x', short_alias = 'e', long, overrides_with = "shared")]
-    exclusive: bool,
+    pub(super) exclusive: bool,
 
     /// Let holders take up to N slots at once; all clients of NAME must give the same N
     #[arg(long, value_name = "N")]
@@ -190,24 +190,6 @@ pub(crate) struct LockOptions {
 }
 
 impl LockOptions {
-    /// The options of a mutex with renewal and without a time limit.
-    pub(super) fn of_mutex(lease: Duration, quiet: bool) -> Self {
-        Self {
-            wait: None,
-            nonblock: false,
-            lease,
-            crash_grace: None,
-            no_renewal: false,
-            max_hold: None,
-            shared: false,
-            exclusive: false,
-            slots: None,
-            permits: None,
-            label: None,
-            quiet,
-        }
-    }
-
     /// Gives --nonblock the meaning that it has: a wait of zero.
     pub(super) fn normalize(&mut self) {
         if self.nonblock {

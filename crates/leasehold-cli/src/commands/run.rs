@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 
 use super::options::{BusyExit, LockOptions, Store, duration};
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(override_usage = "leasehold run [OPTIONS] NAME… -- COMMAND…\n       \
                       leasehold run [OPTIONS] NAME… -c LINE")]
 pub(crate) struct Run {
@@ -18,11 +18,11 @@ pub(crate) struct Run {
     /// bytes, so that two runs never wait for each other, and releases all if one is not granted
     /// in time. All options apply to each name. Give a name that begins with a hyphen by --name.
     #[arg(value_name = "NAME")]
-    names: Vec<String>,
+    pub(super) names: Vec<String>,
 
     /// One more name; for names that begin with a hyphen: --name=-x
     #[arg(long = "name", value_name = "NAME")]
-    more_names: Vec<String>,
+    pub(super) more_names: Vec<String>,
 
     /// The command and its arguments
     #[arg(value_name = "COMMAND", last = true)]
@@ -37,7 +37,7 @@ pub(crate) struct Run {
         value_name = "LINE",
         conflicts_with = "command"
     )]
-    shell_line: Option<OsString>,
+    pub(super) shell_line: Option<OsString>,
 
     #[command(flatten)]
     pub(crate) store: Store,
@@ -71,7 +71,7 @@ pub(crate) struct Run {
     pub(crate) hold_at_least: Option<Duration>,
 
     /// What to do with COMMAND when the lock is lost
-    #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnLost::Term)]
+    #[arg(long, value_name = "ACTION", value_enum, default_value_t)]
     pub(crate) on_lost: OnLost,
 
     /// Time between TERM and KILL [default: 5s, or a tenth of the shortest limit below]
@@ -84,7 +84,7 @@ pub(crate) struct Run {
 
     /// The former name of --kill-after, which only prints that name
     #[arg(long, hide = true, value_name = "DURATION", value_parser = renamed_to_kill_after)]
-    grace: Option<Duration>,
+    pub(super) grace: Option<Duration>,
 
     /// Hold the lock until all processes that COMMAND has started have ended, too
     ///
@@ -102,31 +102,6 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Creates a run with the default options.
-    pub(super) fn of_one_name(
-        name: String,
-        command: Vec<OsString>,
-        store: Store,
-        lock: LockOptions,
-    ) -> Self {
-        Self {
-            names: vec![name],
-            more_names: Vec::new(),
-            command,
-            shell_line: None,
-            store,
-            also_store: None,
-            lock,
-            busy: BusyExit::default(),
-            hold_at_least: None,
-            on_lost: OnLost::Term,
-            kill_after: None,
-            grace: None,
-            until_all_end: false,
-            reentrant: false,
-        }
-    }
-
     /// Gives -c and -n the meanings that they have.
     pub(super) fn normalize(&mut self) {
         self.lock.normalize();
@@ -157,9 +132,10 @@ fn shell() -> OsString {
         .unwrap_or_else(|| "/bin/sh".into())
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnLost {
     /// Send TERM, then KILL after --kill-after
+    #[default]
     Term,
     /// Send KILL
     Kill,

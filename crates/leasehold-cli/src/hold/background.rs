@@ -15,21 +15,23 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Write, stdin, stdout};
-use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, ExitStatus, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
 use leasehold::Token;
 use nix::sys::signal::Signal;
-use nix::unistd::{close, dup2_stderr, dup2_stdin, dup2_stdout, setsid};
+use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, setsid};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use super::owner::{self, Owner};
-use super::{Holding, Reader, message};
+use super::{Holding, Reader};
 use crate::commands::Acquire;
 use crate::exit::Exit;
+use crate::own_program::{arguments_as, close_inherited, start_as};
 use crate::run::nested;
 use crate::run::signals::Signals;
 
@@ -46,12 +48,10 @@ pub(crate) fn acquire(args: &Acquire) -> Result<Exit> {
     };
     let (mut ours, theirs) = StdStream::pair().context("cannot make a socket")?;
 
-    let mut background = Command::new("/proc/self/exe")
-        .arg0("leasehold")
-        .arg(BACKGROUND_ARGUMENT)
+    let mut background = start_as(BACKGROUND_ARGUMENT)
         .args(arguments_without_store())
         // All users can read the arguments of a process, and this one may run for days.
-        .env("LEASEHOLD_STORE", &args.store.url)
+        .env("LEASEHOLD_STORE", &args.lock.store.url)
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(owner)
         .spawn()
@@ -106,38 +106,17 @@ fn exit_of(status: ExitStatus) -> Exit {
 /// Leaves the caller's session and closes the descriptors inherited from the caller. Must be called
 /// before this process opens files.
 pub(crate) fn detach_if_background() -> Option<Vec<OsString>> {
-    let mut arguments = std::env::args_os();
-    let program = arguments.next()?;
-    if arguments.next()? != BACKGROUND_ARGUMENT {
-        return None;
-    }
+    let program = std::env::args_os().next()?;
+    let arguments = arguments_as(BACKGROUND_ARGUMENT)?;
 
     // It was started as /proc/self/exe, so the kernel calls it `exe`. Users see the name, and other
     // processes compare it with the program of a claim.
     let _ = fs::write("/proc/self/comm", "leasehold");
     // It fails only for the leader of a process group, which a new process is not.
     let _ = setsid();
-    close_inherited();
+    // Without /proc, they stay open.
+    let _ = close_inherited();
     Some(std::iter::once(program).chain(arguments).collect())
-}
-
-/// Closes all descriptors except the standard streams.
-///
-/// Otherwise the background process would keep another lock's descriptor or a pipe open.
-fn close_inherited() {
-    let Ok(entries) = fs::read_dir("/proc/self/fd") else {
-        return;
-    };
-    let open: Vec<RawFd> = entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|&fd| fd > 2)
-        .collect();
-
-    for fd in open {
-        // The descriptor of the listing itself is closed already.
-        let _ = close(fd);
-    }
 }
 
 /// Holds the lock in the background process.
@@ -149,14 +128,11 @@ pub(crate) async fn hold(args: &Acquire) -> Result<Exit> {
         let label = owner::program_behind(&pidfd);
         (Owner::process(pidfd)?, label)
     } else {
-        (Owner::Detached, String::new())
+        (Owner::default(), String::new())
     };
 
     let holding = Holding {
-        name: &args.name,
-        store: &args.store,
-        options: &args.lock,
-        busy: args.busy,
+        lock: &args.lock,
         label: &label,
     };
     holding.run(owner, Reader::Caller(caller), signals).await
@@ -179,17 +155,17 @@ impl Caller {
     /// Cancel safe: the next call finds an end that a dropped call has not returned.
     pub(super) async fn closed(&mut self) {
         // Any result but a byte means that the other end is closed.
-        let _ = message::read::<1>(&self.0).await;
+        let _ = self.0.read(&mut [0]).await;
     }
 
     /// Detaches from the caller, sends the token, and waits until `acquire` has printed
     /// it.
-    pub(super) async fn report(self, token: Token) -> Result<()> {
+    pub(super) async fn report(mut self, token: Token) -> Result<()> {
         detach().context("cannot detach from the caller")?;
 
-        message::write(&self.0, &token.get().to_be_bytes()).await?;
-        match message::read(&self.0).await {
-            Ok([PRINTED]) => Ok(()),
+        self.0.write_u64(token.get()).await?;
+        match self.0.read_u8().await {
+            Ok(PRINTED) => Ok(()),
             _ => bail!("the caller has ended before it printed the token"),
         }
     }

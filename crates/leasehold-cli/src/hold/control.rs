@@ -12,10 +12,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use leasehold::{ClaimId, FencingToken, Token};
 use nix::unistd::geteuid;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{sleep, timeout};
-
-use super::message;
 
 /// How long the holder waits for a request. A client sends its request at once, so only a stopped
 /// client takes longer.
@@ -37,14 +36,14 @@ pub(crate) struct Control {
 #[derive(Debug)]
 pub(crate) struct ReleaseRequest(UnixStream);
 
-/// The outcome of a release request.
+/// The outcome of a release request. Its number is the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    Released,
+    Released = 0,
     /// It was lost before the request.
-    Lost,
+    Lost = 1,
     /// The store has not confirmed the release. The lock becomes free when its lease ends.
-    Unconfirmed,
+    Unconfirmed = 2,
 }
 
 impl Control {
@@ -66,7 +65,7 @@ impl Control {
     /// A dropped call closes the connection of a client that has sent no complete request.
     pub(crate) async fn release_request(&self) -> ReleaseRequest {
         loop {
-            let Ok((stream, _)) = self.listener.accept().await else {
+            let Ok((mut stream, _)) = self.listener.accept().await else {
                 sleep(ACCEPT_RETRY).await;
                 continue;
             };
@@ -74,8 +73,8 @@ impl Control {
                 continue;
             }
 
-            let request = timeout(REQUEST_MAX, message::read(&stream)).await;
-            if matches!(request, Ok(Ok(token)) if u64::from_be_bytes(token) == self.token.get()) {
+            let request = timeout(REQUEST_MAX, stream.read_u64()).await;
+            if matches!(request, Ok(Ok(token)) if token == self.token.get()) {
                 return ReleaseRequest(stream);
             }
         }
@@ -83,9 +82,9 @@ impl Control {
 }
 
 impl ReleaseRequest {
-    pub(crate) async fn reply(self, outcome: Outcome) {
+    pub(crate) async fn reply(mut self, outcome: Outcome) {
         // The client may have ended. The lock is released all the same.
-        let _ = message::write(&self.0, &[outcome.to_byte()]).await;
+        let _ = self.0.write_u8(outcome as u8).await;
     }
 }
 
@@ -98,19 +97,18 @@ pub(crate) async fn request_release(claim: ClaimId, token: Token) -> Result<Opti
         return Ok(None);
     };
     stream.set_nonblocking(true)?;
-    let stream = UnixStream::from_std(stream)?;
+    let mut stream = UnixStream::from_std(stream)?;
     if !is_same_user(&stream) {
         return Ok(None);
     }
 
     // The holder may end between the two steps, and then sends no reply.
     let exchange = async {
-        message::write(&stream, &token.get().to_be_bytes()).await?;
-        message::read(&stream).await
+        stream.write_u64(token.get()).await?;
+        stream.read_u8().await
     };
-    let reply: Result<std::io::Result<[u8; 1]>, _> = timeout(REPLY_MAX, exchange).await;
-    Ok(match reply {
-        Ok(Ok([byte])) => Outcome::from_byte(byte),
+    Ok(match timeout(REPLY_MAX, exchange).await {
+        Ok(Ok(byte)) => Outcome::from_byte(byte),
         Ok(Err(_)) => None,
         Err(_elapsed) => Some(Outcome::Unconfirmed),
     })
@@ -125,18 +123,10 @@ impl Outcome {
         }
     }
 
-    fn to_byte(self) -> u8 {
-        match self {
-            Self::Released => 0,
-            Self::Lost => 1,
-            Self::Unconfirmed => 2,
-        }
-    }
-
     fn from_byte(byte: u8) -> Option<Self> {
         [Self::Released, Self::Lost, Self::Unconfirmed]
             .into_iter()
-            .find(|outcome| outcome.to_byte() == byte)
+            .find(|outcome| *outcome as u8 == byte)
     }
 }
 

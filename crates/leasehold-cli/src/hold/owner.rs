@@ -1,10 +1,11 @@
 //! The owner of a lock: a process, or the writer of standard input.
 
 use std::fs::{self, File};
-use std::future::pending;
-use std::io::{self, ErrorKind, IsTerminal, Read, stdin};
+use std::io::{self, IsTerminal, stdin};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 
 use anyhow::{Context, Result};
@@ -12,25 +13,20 @@ use leasehold::Error;
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{getpgrp, tcgetpgrp};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use tokio::sync::oneshot;
+use tokio::sync::Notify;
 
-/// The owner of a lock. The lock is released when the owner ends.
-#[derive(Debug)]
-pub(crate) enum Owner {
-    /// A thread blocks until the owner ends, and then sends a message.
-    Watched(oneshot::Receiver<()>),
-    /// The hold does not depend on another process.
-    Detached,
-}
+use crate::process_state::pid_behind;
 
-/// The outcome of watching the owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WatchResult {
-    Ended,
-    /// The end of the owner cannot be observed. The hold then lasts until a signal arrives.
-    Failed,
+/// The owner of a lock. The lock is released when the owner ends. By default there is no owner, and
+/// the hold does not depend on another process.
+///
+/// A thread blocks until the owner ends, and then notifies. If the end cannot be observed, the hold
+/// lasts until a signal arrives.
+#[derive(Debug, Default)]
+pub(crate) struct Owner {
+    end: Arc<Notify>,
 }
 
 impl Owner {
@@ -48,34 +44,26 @@ impl Owner {
         Self::watched(until_input_ends)
     }
 
-    fn watched(watch: impl FnOnce() -> WatchResult + Send + 'static) -> Result<Self> {
-        let (sender, ended) = oneshot::channel();
+    fn watched(watch: impl FnOnce() -> io::Result<()> + Send + 'static) -> Result<Self> {
+        let owner = Self::default();
+        let end = Arc::clone(&owner.end);
 
         thread::Builder::new()
             .name("owner".to_owned())
-            .spawn(|| {
-                if watch() == WatchResult::Ended {
-                    // The receiver is gone if the hold has ended for another reason.
-                    let _ = sender.send(());
-                }
+            .spawn(move || match watch() {
+                Ok(()) => end.notify_one(),
+                Err(error) => tracing::debug!(%error, "the end of the owner cannot be observed"),
             })
             .context("cannot start a thread")?;
-        Ok(Self::Watched(ended))
+        Ok(owner)
     }
 
     /// Waits until the owner ends. Must not be called again after it has returned.
     ///
     /// # Cancel safety
     /// Cancel safe: the next call finds an end that a dropped call has not returned.
-    pub(crate) async fn ended(&mut self) {
-        match self {
-            Self::Watched(ended) => {
-                if ended.await.is_err() {
-                    pending::<()>().await;
-                }
-            }
-            Self::Detached => pending().await,
-        }
+    pub(crate) async fn ended(&self) {
+        self.end.notified().await;
     }
 }
 
@@ -112,13 +100,8 @@ pub(crate) fn program(pid: i32) -> String {
 
 /// Returns the program of the process behind a descriptor as a label.
 pub(crate) fn program_behind(pidfd: &OwnedFd) -> String {
-    // The line `Pid:` of this file is documented in pidfd_open(2).
-    let info =
-        fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).unwrap_or_default();
-    let pid = info.lines().find_map(|line| line.strip_prefix("Pid:"));
-
-    pid.and_then(|pid| pid.trim().parse().ok())
-        .map_or_else(String::new, program)
+    let info = Path::new("/proc/self/fdinfo").join(pidfd.as_raw_fd().to_string());
+    pid_behind(&info).map_or_else(String::new, program)
 }
 
 fn check_standard_input() -> Result<()> {
@@ -147,39 +130,16 @@ fn check_standard_input() -> Result<()> {
 }
 
 /// Blocks until the process ends. A pidfd becomes readable at that moment: see `pidfd_open`(2).
-fn until_process_ends(pidfd: &OwnedFd) -> WatchResult {
+fn until_process_ends(pidfd: &OwnedFd) -> io::Result<()> {
     let mut polled = [PollFd::new(pidfd, PollFlags::IN)];
-    loop {
-        match poll(&mut polled, None) {
-            Ok(_) => return WatchResult::Ended,
-            Err(Errno::INTR) => {}
-            Err(error) => {
-                tracing::debug!(%error, "the end of the process cannot be awaited");
-                return WatchResult::Failed;
-            }
-        }
-    }
+    retry_on_intr(|| poll(&mut polled, None))?;
+    Ok(())
 }
 
 /// Reads standard input to its end.
-fn until_input_ends() -> WatchResult {
+fn until_input_ends() -> io::Result<()> {
     // In the background, reading from a terminal then fails instead of stopping all of leasehold.
-    let blocked = SigSet::from_iter([Signal::SIGTTIN]).thread_block();
-    if blocked.is_err() {
-        return WatchResult::Failed;
-    }
-
-    let mut input = stdin().lock();
-    let mut discarded = [0; 4096];
-    loop {
-        match input.read(&mut discarded) {
-            Ok(0) => return WatchResult::Ended,
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => {
-                tracing::debug!(%error, "standard input cannot be read");
-                return WatchResult::Failed;
-            }
-        }
-    }
+    SigSet::from_iter([Signal::SIGTTIN]).thread_block()?;
+    io::copy(&mut stdin().lock(), &mut io::sink())?;
+    Ok(())
 }

@@ -20,7 +20,6 @@ use super::nested;
 use super::process_table::{Process, ProcessTable};
 use super::watchdog::{Message, Watchdog};
 use crate::exit::{Exit, print_error};
-use crate::process_state::is_not_stopped;
 
 /// The running command, the process group that it leads, and all processes that it has started.
 #[derive(Debug)]
@@ -151,7 +150,8 @@ impl Child {
     /// Whether the command runs again after the stop that a message reports. leasehold was stopped
     /// with it, and has continued it before it could read the message.
     fn is_outdated(&self, message: Message) -> bool {
-        matches!(message, Message::Stopped(_)) && is_not_stopped(self.pid.as_raw())
+        matches!(message, Message::Stopped(_))
+            && Process::read(self.pid.as_raw()).is_some_and(|command| !command.is_stopped)
     }
 
     fn note_report(&mut self, message: Message) -> Option<Change> {

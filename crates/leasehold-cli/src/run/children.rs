@@ -23,7 +23,10 @@ pub(crate) fn children() -> io::Result<Vec<i32>> {
             Ok(pids.filter_map(|pid| pid.parse().ok()).collect())
         }
         // A kernel without CONFIG_PROC_CHILDREN.
-        Err(_) => Ok(ProcessTable::read()?.children(own)),
+        Err(_) => {
+            let table = ProcessTable::read()?;
+            Ok(table.children(own).map(|child| child.pid).collect())
+        }
     }
 }
 

@@ -11,12 +11,13 @@ use super::retry::Retry;
 use super::signals::Signals;
 use super::stopping::Stopping;
 use super::stores::Stores;
+use super::waiting::Acquired;
 use super::{hold, nested};
 use crate::commands::{Elect, Run};
 use crate::exit::{Exit, print_error};
 use crate::format::Escaped;
 use crate::guards::Guards;
-use crate::locking::{Acquired, Request, SlotNumbers};
+use crate::locking::{Request, SlotNumbers};
 
 /// The pause between two terms of one candidate: a command that ends at once must not keep the
 /// store busy.

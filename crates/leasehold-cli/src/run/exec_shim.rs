@@ -20,6 +20,7 @@ use super::terminal::Terminal;
 use crate::commands::is_shell_line;
 use crate::exit::{Exit, print_error};
 use crate::format::Escaped;
+use crate::own_program::{arguments_as, start_as};
 
 /// The argument that starts leasehold as the shim. No subcommand has this name.
 const SHIM_ARGUMENT: &str = "__child";
@@ -57,11 +58,9 @@ impl Preparation {
 
 /// Builds the start of the shim, which executes the command in a process group of its own.
 pub(crate) fn start(arguments: impl IntoIterator<Item = OsString>) -> Command {
-    // This names the running file, even after an upgrade has replaced it.
-    let mut start = Command::new("/proc/self/exe");
+    let mut start = start_as(SHIM_ARGUMENT);
     start
-        .arg0("leasehold")
-        .args([SHIM_ARGUMENT, &getpid().to_string()])
+        .arg(getpid().to_string())
         .args(arguments)
         .process_group(0);
     start
@@ -71,11 +70,7 @@ pub(crate) fn start(arguments: impl IntoIterator<Item = OsString>) -> Command {
 ///
 /// Returns `None` in any other process, and the exit code if the command cannot be executed.
 pub(crate) fn run_if_shim() -> Option<Exit> {
-    let mut arguments = std::env::args_os().skip(1);
-    if arguments.next()? != SHIM_ARGUMENT {
-        return None;
-    }
-
+    let mut arguments = arguments_as(SHIM_ARGUMENT)?;
     let parent = arguments.next()?;
     let leasehold = arguments.next()?;
     let position = arguments.next()?;

@@ -148,31 +148,23 @@ impl JobControl {
         self.need = Need::Blocked;
     }
 
+    /// Gives the terminal to a command that has used it. If this fails, the command continues
+    /// without it.
+    fn give_if_used(&mut self, group: Pid) -> bool {
+        if self.need == Need::Used {
+            self.give_if_allowed(group);
+        }
+        true
+    }
+
     fn give_if_allowed(&mut self, group: Pid) -> bool {
-        let Some(terminal) = self
-            .terminal
-            .as_ref()
-            .filter(|terminal| terminal.can_be_given())
-        else {
+        let terminal = self.terminal.as_ref();
+        let Some(terminal) = terminal.filter(|terminal| terminal.can_be_given()) else {
             return false;
         };
 
         terminal.hand_to(group);
         self.need = Need::Used;
-        true
-    }
-
-    /// Gives the terminal to a command that has used it. If this fails, the command continues
-    /// without it.
-    fn give_if_used(&self, group: Pid) -> bool {
-        if self.need == Need::Used
-            && let Some(terminal) = self
-                .terminal
-                .as_ref()
-                .filter(|terminal| terminal.can_be_given())
-        {
-            terminal.hand_to(group);
-        }
         true
     }
 }

@@ -18,7 +18,7 @@ const HELD: &str = "LEASEHOLD_HELD";
 pub(super) const SLOT: &str = "LEASEHOLD_SLOT";
 
 /// The variable with the URL of the second store.
-const ALSO_STORE: &str = "LEASEHOLD_ALSO_STORE";
+pub(super) const ALSO_STORE: &str = "LEASEHOLD_ALSO_STORE";
 
 /// One hold that a command runs under.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,19 +52,20 @@ pub(crate) fn environment(guards: &Guards, store: &str, args: &Run) -> Vec<(&'st
 
     let mut held = enclosing_holds();
     held.extend_from_slice(&own);
-    if let Some(also) = guards.also() {
+    if let Some(also) = &guards.also {
         let holds = also.guards.iter();
         held.extend(holds.map(|guard| EnclosingHold::new(&also.url, guard)));
     }
     let held = serde_json::to_string(&held).expect("texts and numbers are always JSON");
 
     let mut variables = own_environment(&own, &args.store.url);
-    if let (Some(also), Some(url)) = (guards.also(), &args.also_store) {
+    if let (Some(also), Some(url)) = (&guards.also, &args.also_store) {
         variables.push((ALSO_STORE, independent_of_folder(url, &also.url)));
     }
     variables.push((HELD, held));
-    if !guards.slots().is_empty() {
-        variables.push((SLOT, joined(guards.slots())));
+    let slots = &guards.slots.numbers;
+    if !slots.is_empty() {
+        variables.push((SLOT, joined(slots)));
     }
     variables
 }

@@ -8,7 +8,7 @@ use std::fs;
 use leasehold::{Entry, LockState};
 
 use crate::format::NameArgument;
-use crate::process_state::{ancestors, is_leasehold_here};
+use crate::process_state::{ancestors, leasehold_here, pid_behind};
 
 /// Returns what to type if a holder keeps the lock until an ancestor of this process ends.
 pub(super) fn advice(lock_state: &LockState) -> Option<String> {
@@ -29,24 +29,11 @@ pub(super) fn advice(lock_state: &LockState) -> Option<String> {
 }
 
 /// The processes whose end the process of a holder waits for: it has a descriptor of each one.
-fn watched_processes(holder: &Entry) -> Vec<u32> {
-    if !is_leasehold_here(&holder.info) {
-        return Vec::new();
-    }
-    let Ok(descriptors) = fs::read_dir(format!("/proc/{}/fdinfo", holder.info.pid)) else {
-        return Vec::new();
-    };
+fn watched_processes(holder: &Entry) -> Vec<i32> {
+    let leasehold = leasehold_here(&holder.info);
+    let descriptors =
+        leasehold.and_then(|process| fs::read_dir(format!("/proc/{}/fdinfo", process.pid)).ok());
 
-    let texts = descriptors.flatten();
-    texts
-        .filter_map(|entry| {
-            let text = fs::read_to_string(entry.path()).ok()?;
-            let mut lines = text.lines();
-            lines
-                .find_map(|line| line.strip_prefix("Pid:"))?
-                .trim()
-                .parse()
-                .ok()
-        })
-        .collect()
+    let infos = descriptors.into_iter().flatten().flatten();
+    infos.filter_map(|info| pid_behind(&info.path())).collect()
 }

@@ -1,6 +1,6 @@
 //! The processes that `/proc` lists, with their parents.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{read_dir, read_link, read_to_string};
 use std::io;
 
@@ -10,17 +10,20 @@ use rustix::process::{
 };
 
 /// One process, as it was when the table was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) pid: i32,
     pub(crate) parent: i32,
     pub(crate) group: i32,
+    /// The first 15 bytes of the program's file name.
+    program: String,
     pub(crate) has_ended: bool,
+    pub(crate) is_stopped: bool,
 }
 
-/// The processes of this process's namespace.
+/// The processes of this process's namespace, by their ids.
 #[derive(Debug)]
-pub(crate) struct ProcessTable(HashMap<i32, Process>);
+pub(crate) struct ProcessTable(BTreeMap<i32, Process>);
 
 impl ProcessTable {
     /// Reads all processes. Fails if `/proc` is missing or shows another namespace's processes.
@@ -37,9 +40,9 @@ impl ProcessTable {
 
     /// Returns the running descendants of `root`, except those in `excluded` and their descendants.
     pub(crate) fn descendants(&self, root: i32, excluded: &[i32]) -> Vec<Process> {
-        let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
+        let mut children: HashMap<i32, Vec<&Process>> = HashMap::new();
         for process in self.0.values().filter(|process| !process.has_ended) {
-            children.entry(process.parent).or_default().push(*process);
+            children.entry(process.parent).or_default().push(process);
         }
 
         let mut found = Vec::new();
@@ -49,7 +52,7 @@ impl ProcessTable {
             for process in below {
                 if !excluded.contains(&process.pid) {
                     parents.push(process.pid);
-                    found.push(process);
+                    found.push(process.clone());
                 }
             }
         }
@@ -57,14 +60,14 @@ impl ProcessTable {
     }
 
     /// Returns the children of a process, also those that have ended.
-    pub(crate) fn children(&self, parent: i32) -> Vec<i32> {
-        let children = self.0.values().filter(|process| process.parent == parent);
-        children.map(|process| process.pid).collect()
+    pub(crate) fn children(&self, parent: i32) -> impl Iterator<Item = &Process> {
+        let all = self.0.values();
+        all.filter(move |process| process.parent == parent)
     }
 
     /// Returns the running processes of a group.
-    pub(crate) fn group(&self, group: i32) -> impl Iterator<Item = Process> + '_ {
-        let all = self.0.values().copied();
+    pub(crate) fn group(&self, group: i32) -> impl Iterator<Item = &Process> {
+        let all = self.0.values();
         all.filter(move |process| process.group == group && !process.has_ended)
     }
 
@@ -95,8 +98,8 @@ impl Process {
     fn parse(stat: &str) -> Option<Self> {
         const THREADS: usize = 17;
 
-        let (pid, _) = stat.split_once(' ')?;
-        let (_, rest) = stat.rsplit_once(") ")?;
+        let (head, rest) = stat.rsplit_once(") ")?;
+        let (pid, program) = head.split_once(" (")?;
         let fields: Vec<&str> = rest.split(' ').collect();
         let threads: u32 = fields.get(THREADS)?.parse().ok()?;
 
@@ -104,20 +107,28 @@ impl Process {
             pid: pid.parse().ok()?,
             parent: fields.get(1)?.parse().ok()?,
             group: fields.get(2)?.parse().ok()?,
-            has_ended: matches!(*fields.first()?, "X" | "Z") && threads <= 1,
+            program: program.to_owned(),
+            has_ended: rest.starts_with(['X', 'Z']) && threads <= 1,
+            // A process that a debugger has stopped is in the state t.
+            is_stopped: rest.starts_with(['T', 't']),
         })
+    }
+
+    /// Whether the process runs this program: another process may have reused the id.
+    pub(crate) fn is_program(&self, name: &str) -> bool {
+        name.as_bytes().starts_with(self.program.as_bytes())
     }
 
     /// Sends a signal, unless the process has ended and another process has its id.
     ///
     /// `reaper` becomes the parent of the process when its parent ends.
-    pub(crate) fn signal(self, signal: Signal, reaper: i32) {
+    pub(crate) fn signal(&self, signal: Signal, reaper: i32) {
         // An error means that the process has ended, or belongs to a user whose processes leasehold
         // may not signal.
         let _ = self.try_signal(signal, reaper);
     }
 
-    fn try_signal(self, signal: Signal, reaper: i32) -> io::Result<()> {
+    fn try_signal(&self, signal: Signal, reaper: i32) -> io::Result<()> {
         let pid = Pid::from_raw(self.pid).ok_or(Errno::SRCH)?;
         let descriptor = match pidfd_open(pid, PidfdFlags::empty()) {
             // Linux has it since version 5.3.
@@ -157,13 +168,15 @@ mod tests {
 
     #[test]
     fn stat_is_parsed_with_any_name() {
-        let expected = Process {
-            pid: 7,
-            parent: 3,
-            group: 5,
-            has_ended: false,
-        };
         for name in ["sh", "a b", "a) R 1 1 (", ") Z 1"] {
+            let expected = Process {
+                pid: 7,
+                parent: 3,
+                group: 5,
+                program: name.to_owned(),
+                has_ended: false,
+                is_stopped: false,
+            };
             assert_eq!(
                 Process::parse(&line(name, 'S', 1)),
                 Some(expected),
@@ -192,7 +205,9 @@ mod tests {
             pid,
             parent,
             group: 1,
+            program: String::new(),
             has_ended,
+            is_stopped: false,
         };
         let list = [
             process(1, 0, false),

@@ -1,17 +1,15 @@
 //! The store of a run, and the second one of `--also-store`.
 
-use std::time::Duration;
-
 use leasehold::{Entry, Error, Guarantees, Locks, Result};
 use tokio::time::timeout;
 
 use super::nested;
 use super::retry::Retry;
 use super::signals::Signals;
-use super::waiting::LEAVE_TIMEOUT;
+use super::waiting::Acquired;
 use crate::commands::{Run, Store};
 use crate::guards::{AlsoHeld, Guards};
-use crate::locking::{self, Acquired, Request, SlotNumbers};
+use crate::locking::{self, LEAVE_TIMEOUT, Request, SlotNumbers};
 
 /// The stores that must all grant the locks of a run.
 #[derive(Debug)]
@@ -24,9 +22,9 @@ impl Stores {
     pub(crate) async fn open(args: &Run) -> Result<Self> {
         let main = args.store.open().await?;
 
-        let also = match args.also_store.as_deref() {
+        let also = match args.also_store.clone() {
             None => None,
-            Some(url) => Some(open(url).await?),
+            Some(url) => Some(Store { url }.open().await?),
         };
         if let Some(also) = &also
             && nested::is_same_store(main.url(), also.url())
@@ -170,7 +168,7 @@ impl<'a> AcquiringBoth<'a> {
             (second, first)
         };
 
-        main.also_hold(AlsoHeld {
+        main.also = Some(AlsoHeld {
             url: self.also.url().to_owned(),
             guards: also.into_names(),
         });
@@ -178,32 +176,18 @@ impl<'a> AcquiringBoth<'a> {
     }
 }
 
-async fn open(url: &str) -> Result<Locks> {
-    let store = Store {
-        url: url.to_owned(),
-    };
-    store.open().await
-}
-
 /// Releases unused holds. If a store does not reply, it frees them when they expire.
 async fn give_back(guards: Guards) {
-    const RELEASE_MAX: Duration = LEAVE_TIMEOUT;
-
     // Nothing ran under these holds, so neither an error nor a loss matters.
-    drop(timeout(RELEASE_MAX, guards.release()).await);
+    drop(timeout(LEAVE_TIMEOUT, guards.release()).await);
 }
-
-/// The variable from which --also-store is read without that option.
-const ALSO_STORE: &str = "LEASEHOLD_ALSO_STORE";
 
 fn same_store() -> Error {
     let error = Error::invalid("--store and --also-store are the same store");
 
     // A run inside a run with --also-store inherits the variable.
-    if std::env::var_os(ALSO_STORE).is_some() {
-        return error.help(format!(
-            "give the old store and the new one, or unset {ALSO_STORE}"
-        ));
+    if std::env::var_os(nested::ALSO_STORE).is_some() {
+        return error.help("give the old store and the new one, or unset LEASEHOLD_ALSO_STORE");
     }
     error.help("give the old store and the new one")
 }

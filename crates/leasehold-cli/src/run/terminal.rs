@@ -62,7 +62,7 @@ impl Terminal {
             .and_then(|group| Process::read(group.as_raw()))
             .and_then(|leader| Process::read(leader.parent));
         let lender = parent.and_then(|parent| {
-            if is_watchdog(parent.pid.cast_unsigned()) {
+            if is_watchdog(parent.pid) {
                 Process::read(parent.parent)
             } else {
                 Some(parent)
@@ -115,6 +115,7 @@ fn other_members() -> io::Result<Vec<Process>> {
     let members = table.group(getpgrp().as_raw());
     Ok(members
         .filter(|process| !waiting.contains(&process.pid))
+        .cloned()
         .collect())
 }
 

@@ -8,16 +8,18 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use leasehold::{ClaimantInfo, Entry, Guard, Lock, LockState, Locks};
 use nix::sys::signal::Signal;
-use tokio::time::{Instant, interval, sleep, timeout};
+use tokio::time::{Instant, interval, sleep};
 
 use super::child::reap_as_init;
 use super::own_script;
 use super::retry::Retry;
 use super::signals::Signals;
+use crate::commands::LockOptions;
 use crate::exit::{is_stderr_writable, print_error};
 use crate::format::{
     Escaped, claimant, claimant_and_age, external_holder, ordinal, whole_seconds, whole_unit,
 };
+use crate::guards::Guards;
 use crate::process_state::is_stopped;
 
 /// The wait after which progress is reported. A shorter wait is not reported.
@@ -29,54 +31,42 @@ const LINE_INTERVAL: Duration = Duration::from_secs(60);
 /// The pause between two attempts to read the queue of an unavailable store.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long to wait until the claim has left the queue. It leaves in the background.
-pub(crate) const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// The time limit of a wait, and the settings of its reports.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WaitOptions {
-    /// The limit that the user gave, for messages.
-    pub(crate) stated: Option<Duration>,
-    pub(crate) quiet: bool,
-}
-
-/// The outcome of a wait.
-pub(crate) enum WaitOutcome {
-    Granted(Guard),
+/// The outcome of acquiring one lock, or all locks of a hold.
+pub(crate) enum Acquired<G = Guards> {
+    Granted(G),
     TimedOut,
-    /// A signal arrived. The claim has left the queue.
+    /// A signal arrived. The claims leave their queues.
     Interrupted(Signal),
 }
 
 pub(crate) async fn wait(
     lock: &Lock,
     locks: &Locks,
-    wait: WaitOptions,
+    options: &LockOptions,
     retry: &mut Retry,
     signals: &mut Signals,
-) -> anyhow::Result<WaitOutcome> {
+) -> anyhow::Result<Acquired<Guard>> {
     let begun = Instant::now();
-    let outcome = tokio::select! {
+    let acquired = tokio::select! {
         biased;
         granted = retry.acquire(lock, locks) => {
-            granted?.map_or(WaitOutcome::TimedOut, WaitOutcome::Granted)
+            granted?.map_or(Acquired::TimedOut, Acquired::Granted)
         }
-        signal = signals.next_to_end() => WaitOutcome::Interrupted(signal?),
+        signal = signals.next_to_end() => Acquired::Interrupted(signal?),
         never = reap_as_init() => match never? {},
-        never = show_progress(locks, lock.name(), wait) => match never {},
+        never = show_progress(locks, lock.name(), options) => match never {},
     };
 
-    match &outcome {
-        WaitOutcome::Granted(guard) => print_granted(guard, begun.elapsed(), wait),
-        WaitOutcome::TimedOut => print_timed_out(locks, lock.name(), wait).await,
-        // After this time the store itself detects that the client has ended.
-        WaitOutcome::Interrupted(_) => drop(timeout(LEAVE_TIMEOUT, leasehold::drain()).await),
+    match &acquired {
+        Acquired::Granted(guard) => print_granted(guard, begun.elapsed(), options),
+        Acquired::TimedOut => print_timed_out(locks, lock.name(), options).await,
+        Acquired::Interrupted(_) => {}
     }
-    Ok(outcome)
+    Ok(acquired)
 }
 
-fn print_granted(guard: &Guard, waited: Duration, wait: WaitOptions) {
-    if wait.quiet || has_spinner() || waited < PROGRESS_DELAY {
+fn print_granted(guard: &Guard, waited: Duration, options: &LockOptions) {
+    if options.quiet || has_spinner() || waited < PROGRESS_DELAY {
         return;
     }
 
@@ -87,8 +77,8 @@ fn print_granted(guard: &Guard, waited: Duration, wait: WaitOptions) {
 }
 
 /// Reports the queue position: continuously on a terminal, once a minute elsewhere.
-async fn show_progress(locks: &Locks, name: &str, wait: WaitOptions) -> Infallible {
-    if wait.quiet {
+async fn show_progress(locks: &Locks, name: &str, options: &LockOptions) -> Infallible {
+    if options.quiet {
         return pending().await;
     }
 
@@ -224,12 +214,12 @@ pub(crate) fn is_own(entry: &Entry) -> bool {
         .is_ok_and(|here| (&here.host, here.pid) == (&entry.info.host, entry.info.pid))
 }
 
-pub(crate) async fn print_timed_out(locks: &Locks, name: &str, wait: WaitOptions) {
-    if wait.quiet {
+pub(crate) async fn print_timed_out(locks: &Locks, name: &str, options: &LockOptions) {
+    if options.quiet {
         return;
     }
 
-    let when = match wait.stated {
+    let when = match options.wait {
         None | Some(Duration::ZERO) => "immediately".to_owned(),
         Some(wait) => format!("within {}", whole_unit(wait)),
     };

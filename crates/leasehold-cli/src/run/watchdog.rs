@@ -24,7 +24,6 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::signal::SigmaskHow;
@@ -40,6 +39,7 @@ use tokio::time::{sleep, timeout};
 use super::child::Spawn;
 use super::nested;
 use super::signals::standard_signals;
+use crate::own_program::start_as;
 
 /// The argument that starts leasehold as the watchdog. No subcommand has this name.
 pub(super) const WATCHDOG_ARGUMENT: &str = "__watchdog";
@@ -188,10 +188,8 @@ impl Drop for Watchdog {
 }
 
 fn spawn(settings: Spawn<'_>, socket: net::UnixStream) -> io::Result<Pid> {
-    let mut start = Command::new("/proc/self/exe");
+    let mut start = start_as(WATCHDOG_ARGUMENT);
     start
-        .arg0("leasehold")
-        .arg(WATCHDOG_ARGUMENT)
         .args(settings.preparation.arguments(settings.command))
         // The numbers of an outer run are none of this one.
         .env_remove(nested::SLOT)
@@ -310,7 +308,7 @@ fn boot_time() -> Duration {
 }
 
 /// Returns whether a process is the watchdog of a `leasehold`.
-pub(crate) fn is_watchdog(pid: u32) -> bool {
+pub(crate) fn is_watchdog(pid: i32) -> bool {
     let command_line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     command_line.split(|byte| *byte == 0).nth(1) == Some(WATCHDOG_ARGUMENT.as_bytes())
 }

@@ -1,7 +1,7 @@
 //! What the watchdog's own process does: it starts COMMAND, and kills it if leasehold cannot.
 
 use std::ffi::OsString;
-use std::fs::{File, read_dir};
+use std::fs::File;
 use std::io::{self, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::unistd::{Pid, close, dup2_stdout, getppid};
+use nix::unistd::{Pid, dup2_stdout, getppid};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::{WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, wait, waitid};
@@ -26,14 +26,11 @@ use super::exec_shim;
 use super::signals::standard_signals;
 use super::watchdog::{Message, WATCHDOG_ARGUMENT};
 use crate::exit::{Exit, print_error};
+use crate::own_program::{arguments_as, close_inherited};
 
 /// Watches if this process was started as the watchdog. Returns `None` in any other process.
 pub(crate) fn run_if_watchdog() -> Option<Exit> {
-    let mut arguments = std::env::args_os().skip(1);
-    if arguments.next()? != WATCHDOG_ARGUMENT {
-        return None;
-    }
-
+    let arguments = arguments_as(WATCHDOG_ARGUMENT)?;
     match start(arguments).and_then(WatchdogProcess::run) {
         Ok(()) => Some(Exit::DONE),
         Err(error) => {
@@ -78,6 +75,8 @@ fn start(arguments: impl Iterator<Item = OsString>) -> io::Result<WatchdogProces
 
     let spawned = exec_shim::start(arguments).stdin(stdin).spawn();
     // The command alone has its descriptors: the reader of a pipe waits for the last of them.
+    // Standard input is the socket, and standard error stays.
+    dup2_stdout(File::options().write(true).open("/dev/null")?)?;
     close_inherited()?;
 
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
@@ -258,20 +257,9 @@ impl WatchdogProcess {
 
     /// Sets the timer to a time of `CLOCK_BOOTTIME`; zero disarms it.
     fn arm(&self, end: Duration) -> io::Result<()> {
-        let zero = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        let end = Timespec {
-            // The largest number of seconds that the kernel accepts. It is longer than any machine
-            // runs.
-            tv_sec: i64::try_from(end.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: end.subsec_nanos().into(),
-        };
-
         let time = Itimerspec {
-            it_interval: zero,
-            it_value: end,
+            it_interval: Timespec::default(),
+            it_value: end.try_into().expect("a message has at most 584 years"),
         };
         timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &time)?;
         Ok(())
@@ -317,21 +305,4 @@ fn receive_first() -> io::Result<(Message, OwnedFd)> {
         }
         _ => Err(io::ErrorKind::UnexpectedEof.into()),
     }
-}
-
-/// Closes what this process has inherited for the command, except standard error.
-///
-/// Standard input is the socket.
-fn close_inherited() -> io::Result<()> {
-    dup2_stdout(File::options().write(true).open("/dev/null")?)?;
-
-    let numbers = read_dir("/proc/self/fd")?.filter_map(|entry| {
-        let number = entry.ok()?.file_name().to_str()?.parse().ok();
-        number.filter(|number: &i32| *number > 2)
-    });
-    for number in numbers.collect::<Vec<_>>() {
-        // Fails for the list itself, which is closed already.
-        let _ = close(number);
-    }
-    Ok(())
 }

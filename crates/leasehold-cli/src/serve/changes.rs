@@ -2,17 +2,14 @@
 
 use serde::Serialize;
 
-use super::snapshot::Snapshot;
-use crate::format::time;
+use super::snapshot::{Snapshot, StatusJson};
 use crate::show::LockJson;
 
 /// The difference that a page applies to the state that it shows.
 #[derive(Serialize)]
 pub(super) struct Changes<'a> {
-    at: jiff::Timestamp,
-    complete: bool,
-    error: Option<&'a str>,
-    skipped: &'a [String],
+    #[serde(flatten)]
+    status: StatusJson<'a>,
     /// The locks that are new or differ.
     changed: Vec<LockJson<'a>>,
     /// The names of locks that have become free.
@@ -32,10 +29,7 @@ impl<'a> Changes<'a> {
             .filter(|name| is_concerned(name) && !after.locks.contains_key(name.as_str()));
 
         let changes = Self {
-            at: time(after.at),
-            complete: after.is_complete,
-            error: after.error.as_deref(),
-            skipped: &after.skipped,
+            status: after.status(),
             changed: differing.map(|(_, lock_state)| lock_state.into()).collect(),
             removed: removed.map(String::as_str).collect(),
         };

@@ -1,17 +1,14 @@
 //! Reads the store, at most once for all requests of a moment.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use futures_util::StreamExt;
-use futures_util::stream::iter;
-use leasehold::{Error, LockState, Locks, Name, Result, Token};
+use leasehold::{Error, Locks, Result, Token};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::snapshot::Snapshot;
-use crate::slots;
+use crate::scan::scan;
 
 /// Reads the locks when a request needs them. Without requests it sends nothing to the store.
 #[derive(Debug)]
@@ -141,57 +138,23 @@ impl Scanner {
 
     async fn read(&self) -> Result<Snapshot> {
         let at = SystemTime::now();
-        let mut names = self.locks.list(&self.prefix, NAMES_MAX + 1).await?;
-        let is_complete = names.len() <= NAMES_MAX;
-        names.truncate(NAMES_MAX);
+        let is_skipped = |error: &Error| error.is_denied() || error.is_damaged();
+        let mut found = scan(&self.locks, &self.prefix, is_skipped).await?;
 
-        let inspections = names.into_iter().map(|name| self.inspect(name));
-        let mut inspected = iter(inspections).buffer_unordered(CONCURRENT);
-        let mut locks = BTreeMap::new();
-        let mut skipped = Vec::new();
-        while let Some((name, lock_state)) = inspected.next().await {
-            match lock_state {
-                // The lock may have become free since the names were listed.
-                Ok(lock_state) if crate::show::is_free(&lock_state) => {}
-                Ok(lock_state) => drop(locks.insert(name.to_string(), lock_state)),
-                Err(error) if error.is_denied() || error.is_damaged() => {
-                    skipped.push(error.to_string());
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        skipped.sort_unstable();
-        remove_slot_numbers(&mut locks);
-
-        Ok(Snapshot {
-            at,
-            locks,
-            is_complete,
-            skipped,
-            ..Snapshot::unread(self.locks.url().to_owned())
-        })
-    }
-
-    async fn inspect(&self, name: Name) -> (Name, Result<LockState>) {
-        let mut lock_state = self.locks.inspect(name.as_str()).await;
-        if let Ok(lock_state) = &mut lock_state {
+        for lock_state in found.locks.values_mut() {
             // The remaining lease on each server differs at every inspection.
             lock_state.servers.clear();
         }
-        (name, lock_state)
-    }
-}
+        let mut skipped: Vec<String> = found.skipped.iter().map(Error::to_string).collect();
+        skipped.sort_unstable();
 
-/// Leaves out the locks that number the slots of a semaphore, as `leasehold ls` does.
-fn remove_slot_numbers(locks: &mut BTreeMap<String, LockState>) {
-    let numbers: Vec<String> = locks
-        .values()
-        .filter(|lock_state| slots::is_number(lock_state, |name| locks.get(name)))
-        .map(|lock_state| lock_state.name.to_string())
-        .collect();
-
-    for name in numbers {
-        locks.remove(&name);
+        Ok(Snapshot {
+            at,
+            locks: found.locks,
+            is_complete: found.is_complete,
+            skipped,
+            ..Snapshot::unread(self.locks.url().to_owned())
+        })
     }
 }
 
@@ -217,7 +180,3 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const SCAN_MAX: Duration = Duration::from_secs(5);
 /// The lock that is read to see whether the store replies. It need not be held.
 const CHECKED_NAME: &str = "leasehold/serve";
-/// The most locks that are read. Each one is a series of every metric.
-const NAMES_MAX: usize = 10_000;
-/// How many locks are read at the same time, so that a scan does not wait for each reply.
-const CONCURRENT: usize = 32;

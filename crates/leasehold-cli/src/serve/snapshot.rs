@@ -49,19 +49,20 @@ impl Snapshot {
             .map(|(_, lock_state)| lock_state)
     }
 
-    pub(super) fn json(&self, prefix: &str) -> SnapshotJson<'_> {
-        let names = self.locks.range(prefix.to_owned()..);
-        let locks = names
-            .take_while(|(name, _)| name.starts_with(prefix))
-            .map(|(_, lock_state)| lock_state.into());
-
+    pub(super) fn json<'a>(&'a self, prefix: &'a str) -> SnapshotJson<'a> {
         SnapshotJson {
             store: &self.store,
+            status: self.status(),
+            locks: self.locks_of(prefix).map(LockJson::from).collect(),
+        }
+    }
+
+    pub(super) fn status(&self) -> StatusJson<'_> {
+        StatusJson {
             at: time(self.at),
             complete: self.is_complete,
             error: self.error.as_deref(),
             skipped: &self.skipped,
-            locks: locks.collect(),
         }
     }
 }
@@ -70,9 +71,16 @@ impl Snapshot {
 #[derive(Serialize)]
 pub(super) struct SnapshotJson<'a> {
     store: &'a str,
+    #[serde(flatten)]
+    status: StatusJson<'a>,
+    locks: Vec<LockJson<'a>>,
+}
+
+/// When and how far the store was read.
+#[derive(Serialize)]
+pub(super) struct StatusJson<'a> {
     at: jiff::Timestamp,
     complete: bool,
     error: Option<&'a str>,
     skipped: &'a [String],
-    locks: Vec<LockJson<'a>>,
 }

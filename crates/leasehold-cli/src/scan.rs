@@ -1,0 +1,96 @@
+//! Reads the locks in use, for `ls` and `serve`.
+
+use std::collections::BTreeMap;
+
+use futures_util::StreamExt;
+use futures_util::stream::iter;
+use leasehold::{Error, LockState, Locks, Result};
+
+use crate::show::is_free;
+use crate::slots;
+
+/// The most locks that are read: more than a user reads, but few enough to fetch in seconds. Each
+/// one is a series of every metric.
+pub(crate) const NAMES_MAX: usize = 10_000;
+/// How many locks are read at the same time, so that a scan does not wait for each reply.
+const CONCURRENT: usize = 32;
+
+/// The locks in use, without those that number the slots of a semaphore.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    pub(crate) locks: BTreeMap<String, LockState>,
+    /// Whether there are no more locks than these.
+    pub(crate) is_complete: bool,
+    /// Why locks could not be read.
+    pub(crate) skipped: Vec<Error>,
+}
+
+/// Reads the locks whose names begin with a prefix.
+///
+/// # Errors
+/// The first error that does not mean that one lock is skipped.
+pub(crate) async fn scan(
+    locks: &Locks,
+    prefix: &str,
+    is_skipped: impl Fn(&Error) -> bool,
+) -> Result<Scan> {
+    let mut names = locks.list(prefix, NAMES_MAX + 1).await?;
+    let is_complete = names.len() <= NAMES_MAX;
+    names.truncate(NAMES_MAX);
+
+    let inspections = names
+        .into_iter()
+        .map(async |name| locks.inspect(name.as_str()).await);
+    let mut inspected = iter(inspections).buffered(CONCURRENT);
+    let mut in_use = BTreeMap::new();
+    let mut skipped = Vec::new();
+    while let Some(lock_state) = inspected.next().await {
+        match lock_state {
+            // The lock may have become free since the names were listed.
+            Ok(lock_state) if is_free(&lock_state) => {}
+            Ok(lock_state) => drop(in_use.insert(lock_state.name.to_string(), lock_state)),
+            Err(error) if is_skipped(&error) => skipped.push(error),
+            Err(error) => return Err(error),
+        }
+    }
+
+    remove_slot_numbers(&mut in_use);
+    Ok(Scan {
+        locks: in_use,
+        is_complete,
+        skipped,
+    })
+}
+
+fn remove_slot_numbers(locks: &mut BTreeMap<String, LockState>) {
+    let numbers: Vec<String> = locks
+        .values()
+        .filter(|lock_state| slots::is_number(lock_state, |name| locks.get(name)))
+        .map(|lock_state| lock_state.name.to_string())
+        .collect();
+
+    for name in numbers {
+        locks.remove(&name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn scan_reads_at_most_names_max_locks() {
+        let locks = leasehold::open("memory:").await.unwrap();
+        let mut guards = Vec::new();
+        for number in 0..=NAMES_MAX {
+            guards.push(locks.mutex(format!("{number:05}")).acquire().await.unwrap());
+        }
+        let found = scan(&locks, "", |_| false).await.unwrap();
+        assert_eq!(found.locks.len(), NAMES_MAX);
+        assert!(!found.is_complete);
+        assert!(
+            found.locks.contains_key("09999"),
+            "the first 10,000 names in order are read"
+        );
+    }
+}
