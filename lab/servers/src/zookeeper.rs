@@ -126,12 +126,6 @@ impl ZooKeeper {
         self.folder().join("other.crt")
     }
 
-    /// The id of the server's process. Each [`restart`](Self::restart) changes it.
-    #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.child.pid()
-    }
-
     /// The whole log of the server.
     #[must_use]
     pub fn log(&self) -> String {
