@@ -120,9 +120,15 @@ fn is_confirmed(guard: &Guard) -> bool {
 
 /// Pauses servers while holders need them.
 fn stalled_servers(servers: &[&dyn Server], url: &str, bound: Bound) -> Result<()> {
-    let stall = || servers.iter().for_each(|server| server.pause());
+    let stall = || {
+        for server in servers {
+            server.pause();
+        }
+    };
     holds_survive(url, bound, stall, || {
-        servers.iter().for_each(|server| server.resume());
+        for server in servers {
+            server.resume();
+        }
     })
 }
 
@@ -135,7 +141,9 @@ fn broken_connections(wires: &[Wire], url: &str, bound: Bound) -> Result<()> {
         }
     };
     holds_survive(url, bound, break_off, || {
-        wires.iter().for_each(|wire| wire.refuse(false));
+        for wire in wires {
+            wire.refuse(false);
+        }
     })
 }
 
