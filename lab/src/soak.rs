@@ -149,10 +149,9 @@ impl Round<'_> {
         }
         store_entries.check()?;
         state.measured(&workers, store_entries);
-        let testbed = outcome.into_testbed();
-        testbed.remove_scratch_files()?;
+        outcome.testbed.remove_scratch_files()?;
         Ok((
-            testbed,
+            outcome.testbed,
             Figures {
                 seed: self.seed,
                 took: begun.elapsed(),

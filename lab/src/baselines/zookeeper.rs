@@ -58,9 +58,10 @@ impl Baseline for ZooKeeperRecipe {
     }
 
     fn acquire(&mut self, time_limit: Duration) -> Result<Option<u64>> {
-        let waiting = wait(&self.config, &mut self.client);
-        let wait = async { timeout(time_limit, waiting).await };
-        self.node = self.runtime.block_on(wait).ok();
+        let granted = self
+            .runtime
+            .block_on(async { timeout(time_limit, wait(&self.config, &mut self.client)).await });
+        self.node = granted.ok();
         Ok(self.node.is_some().then_some(0))
     }
 
@@ -68,9 +69,9 @@ impl Baseline for ZooKeeperRecipe {
         let Some(node) = self.node.take() else {
             return Ok(());
         };
-        let deleting = self.client.delete(&node, None);
-        let delete = async { timeout(REPLY_TIMEOUT, deleting).await };
-        let deleted = self.runtime.block_on(delete);
+        let deleted = self
+            .runtime
+            .block_on(async { timeout(REPLY_TIMEOUT, self.client.delete(&node, None)).await });
         Ok(deleted.context("the servers did not reply in time")??)
     }
 }

@@ -20,10 +20,10 @@ pub(super) fn run(config: &WorkerConfig) -> Result<()> {
     };
 
     thread::scope(|scope| {
-        let locks = &locks;
+        let shared = &locks;
         let threads = config.first_thread..config.first_thread + config.threads;
         let handles: Vec<_> = threads
-            .map(|thread| scope.spawn(move || cycles(config, locks, thread)))
+            .map(|thread| scope.spawn(move || cycles(config, shared, thread)))
             .collect();
         handles
             .into_iter()

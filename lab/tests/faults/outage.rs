@@ -120,31 +120,39 @@ fn is_confirmed(guard: &Guard) -> bool {
 
 /// Pauses servers while holders need them.
 fn stalled_servers(servers: &[&dyn Server], url: &str, bound: Bound) -> Result<()> {
-    let stall = || {
-        for server in servers {
-            server.pause();
-        }
-    };
-    holds_survive(url, bound, stall, || {
-        for server in servers {
-            server.resume();
-        }
-    })
+    holds_survive(
+        url,
+        bound,
+        || {
+            for server in servers {
+                server.pause();
+            }
+        },
+        || {
+            for server in servers {
+                server.resume();
+            }
+        },
+    )
 }
 
 /// Resets all connections and refuses new ones while holders need them.
 fn broken_connections(wires: &[Wire], url: &str, bound: Bound) -> Result<()> {
-    let break_off = || {
-        for wire in wires {
-            wire.refuse(true);
-            wire.partition();
-        }
-    };
-    holds_survive(url, bound, break_off, || {
-        for wire in wires {
-            wire.refuse(false);
-        }
-    })
+    holds_survive(
+        url,
+        bound,
+        || {
+            for wire in wires {
+                wire.refuse(true);
+                wire.partition();
+            }
+        },
+        || {
+            for wire in wires {
+                wire.refuse(false);
+            }
+        },
+    )
 }
 
 fn redlock_url(addresses: &[String]) -> String {
