@@ -103,7 +103,8 @@ pub struct FaultRun {
 /// The complete history of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    testbed: Testbed,
+    /// The testbed, for another run.
+    pub(crate) testbed: Testbed,
     /// The events of all workers.
     pub events: Vec<Event>,
     /// All injections.
@@ -139,11 +140,6 @@ impl Outcome {
             .zookeeper()
             .into_iter()
             .try_for_each(|server| keep_folder(server.folder(), to))
-    }
-
-    /// Returns the testbed, for another run.
-    pub(crate) fn into_testbed(self) -> Testbed {
-        self.testbed
     }
 }
 

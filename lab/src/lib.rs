@@ -48,5 +48,5 @@ pub use redisson_peer::RedissonPeer;
 pub use testbed::{Route, Server, Servers, Testbed};
 pub use worker_config::{
     Api, CrashAction, CrashPoint, HoldWork, LockKind, OnError, Recording, Side, Start, Step,
-    StoreHandles, WorkerConfig,
+    WorkerConfig,
 };

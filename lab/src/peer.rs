@@ -110,6 +110,15 @@ impl Peer {
         Ok(at)
     }
 
+    /// Waits until the process ends by itself.
+    ///
+    /// # Errors
+    /// If the system call fails.
+    pub fn wait(mut self) -> Result<()> {
+        self.child.wait()?;
+        Ok(())
+    }
+
     /// Stops the process and the programs that it has started, and waits until they have stopped.
     ///
     /// # Errors

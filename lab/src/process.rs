@@ -194,7 +194,7 @@ impl Process {
     pub fn pause(&self) -> Result<()> {
         self.signal(Signal::STOP)?;
         until("a process to be stopped", || {
-            Ok(self.is_stopped()?.then_some(()))
+            Ok(self.is_paused()?.then_some(()))
         })
     }
 
@@ -243,17 +243,12 @@ impl Process {
         Ok(kill_process(pid, signal)?)
     }
 
-    /// Whether the process is stopped.
+    /// Whether the process is stopped or has ended. The state is the word after the program's name
+    /// in parentheses.
     ///
     /// # Errors
     /// If its state cannot be read.
     pub fn is_paused(&self) -> Result<bool> {
-        self.is_stopped()
-    }
-
-    /// Whether the process is stopped or has ended. The state is the word after the program's name
-    /// in parentheses.
-    fn is_stopped(&self) -> Result<bool> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
         Ok(stat
             .rsplit(") ")

@@ -5,20 +5,6 @@
 pub struct Random(u64);
 
 impl Random {
-    /// A generator with the seed in `LAB_SEED`, or with a new one. It prints the seed and the
-    /// command that repeats the test.
-    #[must_use]
-    pub fn announced(test: &str) -> Self {
-        let seed = std::env::var("LAB_SEED").map_or_else(
-            |_| crate::now(),
-            |seed| seed.parse().expect("a whole number"),
-        );
-        println!(
-            "seed {seed}; repeat with: LAB_SEED={seed} cargo test -p lab {test} -- --nocapture"
-        );
-        Self(seed)
-    }
-
     /// A generator of this seed.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {

@@ -87,32 +87,17 @@ impl Resource {
         }))
     }
 
-    /// Writes a number, and returns whether the resource accepted it.
+    /// Changes the resource, and returns whether the resource accepted it.
     ///
     /// # Errors
     /// If the file cannot be read or written.
-    pub fn write(&self, worker: u32, token: u64, number: u64) -> Result<bool> {
-        Ok(self
-            .try_do(|_| Op {
-                worker,
-                token,
-                kind: OpKind::Wrote(number),
-            })?
-            .is_some())
-    }
-
-    /// Appends an entry, and returns whether the resource accepted it.
-    ///
-    /// # Errors
-    /// If the file cannot be read or written.
-    pub fn append(&self, worker: u32, token: u64, number: u64) -> Result<bool> {
-        Ok(self
-            .try_do(|_| Op {
-                worker,
-                token,
-                kind: OpKind::Appended(number),
-            })?
-            .is_some())
+    pub fn change(&self, worker: u32, token: u64, kind: OpKind) -> Result<bool> {
+        let op = Op {
+            worker,
+            token,
+            kind,
+        };
+        Ok(self.try_do(|_| op)?.is_some())
     }
 
     /// All accepted operations, in order.

@@ -63,10 +63,7 @@ impl Soak {
     /// the totals of the rounds before, and its next seed is the one of the failed round.
     pub fn run(&self, worker: &str) -> Result<SoakState> {
         let cell = cell_named(&self.store, "mixed")?;
-        let mut state = match self.start {
-            SoakStart::New => SoakState::begin(&self.state_file, &self.store)?,
-            SoakStart::Resumed => SoakState::load(&self.state_file, &self.store)?,
-        };
+        let mut state = SoakState::of(&self.state_file, &self.store, self.start)?;
 
         let begun = Instant::now();
         let mut testbed = (cell.backend.start)(worker, Requirement::None)?;
@@ -152,10 +149,9 @@ impl Round<'_> {
         }
         store_entries.check()?;
         state.measured(&workers, store_entries);
-        let testbed = outcome.into_testbed();
-        testbed.remove_scratch_files()?;
+        outcome.testbed.remove_scratch_files()?;
         Ok((
-            testbed,
+            outcome.testbed,
             Figures {
                 seed: self.seed,
                 took: begun.elapsed(),

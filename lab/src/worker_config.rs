@@ -34,8 +34,6 @@ pub struct WorkerConfig {
     pub threads: u32,
     /// The number of the first of them.
     pub first_thread: u32,
-    /// Whether they share one store handle.
-    pub opens: StoreHandles,
     /// How many times each acquires and releases; `u64::MAX` until the process is killed.
     pub cycles: u64,
     /// The path of a file that ends the worker: no cycle begins once the file exists.
@@ -88,15 +86,6 @@ pub enum Api {
     Async,
     /// Threads that block.
     Blocking,
-}
-
-/// How many store handles a process opens.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub enum StoreHandles {
-    /// One for all threads.
-    Shared,
-    /// One for each thread.
-    Each,
 }
 
 /// When a cycle begins.
@@ -214,7 +203,6 @@ impl Default for WorkerConfig {
             api: Api::Blocking,
             threads: 1,
             first_thread: 0,
-            opens: StoreHandles::Shared,
             cycles: 1,
             stop_file: None,
             crash_point: None,

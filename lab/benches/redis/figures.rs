@@ -4,20 +4,19 @@ mod cohorts;
 mod commands;
 mod handover;
 mod names;
-mod pairs;
+mod uncontended;
 
 use anyhow::{Result, bail};
 
 type Show = fn() -> Result<()>;
 
 /// All figures, in the order in which the benchmark prints them.
-const FIGURES: [(&str, Show); 6] = [
-    ("uncontended", pairs::uncontended),
+const FIGURES: [(&str, Show); 5] = [
+    ("uncontended", uncontended::show),
     ("names", names::show),
     ("handover", handover::show),
     ("commands", commands::show),
     ("cohorts", cohorts::show),
-    ("redlock", pairs::redlock),
 ];
 
 /// Each figure is the median of this number of rounds.

@@ -86,17 +86,6 @@ impl ServerProcess {
             .expect("only this object waits for the child");
     }
 
-    /// Sends SIGTERM to the program and waits until the program has ended.
-    pub(crate) fn terminate(&mut self) {
-        if self.ended().is_some() {
-            return;
-        }
-        self.signal(Signal::TERM);
-        self.signal(Signal::CONT);
-        let what = format!("{} to end after SIGTERM", self.name);
-        until(&what, || Ok(self.ended())).expect("a server ends after SIGTERM");
-    }
-
     /// Stops the program, as `kill -STOP` does, and waits until the kernel reports it as stopped.
     pub(crate) fn pause(&self) {
         self.signal(Signal::STOP);

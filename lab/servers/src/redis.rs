@@ -164,11 +164,6 @@ impl Redis {
         self.child.kill();
     }
 
-    /// Sends SIGTERM to the server and waits until it has ended.
-    pub fn shutdown(&mut self) {
-        self.child.terminate();
-    }
-
     /// Restarts the server on the same ports and waits for its first reply. A server that still
     /// runs is killed first.
     pub fn restart(&mut self) {

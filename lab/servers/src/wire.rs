@@ -7,7 +7,6 @@ mod link;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -71,7 +70,8 @@ struct Shared {
     rules: Mutex<Rules>,
     rules_changed: Condvar,
     links: Mutex<Vec<Arc<Link>>>,
-    counts: Counts,
+    /// The traffic, without what is present or waits now.
+    counts: Mutex<Traffic>,
 }
 
 /// The rules that the wire applies to connections and bytes.
@@ -91,25 +91,11 @@ struct Rules {
     closed: bool,
 }
 
-#[derive(Debug, Default)]
-struct Counts {
-    connections: AtomicU64,
-    refused: AtomicU64,
-    to_server: AtomicU64,
-    to_client: AtomicU64,
-    lost: AtomicU64,
-    resent: AtomicU64,
-}
-
 impl Wire {
     /// Makes a wire to a service. The service need not be running yet: the wire connects to it when
     /// a client connects.
     pub fn to(server: impl ToSocketAddrs) -> Self {
-        let server = server
-            .to_socket_addrs()
-            .ok()
-            .and_then(|mut found| found.next())
-            .expect("the service has an address");
+        let server = address_of(server);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .expect("the machine has a free loopback port");
         let port = listener
@@ -158,11 +144,7 @@ impl Wire {
     /// Connects new clients to another service from now on. Present connections stay with the old
     /// service.
     pub fn lead_to(&self, server: impl ToSocketAddrs) {
-        let found = server
-            .to_socket_addrs()
-            .ok()
-            .and_then(|mut found| found.next());
-        *lock(&self.shared.server) = found.expect("the service has an address");
+        *lock(&self.shared.server) = address_of(server);
     }
 
     /// Delays all bytes by `delay` in each direction. The throughput does not change. This delay
@@ -250,26 +232,14 @@ impl Wire {
     /// Returns the traffic since the wire was made.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
-        let Counts {
-            connections,
-            refused,
-            to_server,
-            to_client,
-            lost,
-            resent,
-        } = &self.shared.counts;
+        let counts = *lock(&self.shared.counts);
         let links = lock(&self.shared.links);
 
         Traffic {
-            connections: connections.load(Relaxed),
-            refused: refused.load(Relaxed),
             present: links.len() as u64,
-            to_server: to_server.load(Relaxed),
-            to_client: to_client.load(Relaxed),
             waiting_to_server: links.iter().map(|link| link.waiting().0).sum(),
             waiting_to_client: links.iter().map(|link| link.waiting().1).sum(),
-            lost: lost.load(Relaxed),
-            resent: resent.load(Relaxed),
+            ..counts
         }
     }
 
@@ -324,10 +294,10 @@ impl Shared {
 
     fn take(self: &Arc<Self>, client: TcpStream) {
         if self.rules().refuses {
-            self.counts.refused.fetch_add(1, Relaxed);
+            lock(&self.counts).refused += 1;
             return close_hard(&client);
         }
-        self.counts.connections.fetch_add(1, Relaxed);
+        lock(&self.counts).connections += 1;
         let link = Arc::new(Link::new(self.clone(), client));
         lock(&self.links).push(link.clone());
         start("wire up", move || link.run());
@@ -381,6 +351,11 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
 /// consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn address_of(server: impl ToSocketAddrs) -> SocketAddr {
+    let mut found = server.to_socket_addrs().into_iter().flatten();
+    found.next().expect("the service has an address")
 }
 
 fn micros(time: Duration) -> u64 {

@@ -15,7 +15,6 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::child::{Environment, Program, ServerProcess};
-use crate::clock::Clock;
 use crate::port::Port;
 use crate::until;
 
@@ -65,7 +64,6 @@ struct LaunchSpec {
     release: ZooKeeperRelease,
     cpu: Option<usize>,
     properties: Vec<String>,
-    clock: Option<Clock>,
 }
 
 impl ZooKeeper {
@@ -126,21 +124,6 @@ impl ZooKeeper {
     #[must_use]
     pub fn other_ca_file(&self) -> PathBuf {
         self.folder().join("other.crt")
-    }
-
-    /// The id of the server's process. Each [`restart`](Self::restart) changes it.
-    #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.child.pid()
-    }
-
-    /// The server's wall clock, which [`ZooKeeperSetup::own_clock`] requested.
-    #[must_use]
-    pub fn clock(&self) -> &Clock {
-        self.spec
-            .clock
-            .as_ref()
-            .expect("the server was set up with its own clock")
     }
 
     /// The whole log of the server.
@@ -219,11 +202,6 @@ impl ZooKeeper {
         found.unwrap_or_else(|| panic!("no {key} in:\n{printed}"))
     }
 
-    /// Resets the counts that [`count`](Self::count) returns to zero.
-    pub fn forget_counts(&self) {
-        self.request("srst").expect("a living server replies");
-    }
-
     /// Returns `leader`, `follower` or `standalone`, once the server serves.
     #[must_use]
     pub fn mode(&self) -> Option<String> {
@@ -267,7 +245,7 @@ impl LaunchSpec {
         let args: Vec<&str> = JVM.into_iter().chain(properties).chain(main).collect();
         let around = Environment {
             cpu: self.cpu,
-            clock: self.clock.as_ref(),
+            clock: None,
         };
         ServerProcess::start(&program, &args, &around, &self.folder.path().join(LOG))
     }

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use lab_servers::{Raw, Redis, Traffic, Wire, request, until};
+use lab_servers::{Raw, Redis, Reply, Traffic, Wire, request, until};
 
 /// A server behind a wire, and a client that is connected through the wire.
 struct Connection {
@@ -51,6 +51,11 @@ impl Connection {
         self.client
             .send(&request(words))
             .expect("the connection is open");
+    }
+
+    fn reply(&mut self) -> Reply {
+        let reply = self.client.receive_reply();
+        reply.expect("the server replies")
     }
 
     fn until(&self, what: &str, is_so: impl Fn(Traffic) -> bool) {
@@ -183,14 +188,7 @@ fn delay_applies_each_way_without_reducing_throughput() {
     }
 
     for _ in 0..REQUESTS {
-        assert_eq!(
-            connection
-                .client
-                .receive_reply()
-                .expect("the server replies")
-                .text(),
-            "PONG"
-        );
+        assert_eq!(connection.reply().text(), "PONG");
     }
 
     // One after the other, they would take a hundred times as long.
@@ -217,14 +215,7 @@ fn jitter_keeps_the_order() {
     }
 
     for number in 0..REQUESTS {
-        assert_eq!(
-            connection
-                .client
-                .receive_reply()
-                .expect("the server replies")
-                .text(),
-            number.to_string()
-        );
+        assert_eq!(connection.reply().text(), number.to_string());
     }
 
     assert!(begun.elapsed() >= 2 * LEAST, "{:?}", begun.elapsed());
@@ -240,14 +231,8 @@ fn lost_packets_arrive_late_and_in_order() {
     let mut number = 0;
     let begun = Instant::now();
     while connection.wire.traffic().resent == 0 {
-        assert_eq!(
-            connection
-                .client
-                .request(&["ECHO", &number.to_string()])
-                .expect("the server replies")
-                .text(),
-            number.to_string()
-        );
+        connection.send(&["ECHO", &number.to_string()]);
+        assert_eq!(connection.reply().text(), number.to_string());
         number += 1;
     }
 
@@ -269,14 +254,8 @@ fn tiny_segments_arrive_complete_and_slowly() {
 
     let text = "0123456789".repeat(30);
     let begun = Instant::now();
-    assert_eq!(
-        connection
-            .client
-            .request(&["ECHO", &text])
-            .expect("the server replies")
-            .text(),
-        text
-    );
+    connection.send(&["ECHO", &text]);
+    assert_eq!(connection.reply().text(), text);
     // The wire forwards three bytes at a time in each direction, and pauses 0.1 ms after each
     // segment.
     assert!(
@@ -391,14 +370,7 @@ fn frozen_wire_forwards_nothing_until_thawed() {
     assert!(connection.redis.command(&["GET", "count"]).is_nil());
 
     connection.wire.freeze(false);
-    assert_eq!(
-        connection
-            .client
-            .receive_reply()
-            .expect("the wire is thawed")
-            .text(),
-        "PONG"
-    );
+    assert_eq!(connection.reply().text(), "PONG");
     assert_eq!(late.receive_reply().expect("the wire is thawed").int(), 1);
 }
 
@@ -435,22 +407,8 @@ fn held_replies_arrive_later() {
     connection.send(&["INCR", "count"]);
     connection.is_silent();
     connection.wire.hold_replies(false);
-    assert_eq!(
-        connection
-            .client
-            .receive_reply()
-            .expect("the reply was held")
-            .int(),
-        1
-    );
-    assert_eq!(
-        connection
-            .client
-            .receive_reply()
-            .expect("the reply was held")
-            .int(),
-        2
-    );
+    assert_eq!(connection.reply().int(), 1);
+    assert_eq!(connection.reply().int(), 2);
 
     connection.until("the queue of replies to be empty", |traffic| {
         traffic.waiting_to_client == 0
@@ -511,23 +469,4 @@ fn dropped_wire_closes_its_port() {
     drop(connection.wire);
     is_cut(&mut connection.client);
     TcpStream::connect(address).expect_err("no server listens");
-}
-
-#[test]
-fn many_connections_work_at_once() {
-    let connection = Connection::new();
-    for delay in [0, 500] {
-        connection.wire.delay(Duration::from_micros(delay));
-        let count = |mut client: Raw| {
-            move || (0..50).for_each(|_| drop(client.request(&["INCR", "count"])))
-        };
-        let clients: Vec<_> = (0..20)
-            .map(|_| std::thread::spawn(count(connect(&connection.wire))))
-            .collect();
-        for client in clients {
-            client.join().expect("each client ends");
-        }
-    }
-
-    assert_eq!(connection.redis.command(&["GET", "count"]).text(), "2000");
 }

@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::{Baseline, BaselineConfig, contender_named};
-use crate::resources::Resources;
+use crate::resources::{OpKind, Resources};
 use crate::{Peer, now};
 
 /// How long a free lock may take to be granted.
@@ -216,15 +216,18 @@ impl Worker {
             register,
             log,
         } = &self.resources;
-        counter.write(self.number, self.token, self.counter + 1)?;
+        let changed = OpKind::Wrote(self.counter + 1);
+        counter.change(self.number, self.token, changed)?;
         if self.token == 0 {
             return Ok(());
         }
 
         self.entries += 1;
-        log.append(self.number, self.token, self.entries)?;
+        let entry = OpKind::Appended(self.entries);
+        log.change(self.number, self.token, entry)?;
         if let Some(found) = self.register {
-            register.write(self.number, self.token, found + 1)?;
+            let changed = OpKind::Wrote(found + 1);
+            register.change(self.number, self.token, changed)?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The lock recipe of ZooKeeper's documentation.
+//! The lock recipe of ZooKeeper's documentation, as the client library has it.
 //!
 //! A client creates an ephemeral sequential node whose name begins with a GUID, and watches the
 //! node before it. The recipe's text warns of an expired session, but its code does not check.
@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
-use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error};
+use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, LockOptions, LockPrefix};
 
 use super::recipe::value;
 use super::{Baseline, BaselineConfig};
@@ -24,15 +24,10 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) struct ZooKeeperRecipe {
     runtime: Runtime,
-    session: Session,
-}
-
-struct Session {
     config: BaselineConfig,
     client: Client,
-    folder: String,
-    /// The start of the node's name. It identifies the node if the reply to its creation was lost.
-    guid: String,
+    /// The node of the hold.
+    node: Option<String>,
 }
 
 impl ZooKeeperRecipe {
@@ -45,90 +40,67 @@ impl ZooKeeperRecipe {
 
         // While the servers elect a leader, connecting may fail.
         let client = until("a session", || Ok(runtime.block_on(connect(config)).ok()))?;
-        let session = Session {
+        Ok(Self {
+            runtime,
             config: config.clone(),
             client,
-            folder: folder(config),
-            guid: value(),
-        };
-        Ok(Self { runtime, session })
+            node: None,
+        })
     }
 }
 
 impl Baseline for ZooKeeperRecipe {
     fn begin(&mut self) -> Result<bool> {
-        self.runtime.block_on(self.session.create_node())?;
+        let path = format!("{}/_c_{}-lock-", folder(&self.config), value());
+        let create = self.client.create(&path, b"", &NODE);
+        self.runtime.block_on(create)?;
         Ok(true)
     }
 
     fn acquire(&mut self, time_limit: Duration) -> Result<Option<u64>> {
-        let wait = async { timeout(time_limit, self.session.wait()).await };
-        match self.runtime.block_on(wait) {
-            Ok(()) => Ok(Some(0)),
-            Err(_) => self.release().map(|()| None),
-        }
+        let granted = self
+            .runtime
+            .block_on(async { timeout(time_limit, wait(&self.config, &mut self.client)).await });
+        self.node = granted.ok();
+        Ok(self.node.is_some().then_some(0))
     }
 
     fn release(&mut self) -> Result<()> {
-        let delete = async { timeout(REPLY_TIMEOUT, self.session.delete()).await };
-        let deleted = self.runtime.block_on(delete);
-        deleted.context("the servers did not reply in time")?
+        let Some(node) = self.node.take() else {
+            return Ok(());
+        };
+        let deleted = self
+            .runtime
+            .block_on(async { timeout(REPLY_TIMEOUT, self.client.delete(&node, None)).await });
+        Ok(deleted.context("the servers did not reply in time")??)
     }
 }
 
-impl Session {
-    /// Retries failed requests, with a new session if the last one has expired.
-    async fn wait(&mut self) {
-        while let Err(error) = self.try_once().await {
-            let is_over = matches!(error, Error::SessionExpired | Error::ClientClosed);
-            if is_over && let Ok(client) = connect(&self.config).await {
-                self.client = client;
+/// Retries failed requests, with a new session if the last one has expired.
+async fn wait(config: &BaselineConfig, client: &mut Client) -> String {
+    loop {
+        match lock(config, client).await {
+            Ok(node) => return node,
+            Err(Error::SessionExpired | Error::ClientClosed) => {
+                if let Ok(connected) = connect(config).await {
+                    *client = connected;
+                }
             }
-            sleep(PAUSE).await;
+            Err(_) => {}
         }
+        sleep(PAUSE).await;
     }
+}
 
-    async fn try_once(&self) -> Result<(), Error> {
-        loop {
-            let nodes = self.nodes().await?;
-            match nodes.iter().position(|node| node.starts_with(&self.guid)) {
-                None => self.create_node().await?,
-                Some(0) => return Ok(()),
-                Some(at) => self.watch(&nodes[at - 1]).await?,
-            }
-        }
-    }
-
-    /// Lists the nodes in the order of the sequence numbers at the ends of their names.
-    async fn nodes(&self) -> Result<Vec<String>, Error> {
-        let mut nodes = self.client.list_children(&self.folder).await?;
-        nodes.sort_unstable_by_key(|node| node.rsplit('-').next().unwrap_or_default().to_owned());
-        Ok(nodes)
-    }
-
-    async fn create_node(&self) -> Result<(), Error> {
-        let path = format!("{}/{}-lock-", self.folder, self.guid);
-        self.client.create(&path, b"", &NODE).await.map(drop)
-    }
-
-    async fn watch(&self, before: &str) -> Result<(), Error> {
-        let path = format!("{}/{before}", self.folder);
-        let (there, watcher) = self.client.check_and_watch_stat(&path).await?;
-        if there.is_some() {
-            watcher.changed().await;
-        }
-        Ok(())
-    }
-
-    async fn delete(&self) -> Result<()> {
-        for node in self.nodes().await? {
-            if node.starts_with(&self.guid) {
-                let path = format!("{}/{node}", self.folder);
-                self.client.delete(&path, None).await?;
-            }
-        }
-        Ok(())
-    }
+/// Returns the node of the hold. Only a release deletes it.
+async fn lock(config: &BaselineConfig, client: &Client) -> Result<String, Error> {
+    let folder = folder(config);
+    let prefix = LockPrefix::new_curator(&folder, "lock-")?;
+    let options = LockOptions::new(Acls::anyone_all());
+    let lock = client.lock(prefix, b"", options).await?;
+    let node = lock.lock_path().to_owned();
+    std::mem::forget(lock);
+    Ok(node)
 }
 
 async fn connect(config: &BaselineConfig) -> Result<Client, Error> {

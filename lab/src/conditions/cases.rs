@@ -136,7 +136,7 @@ pub struct Crowd {
 /// If a case cannot be run, or if a fenced resource accepted a stale token.
 pub fn all(mut testbed: BaselineTestbed) -> Result<Row> {
     Ok(Row {
-        contender: testbed.clients.contender,
+        contender: testbed.contender,
         holder_killed: crash(&testbed, Request::Acquire(NEVER_MILLIS))?,
         acquirer_killed: crash(&testbed, Request::Begin)?,
         paused: pause(&testbed)?,
@@ -209,7 +209,7 @@ pub fn pause(testbed: &BaselineTestbed) -> Result<Option<Pause>> {
     Ok(Some(Pause {
         both_claimed,
         late_freed: freed.reply == Reply::Granted,
-        lost: lost_at(&fixture.resources())?,
+        lost: lost_at(&fixture.resources)?,
     }))
 }
 
@@ -267,7 +267,7 @@ pub fn crowd(testbed: &BaselineTestbed, count: u32) -> Result<Crowd> {
     Ok(Crowd {
         held: held.len(),
         overlaps: overlaps(held),
-        lost: lost_at(&fixture.resources())?,
+        lost: lost_at(&fixture.resources)?,
         requests_each: requests.map(|(after, before)| after.saturating_sub(before).div_ceil(each)),
     })
 }

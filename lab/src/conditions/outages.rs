@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use lab_servers::{Ensemble, Redis, Wire};
 
 use super::cases::{Both, Down, Failover, Lost, Minority, claims_to_hold, lost_at, millis};
-use super::testbed::{BaselineTestbed, Clients, Fixture, Servers, addresses};
+use super::testbed::{BaselineTestbed, Fixture, Servers, addresses};
 use super::{LEASE, LONG, NEVER_MILLIS};
 use crate::baselines::{Client, Reply, Request};
 use crate::now;
@@ -23,7 +23,7 @@ const OBSERVED_MILLIS: u64 = 3_000;
 /// - One of five masters restarts empty.
 /// - The ZooKeeper leader is replaced while a third server lags.
 pub(super) fn failover(testbed: &mut BaselineTestbed) -> Result<Option<Failover>> {
-    let fixture = testbed.clients.fixture(&testbed.servers);
+    let fixture = testbed.fixture();
     let failover = match &mut testbed.servers {
         Servers::Folder(_) => return Ok(None),
         Servers::Redis(servers) => match &mut servers[..] {
@@ -37,7 +37,7 @@ pub(super) fn failover(testbed: &mut BaselineTestbed) -> Result<Option<Failover>
     Ok(Some(failover))
 }
 
-fn replica_is_promoted(fixture: &Fixture<'_>, server: &mut Redis) -> Result<Failover> {
+fn replica_is_promoted(fixture: &Fixture, server: &mut Redis) -> Result<Failover> {
     let link = Wire::to(server.address());
     let follows = format!("127.0.0.1 {}", link.port());
     let replica = Redis::setup().config("replicaof", &follows).start();
@@ -60,7 +60,7 @@ fn replica_is_promoted(fixture: &Fixture<'_>, server: &mut Redis) -> Result<Fail
 
 /// The holder reaches three of five masters. One of these restarts empty. The next client reaches
 /// that one and the two that the holder does not reach.
-fn master_restarts_empty(fixture: &Fixture<'_>, masters: &mut [Redis]) -> Result<Failover> {
+fn master_restarts_empty(fixture: &Fixture, masters: &mut [Redis]) -> Result<Failover> {
     let wires = [3, 4].map(|unreachable: usize| Wire::to(masters[unreachable].address()));
     for wire in &wires {
         wire.refuse(true);
@@ -76,7 +76,7 @@ fn master_restarts_empty(fixture: &Fixture<'_>, masters: &mut [Redis]) -> Result
     replaced(fixture, first, next)
 }
 
-fn leader_is_killed(fixture: &Fixture<'_>, ensemble: &mut Ensemble) -> Result<Failover> {
+fn leader_is_killed(fixture: &Fixture, ensemble: &mut Ensemble) -> Result<Failover> {
     let leader = ensemble.leader();
     let lags = (leader + 1) % ensemble.count();
     let mut first = fixture.start(1, LONG)?;
@@ -100,7 +100,7 @@ fn hold_and_read(first: &mut Client) -> Result<()> {
 ///
 /// The first holder writes too if it still reports the lock as held. Then both are checked until
 /// one no longer reports the lock as held.
-fn replaced(fixture: &Fixture<'_>, mut first: Client, mut next: Client) -> Result<Failover> {
+fn replaced(fixture: &Fixture, mut first: Client, mut next: Client) -> Result<Failover> {
     let Some(granted) = granted_at_last(&mut next)? else {
         return Ok(Failover {
             both: Both::Never,
@@ -121,7 +121,7 @@ fn replaced(fixture: &Fixture<'_>, mut first: Client, mut next: Client) -> Resul
     };
     Ok(Failover {
         both,
-        lost: lost_at(&fixture.resources())?,
+        lost: lost_at(&fixture.resources)?,
     })
 }
 
@@ -162,8 +162,7 @@ fn both_hold(first: &mut Client, next: &mut Client, since: u64) -> Result<Both> 
 
 /// Kills a minority of the servers, and then a majority.
 pub(super) fn down(testbed: &mut BaselineTestbed) -> Result<Option<Down>> {
-    let BaselineTestbed { clients, servers } = testbed;
-    let dying = match servers {
+    let dying = match &testbed.servers {
         Servers::Folder(_) => return Ok(None),
         Servers::Redis(servers) => (0..servers.len().div_ceil(2)).collect::<Vec<_>>(),
         Servers::Ensemble(ensemble) => {
@@ -173,8 +172,8 @@ pub(super) fn down(testbed: &mut BaselineTestbed) -> Result<Option<Down>> {
     };
     let (last, minority) = dying.split_last().context("there is a server")?;
 
-    let minority = without_minority(clients, servers, minority)?;
-    let fixture = clients.fixture(servers);
+    let minority = without_minority(testbed, minority)?;
+    let fixture = testbed.fixture();
     let mut holder = fixture.start(1, LEASE)?;
     let mut other = fixture.start(2, LEASE)?;
     let granted = granted_at_last(&mut holder)?;
@@ -183,7 +182,7 @@ pub(super) fn down(testbed: &mut BaselineTestbed) -> Result<Option<Down>> {
         "the lock was not granted although a majority of the servers ran"
     );
 
-    kill(servers, *last);
+    kill(&mut testbed.servers, *last);
     let killed = now();
     // The request is pending while the holder is checked, so neither waits for the other.
     other.send(Request::Acquire(3_000))?;
@@ -196,18 +195,14 @@ pub(super) fn down(testbed: &mut BaselineTestbed) -> Result<Option<Down>> {
 }
 
 /// Kills a minority of the servers, and then acquires a lock.
-fn without_minority(
-    clients: &Clients,
-    servers: &mut Servers,
-    minority: &[usize],
-) -> Result<Minority> {
+fn without_minority(testbed: &mut BaselineTestbed, minority: &[usize]) -> Result<Minority> {
     if minority.is_empty() {
         return Ok(Minority::None);
     }
 
-    let mut client = clients.fixture(servers).start(3, LEASE)?;
+    let mut client = testbed.fixture().start(3, LEASE)?;
     for server in minority {
-        kill(servers, *server);
+        kill(&mut testbed.servers, *server);
     }
     let begun = now();
     Ok(match granted_at_last(&mut client)? {

@@ -12,20 +12,15 @@ use super::{AMPLE, LEASE, LONG};
 use crate::baselines::{BaselineConfig, Client, Contender, Reply, Request, Service};
 use crate::until;
 
-/// The services of one contender, and what its clients need.
+/// The services of one contender, and what its clients need. Each case gets a lock name that was not
+/// used before.
 #[derive(Debug)]
 pub struct BaselineTestbed {
-    pub(super) clients: Clients,
-    pub(super) servers: Servers,
-}
-
-/// What the clients of a contender need. Each case gets a lock name that was not used before.
-#[derive(Debug)]
-pub(super) struct Clients {
     program: PathBuf,
     pub(super) contender: &'static Contender,
     folder: TempDir,
     names: Cell<u32>,
+    pub(super) servers: Servers,
 }
 
 /// The servers that a case may kill or replace.
@@ -39,10 +34,12 @@ pub(super) enum Servers {
 
 /// One lock, and the resources it protects.
 #[derive(Debug)]
-pub(super) struct Fixture<'a> {
-    clients: &'a Clients,
+pub(super) struct Fixture {
+    program: PathBuf,
+    contender: &'static Contender,
     name: String,
     servers: String,
+    pub(super) resources: PathBuf,
 }
 
 impl BaselineTestbed {
@@ -64,12 +61,10 @@ impl BaselineTestbed {
         };
 
         let testbed = Self {
-            clients: Clients {
-                program: program.to_owned(),
-                contender,
-                folder,
-                names: Cell::new(0),
-            },
+            program: program.to_owned(),
+            contender,
+            folder,
+            names: Cell::new(0),
             servers,
         };
         testbed.be_ready()?;
@@ -96,31 +91,27 @@ impl BaselineTestbed {
         Ok(())
     }
 
-    pub(super) fn fixture(&self) -> Fixture<'_> {
-        self.clients.fixture(&self.servers)
+    /// Returns a lock with a new name.
+    pub(super) fn fixture(&self) -> Fixture {
+        self.names.set(self.names.get() + 1);
+        let name = format!("lock-{}", self.names.get());
+        Fixture {
+            program: self.program.clone(),
+            contender: self.contender,
+            servers: self.servers.addresses(),
+            resources: self.folder.path().join(&name),
+            name,
+        }
     }
 
     /// Returns a lease that does not end during a case, even on a busy machine.
     ///
     /// Redlock masters stay in quarantine for the longest lease, so theirs is shorter.
     pub(super) fn ample(&self) -> Duration {
-        let contender = self.clients.contender;
-        if contender.is_leasehold() && contender.service == Service::Masters {
+        if self.contender.is_leasehold() && self.contender.service == Service::Masters {
             LONG
         } else {
             AMPLE
-        }
-    }
-}
-
-impl Clients {
-    /// Returns a lock with a new name.
-    pub(super) fn fixture(&self, servers: &Servers) -> Fixture<'_> {
-        self.names.set(self.names.get() + 1);
-        Fixture {
-            clients: self,
-            name: format!("lock-{}", self.names.get()),
-            servers: servers.addresses(),
         }
     }
 }
@@ -151,7 +142,7 @@ impl Servers {
     }
 }
 
-impl Fixture<'_> {
+impl Fixture {
     /// Starts a client with this lease, and waits until it is ready.
     pub(super) fn start(&self, worker: u32, lease: Duration) -> Result<Client> {
         self.start_at(worker, lease, &self.servers)
@@ -159,22 +150,15 @@ impl Fixture<'_> {
 
     /// Starts a client like [`start`](Self::start), on other servers.
     pub(super) fn start_at(&self, worker: u32, lease: Duration, servers: &str) -> Result<Client> {
-        let Clients {
-            program, contender, ..
-        } = self.clients;
         let config = BaselineConfig {
-            contender: contender.name.to_owned(),
-            server: contender.server(servers, lease),
+            contender: self.contender.name.to_owned(),
+            server: self.contender.server(servers, lease),
             name: self.name.clone(),
             lease,
             worker,
-            resources: self.resources(),
+            resources: self.resources.clone(),
         };
-        Client::start(program, &config)
-    }
-
-    pub(super) fn resources(&self) -> PathBuf {
-        self.clients.folder.path().join(&self.name)
+        Client::start(&self.program, &config)
     }
 }
 

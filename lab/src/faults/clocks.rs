@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use lab_servers::Clock;
+use lab_servers::{Clock, Redis};
 
 use super::{ended_now, instant, millis, wait};
 use crate::backends::Capability;
@@ -25,9 +25,10 @@ pub(super) fn stepped(run: &FaultRun, random: &mut Random, seconds: i64) -> Resu
 fn step(run: &FaultRun, which: &[usize], seconds: i64) -> Result<Option<Effect>> {
     let mut seen = Vec::new();
     for &number in which {
-        let before = ahead(run, number)?;
-        run.testbed.server(number).clock().step(seconds);
-        seen.push((ahead(run, number)? - before) / 1_000_000);
+        let server = run.testbed.redis()[number];
+        let before = ahead(server)?;
+        server.clock().step(seconds);
+        seen.push((ahead(server)? - before) / 1_000_000);
     }
 
     let has_effect = seen.iter().all(|seen| (seen - seconds).abs() < STEP / 2);
@@ -45,8 +46,8 @@ fn wrong_servers(run: &FaultRun, random: &mut Random) -> Vec<usize> {
 }
 
 /// How far a server's clock is ahead of the time since boot, in microseconds.
-fn ahead(run: &FaultRun, number: usize) -> Result<i64> {
-    Ok(run.testbed.server(number).time()? - i64::try_from(now() / 1_000)?)
+fn ahead(server: &Redis) -> Result<i64> {
+    Ok(server.time() - i64::try_from(now() / 1_000)?)
 }
 
 /// Four times as fast, so that a lease ends before its renewal, and twice as fast, so that it
@@ -72,16 +73,14 @@ pub(super) fn slow(run: &mut FaultRun, random: &mut Random) -> Result<Option<Eff
 fn slewed(run: &FaultRun, random: &mut Random, gain: i64) -> Result<Option<Effect>> {
     let which = wrong_servers(run, random);
     let time = run.lease() + millis(random, 0, 1_000);
-    let set = |gain| {
-        for &number in &which {
-            run.testbed.server(number).clock().gain(gain);
-        }
-    };
+    let servers: Vec<&Redis> = which
+        .iter()
+        .map(|&number| run.testbed.redis()[number])
+        .collect();
+    let set = |gain| servers.iter().for_each(|server| server.clock().gain(gain));
     let all_ahead = || {
-        which
-            .iter()
-            .map(|&number| ahead(run, number))
-            .collect::<Result<Vec<_>>>()
+        let ahead = servers.iter().map(|server| ahead(server));
+        ahead.collect::<Result<Vec<_>>>()
     };
     set(gain);
     let since = now();

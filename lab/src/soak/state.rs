@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
+use super::SoakStart;
 use super::growth::Series;
 use super::measure::WorkerSeries;
 use crate::matrix::Figures;
@@ -46,33 +47,24 @@ pub struct SoakState {
 }
 
 impl SoakState {
-    /// Begins a state. It replaces none: totals of many hours would be lost.
-    pub(super) fn begin(file: &Path, store: &str) -> Result<Self> {
-        ensure!(
-            !file.exists(),
-            "{} has the state of an earlier soak: go on with --resume, or delete the file",
-            file.display()
-        );
-        Ok(Self::of(store))
-    }
-
-    fn of(store: &str) -> Self {
-        Self {
-            store: store.to_owned(),
-            ..Self::default()
-        }
-    }
-
-    /// Reads the state of a store, or begins one if the file does not exist.
-    pub(super) fn load(file: &Path, store: &str) -> Result<Self> {
+    /// Reads the state of a store, or begins one if the file does not exist. A new state replaces
+    /// none: totals of many hours would be lost.
+    pub(super) fn of(file: &Path, store: &str, start: SoakStart) -> Result<Self> {
         if !file.exists() {
-            return Ok(Self::of(store));
+            return Ok(Self {
+                store: store.to_owned(),
+                ..Self::default()
+            });
         }
         let shown = file.display();
+        ensure!(
+            start == SoakStart::Resumed,
+            "{shown} has the state of an earlier soak: go on with --resume, or delete the file"
+        );
+
         let text = fs::read_to_string(file).with_context(|| format!("cannot read {shown}"))?;
         let state: Self =
             serde_json::from_str(&text).with_context(|| format!("{shown} is not a state"))?;
-
         ensure!(
             state.store == store,
             "{shown} is the state of the store {}",
@@ -146,17 +138,17 @@ mod tests {
     fn kept_state_is_neither_replaced_nor_mixed_with_another_store() -> Result<()> {
         let folder = tempfile::tempdir()?;
         let file = folder.path().join("soak.json");
-        SoakState::begin(&file, "redis")?.save(&file)?;
+        SoakState::of(&file, "redis", SoakStart::New)?.save(&file)?;
 
-        SoakState::load(&file, "redis")?;
-        SoakState::load(&file, "file").expect_err("it is the state of redis");
-        SoakState::begin(&file, "redis").expect_err("it would be lost");
+        SoakState::of(&file, "redis", SoakStart::Resumed)?;
+        SoakState::of(&file, "file", SoakStart::Resumed).expect_err("it is the state of redis");
+        SoakState::of(&file, "redis", SoakStart::New).expect_err("it would be lost");
         Ok(())
     }
 
     #[test]
     fn entries_that_remain_are_detected() -> Result<()> {
-        let mut state = SoakState::of("redis");
+        let mut state = SoakState::default();
         let round = Figures::default();
         state.add(&round, 5)?;
 

@@ -2,12 +2,8 @@
 
 use std::any::Any;
 use std::fmt;
-use std::path::Path;
 
-use anyhow::Result;
-use lab_servers::{Clock, Cluster, Redis, Sentinels, ZooKeeper};
-
-use crate::until;
+use lab_servers::{Cluster, Redis, Sentinels, ZooKeeper};
 
 /// The servers of a store.
 pub trait Servers: Any + fmt::Debug {
@@ -34,18 +30,6 @@ pub trait Server: Any + fmt::Debug {
 
     /// Continues a stopped process.
     fn resume(&self);
-
-    /// The wall clock of a server that has its own.
-    fn clock(&self) -> &Clock;
-
-    /// The server's time of day in microseconds.
-    ///
-    /// # Errors
-    /// If the server does not reply before the deadline.
-    fn time(&self) -> Result<i64>;
-
-    /// The folder with the files of the server.
-    fn folder(&self) -> &Path;
 }
 
 impl<S: Server> Servers for Vec<S> {
@@ -107,18 +91,6 @@ impl Server for Redis {
     fn resume(&self) {
         Self::resume(self);
     }
-
-    fn clock(&self) -> &Clock {
-        Self::clock(self)
-    }
-
-    fn time(&self) -> Result<i64> {
-        Ok(Self::time(self))
-    }
-
-    fn folder(&self) -> &Path {
-        Self::folder(self)
-    }
 }
 
 impl Server for ZooKeeper {
@@ -136,17 +108,5 @@ impl Server for ZooKeeper {
 
     fn resume(&self) {
         Self::resume(self);
-    }
-
-    fn clock(&self) -> &Clock {
-        Self::clock(self)
-    }
-
-    fn time(&self) -> Result<i64> {
-        until("a server to report its time", || Ok(Self::time(self).ok()))
-    }
-
-    fn folder(&self) -> &Path {
-        Self::folder(self)
     }
 }

@@ -15,7 +15,7 @@ use super::recorder::Recorder;
 use super::{
     RETRY, begin, crash_points, record_final_usage, record_warm_usage, refused, waits_for_store,
 };
-use crate::{EventKind, HoldWork, LockKind, OnError, Start, StoreHandles, WorkerConfig};
+use crate::{EventKind, HoldWork, LockKind, OnError, Start, WorkerConfig};
 
 pub(super) fn run(config: &WorkerConfig) -> Result<()> {
     Builder::new_multi_thread()
@@ -35,11 +35,7 @@ async fn all(config: Arc<WorkerConfig>) -> Result<()> {
 
     let mut threads = JoinSet::new();
     for thread in config.first_thread..config.first_thread + config.threads {
-        let own = match config.opens {
-            StoreHandles::Shared => locks.clone(),
-            StoreHandles::Each => leasehold::open(&config.store).await?,
-        };
-        threads.spawn(cycles(Arc::clone(&config), own, thread));
+        threads.spawn(cycles(Arc::clone(&config), locks.clone(), thread));
     }
 
     while let Some(done) = threads.join_next().await {

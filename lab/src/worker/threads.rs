@@ -9,7 +9,7 @@ use leasehold::blocking::{self, Guard, Lock, Locks};
 use super::hold::{end, hold, passes};
 use super::recorder::Recorder;
 use super::{RETRY, begin, record_final_usage, record_warm_usage, refused, waits_for_store};
-use crate::{EventKind, LockKind, OnError, StoreHandles, WorkerConfig};
+use crate::{EventKind, LockKind, OnError, WorkerConfig};
 
 pub(super) fn run(config: &WorkerConfig) -> Result<()> {
     let locks = loop {
@@ -19,18 +19,11 @@ pub(super) fn run(config: &WorkerConfig) -> Result<()> {
         }
     };
 
-    let thread = |thread| {
-        let own = match config.opens {
-            StoreHandles::Shared => locks.clone(),
-            StoreHandles::Each => blocking::open(&config.store)?,
-        };
-        cycles(config, &own, thread)
-    };
-
     thread::scope(|scope| {
+        let shared = &locks;
         let threads = config.first_thread..config.first_thread + config.threads;
         let handles: Vec<_> = threads
-            .map(|number| scope.spawn(move || thread(number)))
+            .map(|thread| scope.spawn(move || cycles(config, shared, thread)))
             .collect();
         handles
             .into_iter()

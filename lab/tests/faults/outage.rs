@@ -10,6 +10,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use lab::Server;
 use lab_servers::{Redis, Wire, ZooKeeper};
 use leasehold::{Guard, RenewalStatus};
 use tokio::runtime::Runtime;
@@ -117,18 +118,41 @@ fn is_confirmed(guard: &Guard) -> bool {
     guard.renewal() == RenewalStatus::OnTime
 }
 
-/// Resets all connections and refuses new ones.
-fn break_off(wires: &[Wire]) {
-    for wire in wires {
-        wire.refuse(true);
-        wire.partition();
-    }
+/// Pauses servers while holders need them.
+fn stalled_servers(servers: &[&dyn Server], url: &str, bound: Bound) -> Result<()> {
+    holds_survive(
+        url,
+        bound,
+        || {
+            for server in servers {
+                server.pause();
+            }
+        },
+        || {
+            for server in servers {
+                server.resume();
+            }
+        },
+    )
 }
 
-fn mend(wires: &[Wire]) {
-    for wire in wires {
-        wire.refuse(false);
-    }
+/// Resets all connections and refuses new ones while holders need them.
+fn broken_connections(wires: &[Wire], url: &str, bound: Bound) -> Result<()> {
+    holds_survive(
+        url,
+        bound,
+        || {
+            for wire in wires {
+                wire.refuse(true);
+                wire.partition();
+            }
+        },
+        || {
+            for wire in wires {
+                wire.refuse(false);
+            }
+        },
+    )
 }
 
 fn redlock_url(addresses: &[String]) -> String {
@@ -139,7 +163,7 @@ fn redlock_url(addresses: &[String]) -> String {
 fn redis_locks_survive_stalled_server() -> Result<()> {
     let server = Redis::start();
     let url = format!("{}?crash-grace=5s", server.url());
-    holds_survive(&url, Bound::GRACE, || server.pause(), || server.resume())
+    stalled_servers(&[&server], &url, Bound::GRACE)
 }
 
 #[test]
@@ -147,49 +171,34 @@ fn redis_locks_survive_broken_connections() -> Result<()> {
     let server = Redis::start();
     let wires = [Wire::to(server.address())];
     let url = format!("{}?crash-grace=5s", wires[0].url_of("redis"));
-    holds_survive(&url, Bound::GRACE, || break_off(&wires), || mend(&wires))
+    broken_connections(&wires, &url, Bound::GRACE)
 }
 
 #[test]
 fn redlock_locks_survive_stalled_servers() -> Result<()> {
-    let servers: Vec<Redis> = (0..3).map(|_| Redis::start()).collect();
-    let url = redlock_url(&servers.iter().map(Redis::address).collect::<Vec<_>>());
-    let stall = || servers.iter().for_each(Redis::pause);
-    holds_survive(&url, Bound::LEASE, stall, || {
-        servers.iter().for_each(Redis::resume);
-    })
+    let servers = [(); 3].map(|()| Redis::start());
+    let url = redlock_url(&servers.each_ref().map(Redis::address));
+    let all = servers.each_ref().map(|server| server as &dyn Server);
+    stalled_servers(&all, &url, Bound::LEASE)
 }
 
 #[test]
 fn redlock_locks_survive_broken_connections() -> Result<()> {
-    let servers: Vec<Redis> = (0..3).map(|_| Redis::start()).collect();
-    let wires: Vec<Wire> = servers
-        .iter()
-        .map(|server| Wire::to(server.address()))
-        .collect();
-    let url = redlock_url(&wires.iter().map(Wire::address).collect::<Vec<_>>());
-    holds_survive(&url, Bound::LEASE, || break_off(&wires), || mend(&wires))
+    let servers = [(); 3].map(|()| Redis::start());
+    let wires = servers.each_ref().map(|server| Wire::to(server.address()));
+    let url = redlock_url(&wires.each_ref().map(Wire::address));
+    broken_connections(&wires, &url, Bound::LEASE)
 }
 
 #[test]
 fn zookeeper_locks_survive_stalled_server() -> Result<()> {
     let server = ZooKeeper::setup().tick(2_000).start();
-    holds_survive(
-        &server.url(),
-        Bound::SESSION,
-        || server.pause(),
-        || server.resume(),
-    )
+    stalled_servers(&[&server], &server.url(), Bound::SESSION)
 }
 
 #[test]
 fn zookeeper_locks_survive_broken_connections() -> Result<()> {
     let server = ZooKeeper::setup().tick(2_000).start();
     let wires = [Wire::to(server.address())];
-    holds_survive(
-        &wires[0].url_of("zookeeper"),
-        Bound::SESSION,
-        || break_off(&wires),
-        || mend(&wires),
-    )
+    broken_connections(&wires, &wires[0].url_of("zookeeper"), Bound::SESSION)
 }

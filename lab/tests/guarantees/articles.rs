@@ -8,7 +8,7 @@ use std::fs;
 
 use anyhow::{Result, ensure};
 use lab::backends::{file, redis};
-use lab::{Api, HoldWork, Start, StoreHandles, Testbed, WorkerConfig, check};
+use lab::{Api, HoldWork, Start, Testbed, WorkerConfig, check};
 use lab_servers::Redis;
 
 use crate::WORKER;
@@ -25,30 +25,19 @@ fn hundred_processes_count_down() -> Result<()> {
 
 #[test]
 fn hundred_threads_count_down() -> Result<()> {
-    count_down(1, &one_process(Api::Blocking, StoreHandles::Shared))
-}
-
-#[test]
-fn hundred_threads_with_own_stores_count_down() -> Result<()> {
-    count_down(1, &one_process(Api::Blocking, StoreHandles::Each))
+    count_down(1, &one_process(Api::Blocking))
 }
 
 #[test]
 fn hundred_tasks_count_down() -> Result<()> {
-    count_down(1, &one_process(Api::Async, StoreHandles::Shared))
-}
-
-#[test]
-fn hundred_tasks_with_own_stores_count_down() -> Result<()> {
-    count_down(1, &one_process(Api::Async, StoreHandles::Each))
+    count_down(1, &one_process(Api::Async))
 }
 
 /// A process with all clients.
-fn one_process(api: Api, opens: StoreHandles) -> WorkerConfig {
+fn one_process(api: Api) -> WorkerConfig {
     WorkerConfig {
         threads: THREADS,
         api,
-        opens,
         ..WorkerConfig::default()
     }
 }
@@ -64,7 +53,7 @@ fn hundred_processes_count_down_on_redis() -> Result<()> {
 fn hundred_tasks_and_threads_count_down_on_redis() -> Result<()> {
     let testbed = redis::start(WORKER, Redis::setup(), "crash-grace=2s")?;
     for api in [Api::Async, Api::Blocking] {
-        let config = one_process(api, StoreHandles::Shared);
+        let config = one_process(api);
         count_down_on(&testbed, RUNS / 4, 1, &config)?;
     }
 

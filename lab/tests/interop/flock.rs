@@ -2,66 +2,33 @@
 //!
 //! Shows G-21.
 
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use lab::backends::file;
-use lab::{Api, HoldWork, LockKind, Process, Testbed, WorkerConfig, check};
+use lab::{Api, HoldWork, LockKind, Peer, Process, Testbed, WorkerConfig, check};
 use leasehold::Lock;
 
 use crate::WORKER;
 
-/// A shell that locks a file. It prints `held`, and continues after each line of its input.
-struct Shell {
-    child: Child,
-    output: BufReader<ChildStdout>,
+/// Starts a shell that locks a file. It prints `held`, and continues after each line of its input.
+fn start(script: &str, file: &Path) -> Result<Peer> {
+    Peer::start(Peer::command("sh").args(["-ceu", script, "sh"]).arg(file))
 }
 
-impl Shell {
-    fn start(script: &str, file: &Path) -> Result<Self> {
-        let mut command = Command::new("sh");
-        command
-            .args(["-ceu", script, "sh"])
-            .arg(file)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        let mut child = command.spawn().context("cannot start a shell")?;
-        let output = BufReader::new(child.stdout.take().context("its stdout is a pipe")?);
-        Ok(Self { child, output })
-    }
-
-    /// Starts a shell, and waits until it holds the file.
-    fn holding(script: &str, file: &Path) -> Result<Self> {
-        let mut shell = Self::start(script, file)?;
-        shell.read_line("held")?;
-        Ok(shell)
-    }
-
-    fn read_line(&mut self, expected: &str) -> Result<()> {
-        let mut line = String::new();
-        self.output.read_line(&mut line)?;
-        ensure!(
-            line.trim_end() == expected,
-            "{line:?} instead of {expected:?}"
-        );
-        Ok(())
-    }
-
-    fn release(&mut self) -> Result<()> {
-        let input = self.child.stdin.as_mut().context("its stdin is a pipe")?;
-        Ok(input.write_all(b"\n")?)
-    }
+/// Starts a shell, and waits until it holds the file.
+fn holding(script: &str, file: &Path) -> Result<Peer> {
+    let mut shell = start(script, file)?;
+    expect(&mut shell, "held")?;
+    Ok(shell)
 }
 
-impl Drop for Shell {
-    fn drop(&mut self) {
-        // Both fail if the shell has ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn expect(shell: &mut Peer, expected: &str) -> Result<()> {
+    let line = shell.receive_line()?;
+    ensure!(line == expected, "{line:?} instead of {expected:?}");
+    Ok(())
 }
 
 const EXCLUSIVE: &str = "flock \"$1\" -c 'echo held; read line'";
@@ -106,14 +73,14 @@ fn kinds(testbed: &Testbed) -> [Lock; 4] {
 fn flock_holder_excludes_leasehold() -> Result<()> {
     let testbed = Testbed::new(WORKER)?;
     for lock in kinds(&testbed) {
-        let mut shell = Shell::holding(EXCLUSIVE, &testbed.lock_file(lock.name()))?;
+        let mut shell = holding(EXCLUSIVE, &testbed.lock_file(lock.name()))?;
         ensure!(
             !leasehold_locks(&testbed, &lock)?,
             "{} beside flock",
             lock.name()
         );
-        shell.release()?;
-        shell.child.wait()?;
+        shell.send_line("")?;
+        shell.wait()?;
         ensure!(
             leasehold_locks(&testbed, &lock)?,
             "{} after flock",
@@ -128,7 +95,7 @@ fn flock_holder_excludes_leasehold() -> Result<()> {
 fn shared_flock_admits_only_readers_and_slots() -> Result<()> {
     let testbed = Testbed::new(WORKER)?;
     for (lock, expected) in kinds(&testbed).into_iter().zip([false, true, false, true]) {
-        let _shell = Shell::holding(SHARED, &testbed.lock_file(lock.name()))?;
+        let _shell = holding(SHARED, &testbed.lock_file(lock.name()))?;
         ensure!(
             leasehold_locks(&testbed, &lock)? == expected,
             "{} beside flock -s",
@@ -166,36 +133,43 @@ fn flock_is_granted_after_release() -> Result<()> {
     let testbed = Testbed::new(WORKER)?;
     for lock in kinds(&testbed) {
         let guard = testbed.run(lock.acquire())?;
-        let mut shell = Shell::start(EXCLUSIVE, &testbed.lock_file(lock.name()))?;
+        let mut shell = start(EXCLUSIVE, &testbed.lock_file(lock.name()))?;
         testbed.run(guard.release())?;
-        shell.read_line("held")?;
-        shell.release()?;
-        shell.child.wait()?;
+        expect(&mut shell, "held")?;
+        shell.send_line("")?;
+        shell.wait()?;
     }
     Ok(())
 }
 
 #[test]
 fn waiter_is_granted_when_flock_exits() -> Result<()> {
-    waiters_are_granted_after(EXCLUSIVE, Shell::release)
+    waiters_are_granted_after(EXCLUSIVE, |mut shell| {
+        shell.send_line("")?;
+        Ok(Some(shell))
+    })
 }
 
 #[test]
 fn waiter_is_granted_when_flock_unlocks_without_closing() -> Result<()> {
-    waiters_are_granted_after(BY_NUMBER, |shell| {
-        shell.release()?;
-        shell.read_line("unlocked")
+    waiters_are_granted_after(BY_NUMBER, |mut shell| {
+        shell.send_line("")?;
+        expect(&mut shell, "unlocked")?;
+        Ok(Some(shell))
     })
 }
 
 #[test]
 fn waiter_is_granted_when_flock_holder_is_killed() -> Result<()> {
-    waiters_are_granted_after(BY_NUMBER, |shell| Ok(shell.child.kill()?))
+    waiters_are_granted_after(BY_NUMBER, |shell| shell.kill().map(|_| None))
 }
 
-/// Waiters of each exclusive kind wait while a shell holds. When it `ends`, they are granted in
+/// Waiters of each exclusive kind wait while a shell holds. When it `ends` that, they are granted in
 /// order.
-fn waiters_are_granted_after(script: &str, ends: impl Fn(&mut Shell) -> Result<()>) -> Result<()> {
+fn waiters_are_granted_after(
+    script: &str,
+    ends: impl Fn(Peer) -> Result<Option<Peer>>,
+) -> Result<()> {
     let testbed = Testbed::new(WORKER)?;
     for kind in [
         LockKind::Mutex,
@@ -205,7 +179,7 @@ fn waiters_are_granted_after(script: &str, ends: impl Fn(&mut Shell) -> Result<(
             slots: 3,
         },
     ] {
-        let mut shell = Shell::holding(script, &testbed.lock_file("a"))?;
+        let shell = holding(script, &testbed.lock_file("a"))?;
         let config = WorkerConfig {
             kind,
             work: HoldWork::UntilSignal,
@@ -219,7 +193,7 @@ fn waiters_are_granted_after(script: &str, ends: impl Fn(&mut Shell) -> Result<(
             waiters.push(waiter);
         }
 
-        ends(&mut shell)?;
+        let _still_runs = ends(shell)?;
         for mut waiter in waiters {
             waiter.wait_for_grant()?;
             waiter.send_signal()?;
@@ -233,14 +207,14 @@ fn waiters_are_granted_after(script: &str, ends: impl Fn(&mut Shell) -> Result<(
 #[test]
 fn second_waiter_is_granted_after_first_waiter_is_killed() -> Result<()> {
     let testbed = Testbed::new(WORKER)?;
-    let mut shell = Shell::holding(BY_NUMBER, &testbed.lock_file("a"))?;
+    let mut shell = holding(BY_NUMBER, &testbed.lock_file("a"))?;
     let first = testbed.start(WorkerConfig::default())?;
     let mut events = vec![testbed.wait_until_waiting("a", first.first_thread())?];
     let behind = testbed.start(WorkerConfig::default())?;
     events.push(testbed.wait_until_waiting("a", behind.first_thread())?);
 
     events.extend(first.kill()?);
-    shell.release()?;
+    shell.send_line("")?;
     events.extend(behind.finish()?);
     ensure!(check::all(&events)?.len() == 1);
     file::check_clean(&testbed, &["a".to_owned()])
@@ -250,7 +224,7 @@ fn second_waiter_is_granted_after_first_waiter_is_killed() -> Result<()> {
 #[test]
 fn timed_out_waits_leave_the_file_unlocked() -> Result<()> {
     let testbed = Testbed::new(WORKER)?;
-    let mut shell = Shell::holding(BY_NUMBER, &testbed.lock_file("a"))?;
+    let mut shell = holding(BY_NUMBER, &testbed.lock_file("a"))?;
     let impatient = WorkerConfig {
         cycles: 20,
         wait_micros: Some(2_000),
@@ -274,8 +248,8 @@ fn timed_out_waits_leave_the_file_unlocked() -> Result<()> {
         ensure!(granted.is_none(), "granted beside flock");
     }
 
-    shell.release()?;
-    shell.read_line("unlocked")?;
+    shell.send_line("")?;
+    expect(&mut shell, "unlocked")?;
     lab::until("flock to get the file", || {
         Ok(flock_locks("-x", &testbed.lock_file("a"))?.then_some(()))
     })?;

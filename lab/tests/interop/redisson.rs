@@ -16,6 +16,8 @@ use leasehold::{LossReason, blocking};
 use crate::WORKER;
 use crate::redis_locks::{Others, contend, cycles};
 
+/// The lease of the other holders.
+const WATCHDOG: Duration = Duration::from_secs(30);
 /// The lease of holders that crash or stop.
 const SHORT: Duration = Duration::from_secs(3);
 /// A wait that ended by a message, on a busy machine. The lease of the holder is ten times longer.
@@ -63,9 +65,7 @@ fn settings_of_redisson_apply_to_both_sides() -> Result<()> {
 /// Shows G-12.
 #[test]
 fn redisson_sees_and_breaks_a_hold_of_leasehold() -> Result<()> {
-    let redis = Redis::start();
-    let mut peer = Peer::start(&redis, Duration::from_secs(30), "")?;
-    let testbed = Testbed::at(WORKER, &url(&redis, ""))?;
+    let (_redis, mut peer, testbed) = both(WATCHDOG, "")?;
     peer.expect("locked lock a", "false")?;
     peer.expect("left lock a", "-2")?;
     let guard = testbed.run(testbed.locks().mutex("a").acquire())?;
@@ -100,9 +100,7 @@ fn redisson_sees_and_breaks_a_hold_of_leasehold() -> Result<()> {
 /// What leasehold shows of a hold of Redisson. A reentrant hold is broken as a whole.
 #[test]
 fn leasehold_sees_and_breaks_a_hold_of_redisson() -> Result<()> {
-    let redis = Redis::start();
-    let mut peer = Peer::start(&redis, Duration::from_secs(30), "")?;
-    let testbed = Testbed::at(WORKER, &url(&redis, ""))?;
+    let (_redis, mut peer, testbed) = both(WATCHDOG, "")?;
     peer.request("lock lock a")?;
     peer.request("lock lock a")?;
     peer.expect("count lock a", "2")?;
@@ -127,9 +125,7 @@ fn leasehold_sees_and_breaks_a_hold_of_redisson() -> Result<()> {
 /// A waiter of either side is granted by the other side's message, long before the lease ends.
 #[test]
 fn release_wakes_the_waiter_of_the_other_side() -> Result<()> {
-    let redis = Redis::start();
-    let mut peer = Peer::start(&redis, Duration::from_secs(30), "")?;
-    let testbed = Testbed::at(WORKER, &url(&redis, ""))?;
+    let (redis, mut peer, testbed) = both(WATCHDOG, "")?;
 
     let guard = testbed.run(testbed.locks().mutex("a").acquire())?;
     redis.command(&["CONFIG", "RESETSTAT"]);
@@ -158,9 +154,7 @@ fn release_wakes_the_waiter_of_the_other_side() -> Result<()> {
 /// The lock of a killed Java program is free when its watchdog's timeout has passed.
 #[test]
 fn killed_redisson_frees_the_lock_at_the_end_of_its_lease() -> Result<()> {
-    let redis = Redis::start();
-    let mut peer = Peer::start(&redis, SHORT, "")?;
-    let testbed = Testbed::at(WORKER, &url(&redis, ""))?;
+    let (_redis, mut peer, testbed) = both(SHORT, "")?;
     peer.request("lock lock a")?;
     // The watchdog renews: the hold outlives its lease.
     let wait = testbed.locks().mutex("a");
@@ -177,9 +171,7 @@ fn killed_redisson_frees_the_lock_at_the_end_of_its_lease() -> Result<()> {
 /// The lock of a killed leasehold process is free when its lease has ended.
 #[test]
 fn killed_leasehold_frees_the_lock_at_the_end_of_its_lease() -> Result<()> {
-    let redis = Redis::start();
-    let mut peer = Peer::start(&redis, Duration::from_secs(30), "")?;
-    let testbed = Testbed::at(WORKER, &url(&redis, "&watchdog=3s"))?;
+    let (_redis, mut peer, testbed) = both(WATCHDOG, "&watchdog=3s")?;
     let mut holder = testbed.start(WorkerConfig {
         names: vec!["a".to_owned()],
         cycles: 1,
@@ -200,9 +192,7 @@ fn killed_leasehold_frees_the_lock_at_the_end_of_its_lease() -> Result<()> {
 /// Both sides count the grants of a fenced lock with one counter.
 #[test]
 fn tokens_of_redisson_and_leasehold_rise_together() -> Result<()> {
-    let redis = Redis::start();
-    let mut peer = Peer::start(&redis, Duration::from_secs(30), "")?;
-    let testbed = Testbed::at(WORKER, &url(&redis, "&lock=fenced"))?;
+    let (_redis, mut peer, testbed) = both(WATCHDOG, "&lock=fenced")?;
     let mut tokens = Vec::new();
     for _ in 0..5 {
         tokens.push(peer.request("token fenced a")?.parse()?);
@@ -255,7 +245,7 @@ fn share(kind: &'static str, settings: &str, pause: u32) -> Result<()> {
     let redis = Redis::start();
     let cycles = cycles()?;
     contend(&url(&redis, settings), "a", cycles, || {
-        let peer = Peer::start(&redis, Duration::from_secs(30), "")?;
+        let peer = Peer::start(&redis, WATCHDOG, "")?;
         Ok(cycling(
             peer,
             format!("cycle {kind} a {cycles} {pause}"),
@@ -294,6 +284,14 @@ fn wait_for_two_attempts(redis: &Redis) -> Result<()> {
         });
         Ok((calls >= Some(2)).then_some(()))
     })
+}
+
+/// A server, Redisson with this lease, and leasehold with these settings.
+fn both(watchdog: Duration, settings: &str) -> Result<(Redis, Peer, Testbed)> {
+    let redis = Redis::start();
+    let peer = Peer::start(&redis, watchdog, "")?;
+    let testbed = Testbed::at(WORKER, &url(&redis, settings))?;
+    Ok((redis, peer, testbed))
 }
 
 fn url(redis: &Redis, settings: &str) -> String {

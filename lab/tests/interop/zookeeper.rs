@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 
 use anyhow::{Context, Result, ensure};
-use lab::{Api, Event, LockKind, Testbed, WorkerConfig, check, foreign, now, suspended};
+use lab::{Api, Event, LockKind, Testbed, WorkerConfig, check, foreign, now, suspended, until};
 use lab_servers::ZooKeeper;
 
 use crate::WORKER;
@@ -41,30 +41,6 @@ struct Contest {
 }
 
 impl Contest {
-    /// Begins with a lock node that has `left` sequence numbers left before leasehold's claims
-    /// withdraw.
-    fn begin_with_numbers_left(library: Library, left: i32) -> Result<Self> {
-        const EXHAUSTED_FROM: i32 = i32::MAX - (1 << 20) + 1;
-        let mut contest = Self::begin(library)?;
-
-        contest.testbed.run(async {
-            let held = contest.testbed.locks().mutex("a").acquire().await?;
-            held.release().await
-        })?;
-        contest
-            .server
-            .restart_with_child_counters(&[("/locks/a", EXHAUSTED_FROM - left)]);
-        Ok(contest)
-    }
-
-    /// Waits until a peer has a claim.
-    fn until_a_peer_claims(self) -> Self {
-        while self.server.count("zk_ephemerals_count") == 0 {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        self
-    }
-
     fn begin(library: Library) -> Result<Self> {
         let server = ZooKeeper::setup().tick(2_000).start();
         let dialect = if library == Library::Kazoo {
@@ -86,7 +62,7 @@ impl Contest {
     }
 
     /// Starts one process of the library.
-    fn foreign(mut self, kind: &str) -> Result<Self> {
+    fn foreign(&mut self, kind: &str) -> Result<()> {
         let thread = self.threads.to_string();
         let cycles = self.cycles.to_string();
         let server = self.server.address();
@@ -104,11 +80,11 @@ impl Contest {
         let child = command.spawn().context("cannot start a peer")?;
         self.foreign.push((child, events));
         self.threads += 1;
-        Ok(self)
+        Ok(())
     }
 
     /// Starts one process of leasehold.
-    fn leasehold(mut self, kind: LockKind) -> Result<Self> {
+    fn leasehold(&mut self, kind: LockKind) -> Result<()> {
         let config = WorkerConfig {
             kind,
             api: Api::Async,
@@ -116,16 +92,12 @@ impl Contest {
             ..WorkerConfig::default()
         };
         self.leasehold.push(self.testbed.start(config)?);
-        Ok(self)
+        Ok(())
     }
 
     /// Waits for all parties, and checks their events.
     ///
     /// Each party must have held the lock in every cycle, and the queue must be empty.
-    fn end(mut self) -> Result<()> {
-        self.finish()
-    }
-
     fn finish(&mut self) -> Result<()> {
         let parties = (self.foreign.len() + self.leasehold.len()) as u64;
         let begun = now();
@@ -198,12 +170,12 @@ fn exclude_each_other(library: Library, kinds: Kinds) -> Result<()> {
     let mut contest = Contest::begin(library)?;
 
     for (peer, _) in kinds {
-        contest = contest.foreign(peer)?;
+        contest.foreign(peer)?;
     }
     for (_, kind) in kinds {
-        contest = contest.leasehold(kind)?;
+        contest.leasehold(kind)?;
     }
-    contest.end()
+    contest.finish()
 }
 
 #[test]
@@ -221,11 +193,22 @@ fn curator_rwlock_and_leasehold_exclude_each_other() -> Result<()> {
 /// leasehold removes the node when it is empty, and both continue in the new one.
 #[test]
 fn curator_goes_on_in_the_node_that_is_made_again() -> Result<()> {
-    let mut contest = Contest::begin_with_numbers_left(Library::Curator, 50)?
-        .foreign("mutex")?
-        .until_a_peer_claims()
-        .leasehold(LockKind::Mutex)?
-        .leasehold(LockKind::Mutex)?;
+    // leasehold's claims withdraw when the node has few sequence numbers left.
+    const EXHAUSTED_FROM: i32 = i32::MAX - (1 << 20) + 1;
+    let mut contest = Contest::begin(Library::Curator)?;
+    let lock = contest.testbed.locks().mutex("a");
+    contest
+        .testbed
+        .run(async { lock.acquire().await?.release().await })?;
+    let counters = [("/locks/a", EXHAUSTED_FROM - 50)];
+    contest.server.restart_with_child_counters(&counters);
+
+    contest.foreign("mutex")?;
+    until("the peer to have a claim", || {
+        Ok((contest.server.count("zk_ephemerals_count") > 0).then_some(()))
+    })?;
+    contest.leasehold(LockKind::Mutex)?;
+    contest.leasehold(LockKind::Mutex)?;
     contest.finish()?;
 
     let node = contest.testbed.run(async {

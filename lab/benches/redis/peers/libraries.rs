@@ -48,12 +48,12 @@ impl Library for Leasehold {
     }
 }
 
-/// rslock, on one or several masters: no token, no queue, no renewal. It polls every 200 ms.
+/// rslock on one server: no token, no queue, no renewal. It polls every 200 ms.
 pub(super) struct Rslock(LockManager);
 
 impl Rslock {
-    pub(super) fn new(urls: &str) -> Self {
-        Self(LockManager::new(urls.split(',').collect()))
+    pub(super) fn new(url: &str) -> Self {
+        Self(LockManager::new(vec![url]))
     }
 }
 

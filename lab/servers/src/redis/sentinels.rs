@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Redis, Setup};
+use super::{Redis, Reply, Setup};
 use crate::{Wire, until};
 
 /// Three sentinels that watch three servers: a master and two replicas.
@@ -296,7 +296,12 @@ fn field_of(sentinel: &Redis, field: &str) -> String {
     let reply = sentinel
         .try_request(&["SENTINEL", "MASTER", MASTER])
         .expect("a sentinel replies");
-    let texts = reply.texts();
+    field_in(&reply, field)
+}
+
+/// Returns a field of a list of fields and values; empty if it is missing.
+fn field_in(fields: &Reply, field: &str) -> String {
+    let texts = fields.texts();
     let value = texts.chunks(2).find(|pair| pair[0] == field);
     value.map_or_else(String::new, |pair| pair[1].to_owned())
 }
@@ -310,11 +315,6 @@ fn sees_healthy_servers(sentinel: &Redis) -> bool {
     are_healthy && field_of(sentinel, "flags") == "master"
 }
 
-fn is_healthy_replica(fields: &super::Reply) -> bool {
-    let texts = fields.texts();
-    let has = |field: &str, value: &str| {
-        let found = texts.chunks(2).find(|pair| pair[0] == field);
-        found.is_some_and(|pair| pair[1] == value)
-    };
-    has("flags", "slave") && has("master-link-status", "ok")
+fn is_healthy_replica(fields: &Reply) -> bool {
+    field_in(fields, "flags") == "slave" && field_in(fields, "master-link-status") == "ok"
 }

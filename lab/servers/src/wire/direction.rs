@@ -4,10 +4,7 @@ use std::collections::VecDeque;
 use std::hint::spin_loop;
 use std::io::{ErrorKind, Read};
 use std::num::NonZeroU64;
-use std::sync::atomic::{
-    AtomicBool,
-    Ordering::{Relaxed, SeqCst},
-};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -103,7 +100,7 @@ impl Direction {
             let rules = link.shared.rules();
             (self.is_stopped(&rules), rules.delay.of_one())
         };
-        link.shared.counts.resent.fetch_add(losses.into(), Relaxed);
+        lock(&link.shared.counts).resent += u64::from(losses);
 
         if queue.pieces.is_empty() && delay.is_zero() && !stopped {
             drop(queue);

@@ -2,16 +2,13 @@
 
 use std::io;
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{
-    AtomicBool,
-    Ordering::{Relaxed, SeqCst},
-};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use std::thread::sleep;
 use std::time::Duration;
 
 use super::direction::Direction;
-use super::{Shared, close_hard, start};
+use super::{Shared, close_hard, lock, start};
 
 /// The size of a tiny segment in bytes.
 const DROP: usize = 3;
@@ -122,10 +119,7 @@ impl Link {
         let done = if piece.is_empty() {
             self.sink(toward).shutdown(Shutdown::Write)
         } else if toward == Toward::Client && self.loses() {
-            self.shared
-                .counts
-                .lost
-                .fetch_add(piece.len() as u64, Relaxed);
+            lock(&self.shared.counts).lost += piece.len() as u64;
             Ok(())
         } else {
             self.write(toward, piece)
@@ -139,14 +133,12 @@ impl Link {
     }
 
     fn write(&self, toward: Toward, bytes: &[u8]) -> io::Result<()> {
-        let counts = &self.shared.counts;
-        let count = if toward == Toward::Server {
-            &counts.to_server
-        } else {
-            &counts.to_client
-        };
+        let size = bytes.len() as u64;
         // Count before the write: a client that has received the bytes must find them counted.
-        count.fetch_add(bytes.len() as u64, Relaxed);
+        match toward {
+            Toward::Server => lock(&self.shared.counts).to_server += size,
+            Toward::Client => lock(&self.shared.counts).to_client += size,
+        }
 
         let mut left = bytes;
         while !left.is_empty() && self.shared.rules().tiny_segments {

@@ -1,4 +1,4 @@
-//! Sessions without a client: closing the session of another client, and reading the server's time.
+//! Closing the session of another client.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -31,43 +31,6 @@ impl ZooKeeper {
     /// # Errors
     /// Fails if the server does not reply.
     pub fn close_session(&self, session: i64) -> io::Result<bool> {
-        let (mut stream, there) = self.handshake(session)?;
-        let is_there = there == Some(session);
-        if is_there {
-            close(&mut stream)?;
-        }
-        Ok(is_there)
-    }
-
-    /// Returns the time of day on the server, in microseconds. It is the start time of a session
-    /// that this call opens.
-    ///
-    /// # Errors
-    /// Fails if the server does not reply, or does not open a session.
-    pub fn time(&self) -> io::Result<i64> {
-        let refused = || io::Error::other("the server did not open a session");
-        let (mut stream, session) = self.handshake(0)?;
-        let session = session.ok_or_else(refused)?;
-        let printed = self.request("cons")?;
-        let mut lines = printed
-            .lines()
-            .filter(|line| line.contains(&format!("sid={session:#x},")));
-
-        let came = lines.find_map(|line| {
-            line.split("est=")
-                .nth(1)?
-                .split(',')
-                .next()?
-                .parse::<i64>()
-                .ok()
-        });
-        close(&mut stream)?;
-        Ok(came.ok_or_else(refused)? * 1_000)
-    }
-
-    /// Requests an existing session, or a new one if `session` is 0. Returns the id of the session
-    /// that the server granted, if any.
-    fn handshake(&self, session: i64) -> io::Result<(TcpStream, Option<i64>)> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port()))?;
         stream.set_read_timeout(Some(TIMEOUT))?;
 
@@ -85,14 +48,14 @@ impl ZooKeeper {
         ];
         send(&mut stream, &greeting.concat())?;
 
-        // The server closes the connection if the requested session does not exist.
+        // The server closes the connection if the session does not exist.
         let reply = receive(&mut stream).unwrap_or_default();
-        // Version and timeout precede the id of the session. The id is 0 if the server did not
-        // grant a session.
-        let id = reply
-            .get(8..16)
-            .map(|id| i64::from_be_bytes(id.try_into().expect("eight bytes")));
-        Ok((stream, id.filter(|id| *id != 0)))
+        // Version and timeout precede the id of the session that the server grants, or 0.
+        let is_there = reply.get(8..16) == Some(&session.to_be_bytes());
+        if is_there {
+            close(&mut stream)?;
+        }
+        Ok(is_there)
     }
 }
 

@@ -5,7 +5,6 @@ use std::fs;
 
 use super::{CONFIGURATION, LaunchSpec, ZooKeeper, ZooKeeperRelease};
 use crate::certificates;
-use crate::clock::Clock;
 use crate::port::Port;
 
 /// A ZooKeeper server that is configured and not started yet.
@@ -25,7 +24,6 @@ pub struct ZooKeeperSetup {
     release: ZooKeeperRelease,
     tls: bool,
     cpu: Option<usize>,
-    own_clock: bool,
 }
 
 impl Default for ZooKeeperSetup {
@@ -37,7 +35,6 @@ impl Default for ZooKeeperSetup {
             release: ZooKeeperRelease::default(),
             tls: false,
             cpu: None,
-            own_clock: false,
         }
     }
 }
@@ -82,12 +79,6 @@ impl ZooKeeperSetup {
     /// the server's authority.
     pub fn client_certificates(self) -> Self {
         self.tls().config("ssl.clientAuth", "need")
-    }
-
-    /// Gives the server a separate wall clock, for [`ZooKeeper::clock`].
-    pub fn own_clock(mut self) -> Self {
-        self.own_clock = true;
-        self
     }
 
     /// Runs the server on one CPU only.
@@ -145,7 +136,6 @@ impl ZooKeeperSetup {
         fs::write(folder.path().join(CONFIGURATION), text)
             .expect("a temporary folder can be written");
 
-        let clock = self.own_clock.then(|| Clock::make(folder.path()));
         LaunchSpec {
             folder,
             port,
@@ -153,7 +143,6 @@ impl ZooKeeperSetup {
             release: self.release,
             cpu: self.cpu,
             properties: self.properties,
-            clock,
         }
     }
 

@@ -1,10 +1,10 @@
-//! Without a majority of masters no claim is granted, and each client receives an error in time.
+//! Masters that fail or forget while a majority remains, and a majority that forgets.
 //!
 //! Shows G-32, G-33, G-34, L8.
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use lab::backends::redlock;
 use lab::{DEADLINE, Testbed};
 use leasehold::{Guard, LossReason};
@@ -13,45 +13,6 @@ use crate::WORKER;
 
 const SETTINGS: &str = "longest-lease=2s&quarantine=off";
 const CLASSIC: &str = "dialect=classic";
-
-/// The cells of the matrix also pause and partition a majority.
-#[test]
-fn killed_majority_is_reported_within_the_deadline() -> Result<()> {
-    const WAIT: Duration = Duration::from_secs(5);
-    let mut testbed = redlock::start(WORKER, SETTINGS)?;
-    let held = acquire(&testbed, "held", 2)?;
-    for at in [0, 2, 3] {
-        testbed.server_mut(at).kill();
-    }
-
-    let sent_at = Instant::now();
-    let refused = testbed.run(
-        testbed
-            .locks()
-            .mutex("a")
-            .lease(Duration::from_secs(2))
-            .try_acquire_for(WAIT),
-    );
-    let error = refused.err().context("a minority has granted it")?;
-    ensure!(
-        error.is_unavailable() && error.to_string().contains("of 5 masters vote"),
-        "{error}"
-    );
-    // The guaranteed deadline, with the delay of a busy machine.
-    ensure!(sent_at.elapsed() < WAIT * 3, "{:?}", sent_at.elapsed());
-    // The holder is notified in time of the end of its hold.
-    ensure!(testbed.run(held.lost()) == LossReason::RenewalTimedOut);
-
-    testbed.run(leasehold::drain());
-    for at in [1, 4] {
-        lab::until("the minority to have nothing held", || {
-            let state = testbed.redis()[at].command(&["GET", "leasehold:redlock:{a}"]);
-            Ok((state.is_nil() || state.text().as_bytes()[19] == b'~').then_some(()))
-        })?;
-    }
-
-    Ok(())
-}
 
 /// A round does not wait for a silent master.
 #[test]

@@ -1,16 +1,12 @@
 //! Redisson's own locks and leasehold, on the master that sentinels name.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use lab::{RedissonPeer as Peer, Testbed, until};
 use lab_servers::{Redis, Sentinels};
 
-use super::cycling;
+use super::{WATCHDOG, cycling};
 use crate::WORKER;
 use crate::redis_locks::{contend, cycles};
-
-const WATCHDOG: Duration = Duration::from_secs(30);
 
 fn peer(group: &Sentinels) -> Result<Peer> {
     let sentinels = (0..3).map(|number| format!("redis://{}", group.sentinel(number).address()));

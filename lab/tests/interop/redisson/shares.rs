@@ -10,13 +10,12 @@ use lab_servers::Redis;
 use leasehold::store::Share;
 use leasehold::{Lock, LossReason, blocking};
 
-use super::{BY_MESSAGE, SHORT, cycling, url};
+use super::{BY_MESSAGE, SHORT, WATCHDOG, both, cycling, url};
 use crate::WORKER;
 use crate::redis_locks::{contend_for, cycles};
 
 const READ_WRITE: &str = "&lock=rw";
 const SEMAPHORE: &str = "&lock=semaphore";
-const WATCHDOG: Duration = Duration::from_secs(30);
 
 #[test]
 fn writers_of_redisson_and_leasehold_exclude_each_other() -> Result<()> {
@@ -56,9 +55,7 @@ fn permits_of_redisson_and_leasehold_are_counted_together() -> Result<()> {
 
 #[test]
 fn readers_of_redisson_and_leasehold_hold_together() -> Result<()> {
-    let redis = Redis::start();
-    let mut peer = Peer::start(&redis, WATCHDOG, "")?;
-    let testbed = Testbed::at(WORKER, &url(&redis, READ_WRITE))?;
+    let (redis, mut peer, testbed) = both(WATCHDOG, READ_WRITE)?;
     let lock = testbed.locks().rwlock("a");
 
     peer.expect("try read a", "true")?;
@@ -101,9 +98,7 @@ fn readers_of_redisson_and_leasehold_hold_together() -> Result<()> {
 /// A writer that becomes a reader lets readers of Redisson in, and no writer.
 #[test]
 fn downgraded_writer_shares_with_readers_of_redisson() -> Result<()> {
-    let redis = Redis::start();
-    let mut peer = Peer::start(&redis, WATCHDOG, "")?;
-    let testbed = Testbed::at(WORKER, &url(&redis, READ_WRITE))?;
+    let (_redis, mut peer, testbed) = both(WATCHDOG, READ_WRITE)?;
     let guard = testbed.run(testbed.locks().rwlock("a").exclusive().acquire())?;
     peer.expect("locked write a", "true")?;
     peer.expect("try read a", "false")?;
@@ -120,9 +115,7 @@ fn downgraded_writer_shares_with_readers_of_redisson() -> Result<()> {
 /// A break of one reader leaves the others alone. Redisson breaks all readers at once.
 #[test]
 fn one_reader_of_several_is_broken() -> Result<()> {
-    let redis = Redis::start();
-    let mut peer = Peer::start(&redis, WATCHDOG, "")?;
-    let testbed = Testbed::at(WORKER, &url(&redis, READ_WRITE))?;
+    let (_redis, mut peer, testbed) = both(WATCHDOG, READ_WRITE)?;
     peer.request("lock read a")?;
     let guard = testbed.run(testbed.locks().rwlock("a").shared().acquire())?;
 
@@ -163,9 +156,7 @@ fn fixed_lease_above_the_watchdog_of_redisson_is_refused() -> Result<()> {
 /// A waiter of either side is granted by the other side's message.
 #[test]
 fn release_wakes_the_writer_of_the_other_side() -> Result<()> {
-    let redis = Redis::start();
-    let mut peer = Peer::start(&redis, WATCHDOG, "")?;
-    let testbed = Testbed::at(WORKER, &url(&redis, READ_WRITE))?;
+    let (redis, mut peer, testbed) = both(WATCHDOG, READ_WRITE)?;
 
     let guard = testbed.run(testbed.locks().rwlock("a").shared().acquire())?;
     peer.send("lock write a")?;
@@ -186,9 +177,7 @@ fn release_wakes_the_writer_of_the_other_side() -> Result<()> {
 
 #[test]
 fn release_wakes_the_waiter_for_a_permit() -> Result<()> {
-    let redis = Redis::start();
-    let mut peer = Peer::start(&redis, WATCHDOG, "")?;
-    let testbed = Testbed::at(WORKER, &url(&redis, SEMAPHORE))?;
+    let (redis, mut peer, testbed) = both(WATCHDOG, SEMAPHORE)?;
     let slot = || testbed.locks().semaphore("a", 2).permits(2);
 
     let guard = testbed.run(slot().acquire())?;
@@ -216,9 +205,7 @@ fn release_wakes_the_waiter_for_a_permit() -> Result<()> {
 /// Another size, and a semaphore without owners, are refused, and stay as they are.
 #[test]
 fn semaphore_of_another_size_or_without_owners_is_refused() -> Result<()> {
-    let redis = Redis::start();
-    let mut peer = Peer::start(&redis, WATCHDOG, "")?;
-    let testbed = Testbed::at(WORKER, &url(&redis, SEMAPHORE))?;
+    let (redis, mut peer, testbed) = both(WATCHDOG, SEMAPHORE)?;
     peer.expect("permit-size a 5", "true")?;
     redis.command(&["SET", "plain", "3"]);
     peer.expect("permit-plain plain", "true")?;
@@ -237,9 +224,7 @@ fn semaphore_of_another_size_or_without_owners_is_refused() -> Result<()> {
 /// A permit of a killed holder of either side is free when its lease has ended.
 #[test]
 fn killed_holder_frees_its_permit_at_the_end_of_its_lease() -> Result<()> {
-    let redis = Redis::start();
-    let mut peer = Peer::start(&redis, WATCHDOG, "")?;
-    let testbed = Testbed::at(WORKER, &url(&redis, "&lock=semaphore&watchdog=3s"))?;
+    let (_redis, mut peer, testbed) = both(WATCHDOG, "&lock=semaphore&watchdog=3s")?;
     let kind = LockKind::Slots {
         permits: 1,
         slots: 1,
@@ -258,9 +243,7 @@ fn killed_holder_frees_its_permit_at_the_end_of_its_lease() -> Result<()> {
 /// A killed reader of either side lets a writer in when its lease has ended.
 #[test]
 fn killed_reader_lets_a_writer_in_at_the_end_of_its_lease() -> Result<()> {
-    let redis = Redis::start();
-    let mut peer = Peer::start(&redis, SHORT, "")?;
-    let testbed = Testbed::at(WORKER, &url(&redis, "&lock=rw&watchdog=3s"))?;
+    let (_redis, mut peer, testbed) = both(SHORT, "&lock=rw&watchdog=3s")?;
     let killed = kill_holder(&testbed, LockKind::Reader)?;
     peer.request("lock write a")?;
     ensure!(killed.elapsed() < SHORT + BY_MESSAGE);
@@ -284,9 +267,7 @@ fn killed_reader_lets_a_writer_in_at_the_end_of_its_lease() -> Result<()> {
 /// A killed reader does not keep the lock when another reader leaves.
 #[test]
 fn killed_reader_is_not_shown_while_others_hold() -> Result<()> {
-    let redis = Redis::start();
-    let mut peer = Peer::start(&redis, SHORT, "")?;
-    let testbed = Testbed::at(WORKER, &url(&redis, "&lock=rw&watchdog=3s"))?;
+    let (redis, mut peer, testbed) = both(SHORT, "&lock=rw&watchdog=3s")?;
     peer.request("lock read a")?;
     kill_holder(&testbed, LockKind::Reader)?;
     until("one reader is left", || {
