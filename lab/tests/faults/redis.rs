@@ -4,6 +4,7 @@ mod clocks;
 mod connections;
 mod killed;
 mod runtimes;
+mod traces;
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -216,8 +216,8 @@ async fn votes_of_a_minority_are_broken_by_their_tokens() {
             .iter()
             .map(|master| Wire::to(master.address()))
             .collect();
-        let wired: Vec<String> = wires.iter().map(Wire::address).collect();
-        let ended = open(&wired, "quarantine=off").await.expect("five");
+        let addresses: Vec<String> = wires.iter().map(Wire::address).collect();
+        let ended = open(&addresses, "quarantine=off").await.expect("five");
         wait_until_all_vote(&ended).await;
 
         let mutex = ended.mutex("a").lease(Duration::from_secs(60));
