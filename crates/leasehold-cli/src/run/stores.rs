@@ -1,9 +1,9 @@
 //! The store of a run, and the second one of `--also-store`.
 
-use leasehold::{Entry, Error, Guarantees, Locks, Result};
+use leasehold::{Error, Guarantees, Locks, Result};
 use tokio::time::timeout;
 
-use super::nested;
+use super::nested::{self, Enclosing};
 use super::retry::Retry;
 use super::signals::Signals;
 use super::waiting::Acquired;
@@ -42,7 +42,7 @@ impl Stores {
     /// Returns the holds of `names` in the main store that this process runs under.
     ///
     /// Fails if only one of the stores has such holds.
-    pub(crate) async fn enclosing(&self, names: &[String]) -> Result<Option<Vec<Entry>>> {
+    pub(crate) async fn enclosing(&self, names: &[String]) -> Result<Option<Vec<Enclosing>>> {
         let outer = nested::enclosing_all(&self.main, names).await?;
         let Some(also) = &self.also else {
             return Ok(outer);
