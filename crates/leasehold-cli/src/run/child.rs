@@ -126,14 +126,8 @@ impl Child {
     /// Waits for a change that the watchdog reports, or for its end.
     async fn reported(&mut self, watchdog: &Watchdog) -> io::Result<Change> {
         loop {
-            watchdog.check_stop();
-            reap_except(&[self.pid.as_raw(), watchdog.pid()]);
-
-            let message = tokio::select! {
-                message = watchdog.receive() => message?,
-                () = self.changes.received() => continue,
-            };
-            let Some(message) = message else {
+            let command = Some(self.pid.as_raw());
+            let Some(message) = self.changes.until_report(watchdog, command).await? else {
                 watchdog.reap();
                 self.watchdog = None;
                 return Ok(Change::WatchdogEnded);
@@ -350,11 +344,17 @@ impl ChildSignals {
         self.0.recv().await;
     }
 
-    /// Waits for the next message of the watchdog, which must not stay stopped meanwhile. Returns
-    /// `None` if the watchdog has ended.
-    async fn until_report(&mut self, watchdog: &Watchdog) -> io::Result<Option<Message>> {
+    /// Waits for the next message of the watchdog, which must not stay stopped meanwhile, and reaps
+    /// orphans except the command. Returns `None` if the watchdog has ended.
+    async fn until_report(
+        &mut self,
+        watchdog: &Watchdog,
+        command: Option<i32>,
+    ) -> io::Result<Option<Message>> {
+        let kept: Vec<i32> = command.into_iter().chain([watchdog.pid()]).collect();
         loop {
             watchdog.check_stop();
+            reap_except(&kept);
             tokio::select! {
                 message = watchdog.receive() => return message,
                 () = self.received() => {}
@@ -365,7 +365,7 @@ impl ChildSignals {
     /// Waits until the watchdog has started the command. Returns the command's id.
     async fn until_started(&mut self, watchdog: &Watchdog) -> io::Result<i32> {
         loop {
-            match self.until_report(watchdog).await? {
+            match self.until_report(watchdog, None).await? {
                 Some(Message::Started(command)) => return Ok(command),
                 Some(Message::NotStarted(errno)) => {
                     return Err(io::Error::from_raw_os_error(errno));
