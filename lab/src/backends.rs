@@ -65,7 +65,7 @@ pub struct Backend {
     /// small part of what an idle machine reaches, because two cells and other tests run at once.
     pub load_min: f64,
     /// The capabilities that faults need and checkers rely on.
-    pub has: &'static [Capability],
+    pub has: &'static [&'static [Capability]],
     /// Starts the servers with the set-up that a fault requires, for workers with this program.
     ///
     /// With [`Capability::Network`] there is a wire before each server. It is in
@@ -93,7 +93,7 @@ impl Backend {
     /// Whether the store has a capability.
     #[must_use]
     pub fn has(&self, capability: Capability) -> bool {
-        self.has.contains(&capability)
+        self.has.iter().any(|some| some.contains(&capability))
     }
 
     /// Whether the store has one of these capabilities.
@@ -154,10 +154,6 @@ pub enum Capability {
     Sessions,
     /// The disk of the store can be made small.
     SmallDisk,
-    /// No other backend has the same way of clients to the servers.
-    OwnRoute,
-    /// No other backend has the same queue of clients.
-    OwnQueue,
     /// The store grants claims in order of arrival.
     FifoQueue,
     /// A released claim is gone when its release returns.

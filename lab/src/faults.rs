@@ -40,6 +40,9 @@ pub struct Fault {
     pub evidence: &'static str,
     /// The capabilities that a store must have.
     pub needs: &'static [Capability],
+    /// A store with one of these capabilities is left out, because the fault meets the same code as
+    /// on the store without it.
+    pub left_out: &'static [Capability],
     /// The set-up with which the store must be started.
     pub requires: Requirement,
     /// What the fault disturbs.
@@ -133,10 +136,11 @@ impl fmt::Display for Guarantee {
 
 impl Fault {
     /// What a store guarantees under this fault, and within what time it recovers. Returns `None`
-    /// if the store lacks what the fault needs.
+    /// if the store lacks what the fault needs, or is left out.
     #[must_use]
     pub fn expectation(&self, backend: &Backend) -> Option<(Guarantee, Duration)> {
-        if !self.needs.iter().all(|need| backend.has(*need)) {
+        let is_possible = self.needs.iter().all(|need| backend.has(*need));
+        if !is_possible || backend.has_any(self.left_out) {
             return None;
         }
 

@@ -30,6 +30,20 @@ const RETRY: Duration = Duration::from_millis(20);
 /// How often the resource usage is read, with pauses of a millisecond.
 const CHECKS: usize = 50;
 
+/// The path of the `worker` program beside the running program.
+///
+/// # Errors
+/// If the program is missing.
+pub fn program() -> Result<String> {
+    let program = std::env::current_exe()?.with_file_name("worker");
+    let path = program.display().to_string();
+    ensure!(
+        program.exists(),
+        "{path} is missing: cargo build -p lab --bins"
+    );
+    Ok(path)
+}
+
 /// Does what the configuration says.
 ///
 /// # Errors

@@ -75,9 +75,10 @@ fn build_static() -> Result<PathBuf> {
         .run_printed()?;
 
     let metadata = repository::metadata()?;
-    let folder = metadata["target_directory"].as_str();
-    let folder = Path::new(folder.context("metadata has no target_directory")?);
-    Ok(folder.join(target).join("dist").join(PROGRAM))
+    let folder = metadata["target_directory"]
+        .as_str()
+        .context("metadata has no target_directory")?;
+    Ok(Path::new(folder).join(target).join("dist").join(PROGRAM))
 }
 
 /// The target for which rustc builds by default.

@@ -31,8 +31,10 @@ fn compare(baseline: &str) -> Result<()> {
 }
 
 fn last_tag() -> Option<String> {
-    let tags = Step::program("git").args(["tag", "--list", "--sort=-creatordate"]);
-    let tags = tags.output().ok()?;
+    let tags = Step::program("git")
+        .args(["tag", "--list", "--sort=-creatordate"])
+        .output()
+        .ok()?;
 
     tags.lines().next().map(str::to_owned)
 }

@@ -104,13 +104,13 @@ pub(crate) fn bench(names: &[String]) -> Result<()> {
     prerequisites::install(&fetch::for_benchmarks()?)?;
 
     Step::cargo("the command", "build --release -p leasehold-cli").run_printed()?;
-    let step = Step::cargo("benchmarks", "bench -p lab");
-    let step = match names {
-        [] => step.arg("--benches"),
-        names => names
-            .iter()
-            .fold(step, |step, name| step.args(["--bench", name])),
-    };
+    let mut step = Step::cargo("benchmarks", "bench -p lab");
+    if names.is_empty() {
+        step = step.arg("--benches");
+    }
+    for name in names {
+        step = step.args(["--bench", name]);
+    }
     step.run_printed()
 }
 

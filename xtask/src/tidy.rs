@@ -49,8 +49,8 @@ struct Rules {
 /// Fails if the code breaks a rule.
 pub(crate) fn check() -> Result<()> {
     let root = repository::root();
-    let rules = fs::read_to_string(root.join("xtask/tidy.toml"))?;
-    let rules: Rules = toml::from_str(&rules).context("xtask/tidy.toml is not valid")?;
+    let text = fs::read_to_string(root.join("xtask/tidy.toml"))?;
+    let rules: Rules = toml::from_str(&text).context("xtask/tidy.toml is not valid")?;
 
     let violations = rules.violations(&root)?;
     ensure!(
@@ -219,12 +219,12 @@ fn is_of_a_crate(path: &str) -> bool {
 /// A script begins with a comment that states keys, arguments and replies; those that do not apply
 /// are stated as none.
 fn check_header(path: &str, text: &str) -> Vec<String> {
-    let header: Vec<String> = text
+    let header = text
         .lines()
         .take_while(|line| line.starts_with("--"))
         .map(str::to_lowercase)
-        .collect();
-    let header = header.join("\n");
+        .collect::<Vec<_>>()
+        .join("\n");
 
     HEADER
         .iter()

@@ -74,8 +74,9 @@ mod tests {
             Timed::step(step, 7)
         });
 
-        let error = run_all("a task", steps.into()).expect_err("two steps fail");
-        let error = error.to_string();
+        let error = run_all("a task", steps.into())
+            .expect_err("two steps fail")
+            .to_string();
         assert!(error.contains("step `false` failed"), "{error}");
         assert!(error.contains("step `sh` failed"), "{error}");
     }

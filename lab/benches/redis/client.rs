@@ -3,9 +3,6 @@
 //! The time of a round trip depends on the CPUs more than on anything else. If the client runs on
 //! the server's CPU, the kernel does not need to wake another one.
 
-use std::fs;
-use std::time::Duration;
-
 use anyhow::{Context, Result};
 use lab_servers::Redis;
 
@@ -77,29 +74,5 @@ impl Client {
     pub(crate) fn end(&mut self) -> Result<Vec<u64>> {
         let reply: Option<Vec<u64>> = self.process.receive().context(self.peer.clone())?;
         reply.with_context(|| format!("{} does not know the task", self.peer))
-    }
-
-    /// Kills the peer, and returns the moment of the kill.
-    pub(crate) fn kill(self) -> Result<u64> {
-        self.process.kill()
-    }
-
-    /// Returns the CPU time that all threads of the peer have used.
-    pub(crate) fn cpu_used(&self) -> Result<Duration> {
-        let mut used = 0;
-        for thread in fs::read_dir(format!("/proc/{}/task", self.process.pid()))? {
-            let times = fs::read_to_string(thread?.path().join("schedstat"))?;
-            let running = times.split(' ').next().context("schedstat is empty")?;
-            used += running.parse::<u64>()?;
-        }
-        Ok(Duration::from_nanos(used))
-    }
-
-    /// Returns the memory that the peer uses, in bytes.
-    pub(crate) fn memory(&self) -> Result<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.process.pid()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kibibytes = line.and_then(|line| line.split_whitespace().next());
-        Ok(1024 * kibibytes.context("no VmRSS")?.parse::<u64>()?)
     }
 }

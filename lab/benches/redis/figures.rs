@@ -2,28 +2,22 @@
 
 mod cohorts;
 mod commands;
-mod crash;
 mod handover;
 mod names;
 mod pairs;
-mod scale;
 
 use anyhow::{Result, bail};
 
 type Show = fn() -> Result<()>;
 
 /// All figures, in the order in which the benchmark prints them.
-const FIGURES: [(&str, Show); 10] = [
+const FIGURES: [(&str, Show); 6] = [
     ("uncontended", pairs::uncontended),
     ("names", names::show),
     ("handover", handover::show),
     ("commands", commands::show),
     ("cohorts", cohorts::show),
-    ("crash", crash::show),
     ("redlock", pairs::redlock),
-    ("topologies", pairs::topologies),
-    ("scale", scale::show),
-    ("zookeeper", pairs::zookeeper),
 ];
 
 /// Each figure is the median of this number of rounds.

@@ -14,7 +14,6 @@ use crate::workload::Workload;
 pub(crate) struct Contest {
     /// The number of threads in each process.
     pub(crate) threads: usize,
-    pub(crate) hold: Duration,
     pub(crate) lasts: Duration,
 }
 
@@ -26,7 +25,6 @@ impl Contest {
         let task = Workload::Contend {
             name: "c".to_owned(),
             threads: self.threads,
-            hold_micros: nanos(self.hold) / 1_000,
             until,
         };
         clients

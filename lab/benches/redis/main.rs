@@ -1,4 +1,4 @@
-//! The stores on Redis and ZooKeeper beside their limits and other libraries:
+//! The stores on Redis beside their limits and other libraries:
 //! `cargo bench -p lab --bench redis [-- FIGURE…]`.
 //!
 //! Each client runs in a process of its own, which is pinned to one CPU.

@@ -2,8 +2,8 @@
 //!
 //! A peer in Rust is a lock library with the tasks of [`tasks`]. A peer in another language is a
 //! file here that runs the tasks of `workload.rs`. The first line of that file names the packages
-//! that it needs, and `cargo xtask bench` installs them. The peers in Java use Redisson and
-//! Curator, which the tests need too.
+//! that it needs, and `cargo xtask bench` installs them. The peer in Java uses Redisson, which the
+//! tests need too.
 
 mod libraries;
 mod raw;
@@ -15,10 +15,9 @@ use std::io::{BufRead, Write, stdin, stdout};
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use tokio::runtime::Builder;
 
 use crate::workload::Workload;
-use libraries::{Leasehold, Rslock, ZooKeeperClient};
+use libraries::{Leasehold, Rslock};
 use raw::Raw;
 use tasks::Tasks;
 pub(crate) use tasks::nanos;
@@ -44,19 +43,11 @@ trait Peer {
 
 /// Runs the tasks that arrive on stdin, as one peer.
 pub(crate) fn serve(peer: &str, url: &str) -> Result<()> {
-    let alone = &mut Builder::new_current_thread();
-    // The session must be kept alive between two tasks.
-    let with_worker = &mut Builder::new_multi_thread();
-    with_worker.worker_threads(1);
     let mut peer: Box<dyn Peer> = match peer {
         "raw" => Box::new(Raw::connect(url)?),
-        "leasehold" => Box::new(Tasks::connect(alone, Leasehold::open(url, None))?),
-        "leasehold_cohort" => Box::new(Tasks::connect(
-            alone,
-            Leasehold::open(url, Some(PASSES_MAX)),
-        )?),
-        "rslock" => Box::new(Tasks::connect(alone, async { Ok(Rslock::new(url)) })?),
-        "zookeeper_client" => Box::new(Tasks::connect(with_worker, ZooKeeperClient::open(url))?),
+        "leasehold" => Box::new(Tasks::connect(Leasehold::open(url, None))?),
+        "leasehold_cohort" => Box::new(Tasks::connect(Leasehold::open(url, Some(PASSES_MAX)))?),
+        "rslock" => Box::new(Tasks::connect(async { Ok(Rslock::new(url)) })?),
         _ => bail!("peer {peer} does not exist"),
     };
 
@@ -73,21 +64,16 @@ pub(crate) fn serve(peer: &str, url: &str) -> Result<()> {
 pub(crate) fn command(peer: &str) -> Result<Vec<OsString>> {
     let file = |extension: &str| folder().join(peer).with_extension(extension);
     Ok(match peer {
-        "redis_py" | "python_redis_lock" | "kazoo_lock" => {
-            vec!["python3".into(), file("py").into()]
-        }
+        "redis_py" | "python_redis_lock" => vec!["python3".into(), file("py").into()],
         "node_redlock" => vec!["node".into(), file("js").into()],
         "redsync" => vec![fetched(peer).join("client").into()],
         // Java compiles the file in memory.
-        "redisson" | "curator" => {
-            let redisson = target().join("jars/redisson-all.jar");
-            vec![
-                "java".into(),
-                "-cp".into(),
-                format!("{}:{}", redisson.display(), lab::foreign::curator()).into(),
-                folder().join("JavaPeer.java").into(),
-            ]
-        }
+        "redisson" => vec![
+            "java".into(),
+            "-cp".into(),
+            target().join("jars/redisson-all.jar").into(),
+            folder().join("RedissonPeer.java").into(),
+        ],
         _ => vec![env::current_exe()?.into(), "peer".into(), peer.into()],
     })
 }

@@ -20,11 +20,6 @@ impl Rounds {
         sorted[sorted.len() / 2]
     }
 
-    /// Returns the largest value alone.
-    pub(crate) fn longest(&self) -> Self {
-        Self(vec![self.max()])
-    }
-
     fn max(&self) -> f64 {
         self.0.iter().copied().fold(f64::MIN, f64::max)
     }

@@ -20,12 +20,8 @@ pub(crate) enum Workload {
     Contend {
         name: String,
         threads: usize,
-        hold_micros: u64,
         until: u64,
     },
-    /// Acquires this number of locks, some of them at once, and keeps them. Returns the moment at
-    /// which the last was granted.
-    Hold { names: usize, at_once: usize },
     /// Publishes `count` messages, one every `gap_micros`. Returns the moment of each send.
     Publish { count: usize, gap_micros: u64 },
     /// Subscribes, unless the peer has subscribed before. Returns an empty list at once.

@@ -82,8 +82,9 @@ fn expire(data: &mut Data, key: &[u8], time: &[u8]) -> Outcome {
 
 fn subscribers(data: &Data, channels: &[Vec<u8>]) -> Reply {
     let count = |channel| data.channels.get(channel).map_or(0, BTreeSet::len);
-    let counts = channels.iter();
-    let counts = counts.flat_map(|channel| [Reply::text(channel), Reply::count(count(channel))]);
+    let counts = channels
+        .iter()
+        .flat_map(|channel| [Reply::text(channel), Reply::count(count(channel))]);
     Reply::List(counts.collect())
 }
 

@@ -245,8 +245,10 @@ fn value_of(lua: &Lua, reply: &Reply) -> mlua::Result<Value> {
         Reply::Status(text) => table_with(lua, "ok", text)?,
         Reply::Error(text) => table_with(lua, "err", text)?,
         Reply::List(replies) => {
-            let values = replies.iter().map(|reply| value_of(lua, reply));
-            let values: Vec<Value> = values.collect::<mlua::Result<_>>()?;
+            let values = replies
+                .iter()
+                .map(|reply| value_of(lua, reply))
+                .collect::<mlua::Result<Vec<Value>>>()?;
             Value::Table(lua.create_sequence_from(values)?)
         }
     })

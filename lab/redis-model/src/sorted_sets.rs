@@ -68,9 +68,11 @@ fn add(data: &mut Data, key: &[u8], arguments: &[Vec<u8>]) -> Outcome {
     if pairs.is_empty() || !pairs.len().is_multiple_of(2) {
         return Err(SYNTAX.to_owned());
     }
-    let scores: Result<Vec<f64>, String> =
-        pairs.iter().step_by(2).map(|text| score(text)).collect();
-    let scores = scores?;
+    let scores = pairs
+        .iter()
+        .step_by(2)
+        .map(|text| score(text))
+        .collect::<Result<Vec<f64>, String>>()?;
 
     let members = data.sorted_set(key)?;
     let before = members.len();

@@ -58,8 +58,8 @@ fn random_commands_and_scripts_get_the_replies_of_a_server() {
             both.clear();
         }
         let command = command(&mut rng);
-        let words = in_script(command, &mut rng);
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let drawn = in_script(command, &mut rng);
+        let words: Vec<&str> = drawn.iter().map(String::as_str).collect();
 
         let (real, model) = both.request(&words);
         if !is_same(&words, &real, &model) {

@@ -17,7 +17,7 @@ pub(crate) async fn run(world: Arc<World>, client: usize, locks: Locks, plan: Ve
     for operation in plan {
         sleep(operation.pause).await;
 
-        let requested = Requested::now(&world);
+        let requested = world.time();
         let acquired = acquire::acquire(&world, client, &locks, &operation).await;
         if let Some(held) = acquired {
             held::hold_and_end(&world, client, held, &operation, requested).await;
@@ -32,7 +32,7 @@ pub(crate) async fn acquire_once(world: Arc<World>, client: usize, locks: Locks,
         unreachable!("a simple operation has a limit")
     };
 
-    let requested = Requested::now(&world);
+    let requested = world.time();
     match acquire::acquire(&world, client, &locks, &operation).await {
         Some(held) => {
             held::hold_and_end(&world, client, held, &operation, requested).await;
@@ -41,17 +41,5 @@ pub(crate) async fn acquire_once(world: Arc<World>, client: usize, locks: Locks,
             "a lock can be acquired after the faults",
             format!("lock {name} is not granted within {limit:?}"),
         ),
-    }
-}
-
-/// When an acquire began.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Requested {
-    pub(crate) at: u64,
-}
-
-impl Requested {
-    fn now(world: &World) -> Self {
-        Self { at: world.time() }
     }
 }

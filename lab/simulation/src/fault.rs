@@ -147,7 +147,7 @@ impl World {
                     .flat_map(|queue| &queue.entries);
                 let waiting = entries.filter(|entry| entry.token.is_none());
                 waiting
-                    .map(|entry| entry.client)
+                    .map(|entry| entry.claimed.client)
                     .filter(is_alive)
                     .take(1)
                     .collect()

@@ -41,7 +41,7 @@ impl Report {
     pub fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         for event in &self.events {
-            (event.at, event.client, event.what.digest()).hash(&mut hasher);
+            format!("{event:?}").hash(&mut hasher);
         }
         hasher.finish()
     }

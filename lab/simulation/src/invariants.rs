@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use leasehold::store::ClaimId;
 
-use crate::event::What;
 use crate::server::{Nanos, nanos};
 use crate::world::{State, World};
 
@@ -279,13 +278,6 @@ impl crate::server::Server {
             Some(_) => Some(0),
             None => self.ended.get(&id).map(|ended| ended.at),
         }
-    }
-}
-
-impl What {
-    /// Returns the text that two runs of one seed have in common.
-    pub(crate) fn digest(&self) -> String {
-        format!("{self:?}")
     }
 }
 

@@ -10,6 +10,7 @@ use crate::network::{Inbox, Link};
 use crate::server::Nanos;
 
 /// One process.
+#[derive(Default)]
 pub(crate) struct Client {
     /// Whether its store is open. A task that was spawned before runs as long as the client.
     pub(crate) is_open: bool,
@@ -53,26 +54,6 @@ pub(crate) enum TaskKind {
 }
 
 impl Client {
-    pub(crate) fn new() -> Self {
-        Self {
-            is_open: false,
-            is_dead: false,
-            is_paused: false,
-            resumed_at: 0,
-            acquiring: BTreeMap::new(),
-            releasing: 0,
-            unwanted_since: None,
-            leaving_since: BTreeMap::new(),
-            background: 0,
-            workers: 0,
-            link: Link::default(),
-            inbox: Inbox::default(),
-            requests: 0,
-            poll_fault: None,
-            tasks: BTreeMap::new(),
-        }
-    }
-
     pub(crate) fn add_task(&mut self, number: u64, kind: TaskKind) {
         self.tasks.insert(number, (kind, None));
         self.count(kind, 1);

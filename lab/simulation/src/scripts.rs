@@ -8,7 +8,6 @@
 mod client;
 mod world;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,12 +72,6 @@ impl ScriptPlan {
             clients: rng.usize(3..=4),
             outage: lease.mul_f64([0.0, 0.3, 1.2][rng.usize(..3)]),
         }
-    }
-}
-
-impl fmt::Display for ScriptPlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "seed {}: {self:?}", self.seed)
     }
 }
 

@@ -11,15 +11,13 @@ use std::time::Duration;
 use leasehold::store::{ClaimId, OnContention, Standing, admitted};
 use leasehold::{CrashDetection, Token};
 
-pub(crate) use entry::{Cause, Claimed, Ended, Nanos, Push, Queue, QueueEntry, nanos};
+pub(crate) use entry::{Cause, Claimed, Ended, Leases, Nanos, Push, Queue, QueueEntry, nanos};
 
 /// The queues of all names.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) queues: BTreeMap<u8, Queue>,
-    lease: Duration,
-    lease_expiry: bool,
-    crash: CrashDetection,
+    leases: Leases,
     /// How the claims ended that were once in a queue.
     pub(crate) ended: BTreeMap<ClaimId, Ended>,
     entries: u64,
@@ -29,9 +27,11 @@ impl Server {
     pub(crate) fn new(profile: &crate::plan::Profile) -> Self {
         Self {
             queues: BTreeMap::new(),
-            lease: profile.lease,
-            lease_expiry: profile.lease_expiry,
-            crash: profile.crash,
+            leases: Leases {
+                lease: profile.lease,
+                expire: profile.lease_expiry,
+                crash: profile.crash,
+            },
             ended: BTreeMap::new(),
             entries: 0,
         }
@@ -44,34 +44,21 @@ impl Server {
         on_contention: OnContention,
     ) -> (Standing, Vec<Push>) {
         let mut pushes = self.update(now, claimed.name);
-        let expires_at = self.expiry(now, self.lease);
-        let held_until = self.expiry(now, self.held_lease());
+        let leases = self.leases;
         let queue = self.queues.entry(claimed.name).or_default();
 
-        if let Some(entry) = queue
-            .entries
-            .iter_mut()
-            .find(|entry| entry.id == claimed.id)
-        {
-            entry.share = claimed.share;
-            let until = if entry.token.is_some() {
-                held_until
-            } else {
-                expires_at
-            };
-            entry.expires_at = entry.expires_at.max(until);
+        if let Some(entry) = queue.entry_mut(claimed.id) {
+            entry.claimed.share = claimed.share;
+            entry.renew(now, leases);
         } else {
-            let shares = queue.entries.iter().map(|entry| entry.share);
+            let shares = queue.entries.iter().map(|entry| entry.claimed.share);
             let fits = admitted(shares.chain([claimed.share])) > queue.entries.len();
             self.entries += 1;
             if fits || on_contention == OnContention::Queue {
                 queue.entries.push(QueueEntry {
-                    id: claimed.id,
-                    client: claimed.client,
-                    share: claimed.share,
+                    claimed,
                     token: None,
-                    reserved: claimed.reserved,
-                    expires_at,
+                    expires_at: leases.end(now, leases.of(false)),
                     number: self.entries,
                 });
             }
@@ -85,30 +72,13 @@ impl Server {
     /// Renews a claim; returns its lease.
     pub(crate) fn renew(&mut self, now: Nanos, claimed: Claimed) -> (Option<Duration>, Vec<Push>) {
         let pushes = self.update(now, claimed.name);
-        let held_lease = self.held_lease();
-        let lease = self.lease;
-        let lease_expiry = self.lease_expiry;
+        let leases = self.leases;
         let queue = self.queues.entry(claimed.name).or_default();
 
-        let entry = queue
-            .entries
-            .iter_mut()
-            .find(|entry| entry.id == claimed.id);
-        let renewed = entry.map(|entry| {
-            let lease = if entry.token.is_some() {
-                held_lease
-            } else {
-                lease
-            };
-            let expires_at = if lease_expiry {
-                now + nanos(lease)
-            } else {
-                Nanos::MAX
-            };
-            entry.expires_at = entry.expires_at.max(expires_at);
-            lease
-        });
-        (renewed.map(|lease| self.reported(lease)), pushes)
+        let renewed = queue
+            .entry_mut(claimed.id)
+            .map(|entry| entry.renew(now, leases));
+        (renewed.map(|lease| leases.reported(lease)), pushes)
     }
 
     pub(crate) fn leave(&mut self, now: Nanos, claimed: Claimed) -> (bool, Vec<Push>) {
@@ -134,7 +104,9 @@ impl Server {
 
     /// Removes a claim against the will of its client.
     pub(crate) fn evict(&mut self, now: Nanos, name: u8, id: ClaimId, cause: Cause) -> Vec<Push> {
-        let entry = self.entry(id).map(|entry| (entry.client, entry.number));
+        let entry = self
+            .entry(id)
+            .map(|entry| (entry.claimed.client, entry.number));
         self.remove(now, name, id, cause);
 
         let mut pushes = self.update(now, name);
@@ -149,7 +121,7 @@ impl Server {
 
     /// Lets all leases begin again, as a server does that takes over.
     pub(crate) fn restart_leases(&mut self, now: Nanos) {
-        let lease = nanos(self.lease);
+        let lease = nanos(self.leases.lease);
         for entry in self
             .queues
             .values_mut()
@@ -161,70 +133,54 @@ impl Server {
 
     pub(crate) fn entry(&self, id: ClaimId) -> Option<&QueueEntry> {
         let mut entries = self.queues.values().flat_map(|queue| &queue.entries);
-        entries.find(|entry| entry.id == id)
+        entries.find(|entry| entry.claimed.id == id)
     }
 
     /// Returns the claims of a client, with their names.
     pub(crate) fn entries_of(&self, client: usize) -> Vec<(u8, ClaimId, Nanos)> {
         let entries = self.queues.iter().flat_map(|(name, queue)| {
-            let of_client = queue.entries.iter().filter(|entry| entry.client == client);
-            of_client.map(|entry| (*name, entry.id, entry.expires_at))
+            let entries = queue.entries.iter();
+            let of_client = entries.filter(|entry| entry.claimed.client == client);
+            of_client.map(|entry| (*name, entry.claimed.id, entry.expires_at))
         });
         entries.collect()
     }
 
-    /// Returns the lease that a reply contains.
-    pub(crate) fn reported(&self, lease: Duration) -> Duration {
-        if self.lease_expiry {
-            lease
-        } else {
-            Duration::MAX
-        }
-    }
-
     /// Returns the lease in the reply to a request to enter.
     pub(crate) fn entered_lease(&self, standing: Standing) -> Duration {
-        match standing {
-            Standing::Held { .. } => self.reported(self.held_lease()),
-            _ => self.reported(self.lease),
-        }
+        let holds = matches!(standing, Standing::Held { .. });
+        self.leases.reported(self.leases.of(holds))
     }
 
     /// Removes expired claims, and grants the claims that fit.
     fn update(&mut self, now: Nanos, name: u8) -> Vec<Push> {
-        let held_until = self.expiry(now, self.held_lease());
-        let has_grace = matches!(self.crash, CrashDetection::Within(_));
+        let leases = self.leases;
+        let has_grace = matches!(leases.crash, CrashDetection::Within(_));
         let queue = self.queues.entry(name).or_default();
 
-        let (expired, live) = queue
+        for entry in queue
             .entries
-            .drain(..)
-            .partition(|entry| entry.expires_at <= now);
-        queue.entries = live;
-        let expired: Vec<QueueEntry> = expired;
-        for entry in expired {
-            let at = entry.expires_at;
-            self.ended.insert(
-                entry.id,
-                Ended {
-                    at,
-                    cause: Cause::Expired,
-                },
-            );
+            .extract_if(.., |entry| entry.expires_at <= now)
+        {
+            let ended = Ended {
+                at: entry.expires_at,
+                cause: Cause::Expired,
+            };
+            self.ended.insert(entry.claimed.id, ended);
         }
 
-        let granted = admitted(queue.entries.iter().map(|entry| entry.share));
+        let granted = admitted(queue.entries.iter().map(|entry| entry.claimed.share));
         let mut pushes = Vec::new();
         for entry in &mut queue.entries[..granted] {
             if entry.token.is_none() {
-                queue.last_token += 1 + u64::from(entry.reserved);
+                queue.last_token += 1 + u64::from(entry.claimed.reserved);
                 entry.token = Token::new(queue.last_token);
                 if has_grace {
-                    entry.expires_at = held_until;
+                    entry.expires_at = leases.end(now, leases.of(true));
                 }
                 pushes.push(Push {
-                    client: entry.client,
-                    id: entry.id,
+                    client: entry.claimed.client,
+                    id: entry.claimed.id,
                     standing: held(entry.token),
                     entry: entry.number,
                 });
@@ -238,7 +194,7 @@ impl Server {
             .queues
             .get(&name)
             .map_or(&[][..], |queue| &queue.entries);
-        let Some(at) = entries.iter().position(|entry| entry.id == id) else {
+        let Some(at) = entries.iter().position(|entry| entry.claimed.id == id) else {
             return Standing::Gone;
         };
         match entries[at].token {
@@ -252,28 +208,13 @@ impl Server {
     fn remove(&mut self, now: Nanos, name: u8, id: ClaimId, cause: Cause) -> bool {
         let queue = self.queues.entry(name).or_default();
         let before = queue.entries.len();
-        queue.entries.retain(|entry| entry.id != id);
+        queue.entries.retain(|entry| entry.claimed.id != id);
 
         let was_there = queue.entries.len() < before;
         if was_there {
             self.ended.insert(id, Ended { at: now, cause });
         }
         was_there
-    }
-
-    fn held_lease(&self) -> Duration {
-        match self.crash {
-            CrashDetection::Within(grace) => self.lease.min(grace),
-            _ => self.lease,
-        }
-    }
-
-    fn expiry(&self, now: Nanos, lease: Duration) -> Nanos {
-        if self.lease_expiry {
-            now + nanos(lease)
-        } else {
-            Nanos::MAX
-        }
     }
 }
 

@@ -78,7 +78,7 @@ impl World {
 
         let state = State {
             server: Server::new(&plan.profile),
-            clients: plan.clients.iter().map(|_| Client::new()).collect(),
+            clients: plan.clients.iter().map(|_| Client::default()).collect(),
             holds: Vec::new(),
             events: Vec::new(),
             violation: None,

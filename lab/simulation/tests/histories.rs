@@ -52,8 +52,9 @@ fn clock_beyond_the_margin_violates_an_invariant_and_is_minimised() {
     };
     let violates = |plan: &Plan| run(plan, Detail::Brief).violation;
     let mut plans = SEEDS.map(with_slow_clocks);
-    let plan = plans.find(|plan| violates(plan).is_some());
-    let plan = plan.expect("a slow clock trusts a lease for too long");
+    let plan = plans
+        .find(|plan| violates(plan).is_some())
+        .expect("a slow clock trusts a lease for too long");
 
     let smallest = minimise(&plan);
     assert!(smallest.operations() < plan.operations());

@@ -3,7 +3,7 @@
 use lab_servers::Cluster;
 
 use super::Backend;
-use super::Capability::{Failover, OwnRoute, Slots};
+use super::Capability::{Failover, Slots};
 use super::redis::{self, SETTINGS};
 use crate::Testbed;
 
@@ -12,7 +12,7 @@ pub(super) const CLUSTER: Backend = Backend {
     name: "cluster",
     recovery_seconds: 20,
     load_min: 2.0,
-    has: &[Failover, Slots, OwnRoute],
+    has: &[&[Failover, Slots]],
     start: |worker, _| {
         let cluster = Cluster::start();
         let url = format!("{}?{SETTINGS}", cluster.url());

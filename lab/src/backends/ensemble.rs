@@ -2,9 +2,7 @@
 
 use lab_servers::{Ensemble, ZooKeeperRelease};
 
-use super::Capability::{
-    FifoQueue, Leader, Majority, Network, OwnQueue, OwnRoute, ServerProcess, Sessions,
-};
+use super::Capability::{Leader, Majority};
 use super::{Backend, zookeeper};
 use crate::testbed::{Server, Servers};
 
@@ -13,16 +11,7 @@ pub(super) const ENSEMBLE: Backend = Backend {
     name: "ensemble",
     recovery_seconds: 20,
     load_min: 2.0,
-    has: &[
-        Network,
-        ServerProcess,
-        Sessions,
-        Majority,
-        Leader,
-        OwnRoute,
-        OwnQueue,
-        FifoQueue,
-    ],
+    has: &[zookeeper::COMMON, &[Majority, Leader]],
     start: |worker, _| {
         let setup = zookeeper::setup().release(ZooKeeperRelease::Newest);
         let servers = Ensemble::of(&setup);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::Capability::{FifoQueue, Folder, ImmediateRemoval, OwnQueue, OwnRoute, SmallDisk};
+use super::Capability::{FifoQueue, Folder, ImmediateRemoval, SmallDisk};
 use super::{Backend, CANARY, Disk, disk};
 use crate::faults::Requirement;
 use crate::{Testbed, hostile_names, until};
@@ -23,14 +23,7 @@ pub(super) const FILE: Backend = Backend {
     recovery_seconds: 5,
     token_slack: 0,
     load_min: 20.0,
-    has: &[
-        Folder,
-        SmallDisk,
-        OwnRoute,
-        OwnQueue,
-        FifoQueue,
-        ImmediateRemoval,
-    ],
+    has: &[&[Folder, SmallDisk, FifoQueue, ImmediateRemoval]],
     start,
     wait_until_ready: |_| Ok(()),
     plant: |testbed| Ok(fs::write(canary(testbed), CANARY)?),

@@ -6,12 +6,12 @@ use anyhow::{Result, ensure};
 use lab_servers::{Cluster, Redis, Setup, Wire};
 
 use super::Capability::{
-    ExpiringKeys, FifoQueue, ImmediateRemoval, LastingConnections, Network, OwnQueue, OwnRoute,
-    RedisCommands, ServerClock, ServerProcess, SingleServer, SmallDisk, SteadyTokens,
+    ExpiringKeys, FifoQueue, ImmediateRemoval, LastingConnections, Network, RedisCommands,
+    ServerClock, ServerProcess, SingleServer, SmallDisk, SteadyTokens,
 };
-use super::{Backend, CANARY, Disk, USER, disk, wait_for_empty_queues};
+use super::{Backend, CANARY, Capability, Disk, USER, disk, wait_for_empty_queues};
 use crate::faults::Requirement;
-use crate::{Testbed, WorkerConfig, hostile_names, until, until_within};
+use crate::{Testbed, WorkerConfig, hostile_names, until};
 
 const LEASE: Duration = Duration::from_millis(1_500);
 pub(super) const SETTINGS: &str = "crash-grace=500ms";
@@ -30,6 +30,19 @@ const SLOW_START: [(&str, &str); 3] = [
     ("rdbcompression", "no"),
 ];
 
+/// What one server gives in every format.
+pub(super) const ONE_SERVER: &[Capability] = &[
+    Network,
+    ServerProcess,
+    RedisCommands,
+    SingleServer,
+    ImmediateRemoval,
+];
+/// The set-ups of its process, which the format of the locks does not change.
+pub(super) const SET_UPS: &[Capability] = &[ServerClock, SmallDisk];
+/// The properties of leasehold's own format, with a cohort too.
+const OWN_FORMAT: &[Capability] = &[ExpiringKeys, LastingConnections];
+
 /// `redis:`, one server.
 pub(super) const SINGLE: Backend = Backend {
     name: "redis",
@@ -39,21 +52,7 @@ pub(super) const SINGLE: Backend = Backend {
     recovery_seconds: 10,
     token_slack: 0,
     load_min: 10.0,
-    has: &[
-        Network,
-        ServerProcess,
-        ServerClock,
-        RedisCommands,
-        SingleServer,
-        ExpiringKeys,
-        SteadyTokens,
-        SmallDisk,
-        OwnRoute,
-        OwnQueue,
-        FifoQueue,
-        ImmediateRemoval,
-        LastingConnections,
-    ],
+    has: &[ONE_SERVER, SET_UPS, OWN_FORMAT, &[SteadyTokens, FifoQueue]],
     start: |worker, requires| start_behind_wire(worker, requires, SETTINGS),
     wait_until_ready: |_| Ok(()),
     plant: |testbed| {
@@ -74,17 +73,7 @@ pub(super) const SINGLE: Backend = Backend {
 pub(super) const COHORT: Backend = Backend {
     name: "redis-cohort",
     cohort: Some(3),
-    has: &[
-        Network,
-        ServerProcess,
-        RedisCommands,
-        SingleServer,
-        ExpiringKeys,
-        OwnRoute,
-        OwnQueue,
-        ImmediateRemoval,
-        LastingConnections,
-    ],
+    has: &[ONE_SERVER, OWN_FORMAT],
     ..SINGLE
 };
 
@@ -117,16 +106,6 @@ pub fn check_clean(testbed: &Testbed, last: &WorkerConfig) -> Result<()> {
         Ok((clients(server) <= OBSERVERS).then_some(()))
     })?;
     check_channels(server)
-}
-
-/// Waits until the leases of killed waiters end. The waiters keep their positions until then.
-///
-/// # Errors
-/// If a queue has an entry for longer than any lease.
-pub fn outlast_killed_waiters(testbed: &Testbed, names: &[String]) -> Result<()> {
-    const LEASE_MAX: Duration = Duration::from_secs(40);
-    let is_empty = || Ok(testbed.check_empty(names).is_ok().then_some(()));
-    until_within(LEASE_MAX, "the leases of killed waiters to end", is_empty)
 }
 
 /// Starts a server that workers reach through a wire.

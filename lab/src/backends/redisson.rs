@@ -2,11 +2,9 @@
 
 use anyhow::{Result, ensure};
 
-use super::Capability::{
-    ExpiringKeys, ImmediateRemoval, Network, OwnQueue, OwnRoute, PlainKeys, RedisCommands,
-    ServerClock, ServerProcess, SingleServer, SmallDisk,
-};
-use super::{Backend, redis};
+use super::Backend;
+use super::Capability::{ExpiringKeys, PlainKeys};
+use super::redis::{self, ONE_SERVER, SET_UPS};
 use crate::{LockKind, Testbed, WorkerConfig};
 
 /// `redis:` with `dialect=redisson`.
@@ -15,19 +13,7 @@ pub(super) const LOCK: Backend = Backend {
     // The tokens are the server's time, and the format does not remember them.
     token_slack: u64::MAX,
     load_min: 5.0,
-    has: &[
-        Network,
-        ServerProcess,
-        ServerClock,
-        RedisCommands,
-        SingleServer,
-        PlainKeys,
-        ExpiringKeys,
-        SmallDisk,
-        OwnRoute,
-        OwnQueue,
-        ImmediateRemoval,
-    ],
+    has: &[ONE_SERVER, SET_UPS, &[PlainKeys, ExpiringKeys]],
     start: |worker, requires| redis::start_behind_wire(worker, requires, "dialect=redisson"),
     check_clean: redis::check_clean_by_lease,
     ..redis::SINGLE
@@ -45,18 +31,7 @@ pub(super) const READ_WRITE: Backend = Backend {
 /// Every mutex is a semaphore of one permit. Its key is the count of the free permits.
 pub(super) const SEMAPHORE: Backend = Backend {
     name: "redisson-semaphore",
-    has: &[
-        Network,
-        ServerProcess,
-        ServerClock,
-        RedisCommands,
-        SingleServer,
-        PlainKeys,
-        SmallDisk,
-        OwnRoute,
-        OwnQueue,
-        ImmediateRemoval,
-    ],
+    has: &[ONE_SERVER, SET_UPS, &[PlainKeys]],
     start: |worker, requires| {
         redis::start_behind_wire(worker, requires, "dialect=redisson&lock=semaphore")
     },

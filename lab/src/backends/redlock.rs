@@ -6,8 +6,8 @@ use anyhow::Result;
 use lab_servers::{Redis, Setup, Wire};
 
 use super::Capability::{
-    ExpiringKeys, Majority, Masters, Network, OwnQueue, OwnRoute, RedisCommands, ServerClock,
-    ServerProcess, SteadyTokens,
+    ExpiringKeys, Majority, Masters, Network, RedisCommands, ServerClock, ServerProcess,
+    SteadyTokens,
 };
 use super::{Backend, redis};
 use crate::faults::Requirement;
@@ -23,16 +23,8 @@ pub(super) const REDLOCK: Backend = Backend {
     requested_lease: LEASE,
     load_min: 5.0,
     has: &[
-        Network,
-        ServerProcess,
-        ServerClock,
-        RedisCommands,
-        Masters,
-        Majority,
-        ExpiringKeys,
-        SteadyTokens,
-        OwnRoute,
-        OwnQueue,
+        &[Network, ServerProcess, ServerClock, RedisCommands],
+        &[Masters, Majority, ExpiringKeys, SteadyTokens],
     ],
     start: start_for_fault,
     wait_until_ready: wait_for_quarantine,

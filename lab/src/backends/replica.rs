@@ -13,7 +13,7 @@ use crate::{Testbed, until};
 /// `redis:`, a server with a replica.
 pub(super) const REPLICA: Backend = Backend {
     name: "replica",
-    has: &[Replica, FifoQueue],
+    has: &[&[Replica, FifoQueue]],
     start,
     check_clean: redis::check_clean_by_lease,
     ..redis::SINGLE

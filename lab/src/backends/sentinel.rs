@@ -5,7 +5,7 @@ use lab_servers::{Redis, Sentinels, Setup};
 
 use super::Backend;
 use super::Capability::{
-    Failover, LaggingReplicas, OwnRoute, ReplicatedGrants, Sentinels as Watched, WaitsAfterFailover,
+    Failover, LaggingReplicas, ReplicatedGrants, Sentinels as Watched, WaitsAfterFailover,
 };
 use super::redis::{self, SETTINGS};
 use crate::Testbed;
@@ -15,7 +15,7 @@ pub(super) const PLAIN: Backend = Backend {
     name: "sentinel",
     recovery_seconds: 20,
     load_min: 2.0,
-    has: &[Failover, Watched, LaggingReplicas, OwnRoute],
+    has: &[&[Failover, Watched, LaggingReplicas]],
     start: |worker, _| start(worker, &Redis::setup(), ""),
     check_clean: redis::check_clean_by_lease,
     ..redis::SINGLE
@@ -24,7 +24,7 @@ pub(super) const PLAIN: Backend = Backend {
 /// `replicas=1`, and a master without a replica that refuses writes.
 pub(super) const REPLICATED: Backend = Backend {
     name: "sentinel-replicas",
-    has: &[Failover, Watched, ReplicatedGrants],
+    has: &[&[Failover, Watched, ReplicatedGrants]],
     start: |worker, _| {
         let setup = Redis::setup()
             .config("min-replicas-to-write", "1")
@@ -37,7 +37,7 @@ pub(super) const REPLICATED: Backend = Backend {
 /// `after-failover=wait`. No lease is longer than that of the workers.
 pub(super) const WAITING: Backend = Backend {
     name: "sentinel-wait",
-    has: &[Failover, Watched, LaggingReplicas, WaitsAfterFailover],
+    has: &[&[Failover, Watched, LaggingReplicas, WaitsAfterFailover]],
     start: |worker, _| {
         let settings = "&after-failover=wait&longest-lease=1500ms";
         start(worker, &Redis::setup(), settings)

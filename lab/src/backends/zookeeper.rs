@@ -8,9 +8,9 @@ use tokio::runtime::Builder;
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 use super::Capability::{
-    FifoQueue, ImmediateRemoval, Network, OwnQueue, OwnRoute, ServerProcess, Sessions, SingleServer,
+    FifoQueue, ImmediateRemoval, Network, ServerProcess, Sessions, SingleServer,
 };
-use super::{Backend, CANARY, wait_for_empty_queues};
+use super::{Backend, CANARY, Capability, wait_for_empty_queues};
 use crate::testbed::Servers;
 use crate::{Testbed, WorkerConfig, until};
 
@@ -19,6 +19,9 @@ const SETTINGS: &str = "session=2s";
 const ORPHANS_MAX: Duration = Duration::from_secs(2 * 2 + 10);
 const CANARY_NODE: &str = "/other";
 const CANARY_SESSION: Duration = Duration::from_secs(10);
+
+/// What one server and an ensemble have in common.
+pub(super) const COMMON: &[Capability] = &[Network, ServerProcess, Sessions, FifoQueue];
 
 /// `zookeeper:`, one server.
 pub(super) const SINGLE: Backend = Backend {
@@ -29,16 +32,7 @@ pub(super) const SINGLE: Backend = Backend {
     recovery_seconds: 12,
     token_slack: 0,
     load_min: 5.0,
-    has: &[
-        Network,
-        ServerProcess,
-        SingleServer,
-        Sessions,
-        OwnRoute,
-        OwnQueue,
-        FifoQueue,
-        ImmediateRemoval,
-    ],
+    has: &[COMMON, &[SingleServer, ImmediateRemoval]],
     start: |worker, _| {
         let server = setup().start();
         start(worker, &server.url(), vec![server])

@@ -1,47 +1,50 @@
 //! Runs cells of the matrix.
-//!
-//! - `lab --list` lists the cells.
-//! - `lab --store S --fault F --seed N --seconds T` runs one cell.
-//! - `lab [--long] [--seconds T] [--jobs N]` runs all cells.
 
+use std::fs;
 use std::path::Path;
-use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, ensure};
+use clap::Parser;
 use lab::matrix::{Cell, Figures, Page, cell_named, cells, folder, keep};
+use lab::worker;
 
 /// Seconds per cell.
 const SHORT: f64 = 2.0;
 /// Seconds per cell with `--long`.
 const LONG: f64 = 60.0;
 
-#[derive(Default)]
+/// Runs cells of the matrix: one, or several in their order.
+#[derive(Parser)]
 struct Wanted {
+    /// List the cells
+    #[arg(long)]
     list: bool,
+    /// Run each cell for a minute and write docs/matrix.md
+    #[arg(long)]
     long: bool,
+    /// Run only the cells of this store
+    #[arg(long)]
     store: Option<String>,
+    /// Run only the cells of this fault
+    #[arg(long)]
     fault: Option<String>,
+    /// The seed of all random choices
+    #[arg(long)]
     seed: Option<u64>,
+    /// How long each cell runs
+    #[arg(long)]
     seconds: Option<f64>,
-    jobs: Option<usize>,
+    /// How many cells run at the same time
+    #[arg(long, default_value_t = 1)]
+    jobs: usize,
 }
 
-fn main() -> ExitCode {
-    match work() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("lab: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn work() -> Result<()> {
-    let wanted = wanted()?;
+fn main() -> Result<()> {
+    let wanted = Wanted::parse();
     if wanted.list {
         cells().for_each(|cell| {
             println!(
@@ -58,12 +61,11 @@ fn work() -> Result<()> {
     let seconds = wanted
         .seconds
         .unwrap_or(if wanted.long { LONG } else { SHORT });
-    let jobs = wanted.jobs.unwrap_or(1).max(1);
     let run = Run {
         folder: &folder,
         time: Duration::try_from_secs_f64(seconds)?,
         seed: wanted.seed,
-        jobs,
+        jobs: wanted.jobs.max(1),
     };
 
     match (&wanted.store, &wanted.fault) {
@@ -82,29 +84,6 @@ fn work() -> Result<()> {
     }
 }
 
-fn wanted() -> Result<Wanted> {
-    let mut wanted = Wanted::default();
-    let mut args = std::env::args().skip(1);
-
-    while let Some(arg) = args.next() {
-        let mut value = || args.next().with_context(|| format!("{arg} needs a value"));
-        match arg.as_str() {
-            "--list" => wanted.list = true,
-            "--long" => wanted.long = true,
-            "--store" => wanted.store = Some(value()?),
-            "--fault" => wanted.fault = Some(value()?),
-            "--seed" => wanted.seed = Some(value()?.parse()?),
-            "--seconds" => wanted.seconds = Some(value()?.parse()?),
-            "--jobs" => wanted.jobs = Some(value()?.parse()?),
-            _ => bail!(
-                "usage: lab [--list] [--long] [--store S] [--fault F] \
-                 [--seed N] [--seconds T] [--jobs N]"
-            ),
-        }
-    }
-    Ok(wanted)
-}
-
 struct Run<'a> {
     folder: &'a Path,
     time: Duration,
@@ -115,18 +94,9 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn one(&self, cell: &Cell) -> Result<Figures> {
-        let worker = std::env::current_exe()?.with_file_name("worker");
-        ensure!(
-            worker.exists(),
-            "{} is missing: cargo build -p lab --bins",
-            worker.display()
-        );
+        let worker = worker::program()?;
         let seed = self.seed.unwrap_or_else(|| lab::now() % 1_000_000);
-        let worker = worker
-            .to_str()
-            .context("the path of the worker is not UTF-8")?;
-
-        let figures = cell.run(worker, seed, self.time, self.folder)?;
+        let figures = cell.run(&worker, seed, self.time, self.folder)?;
         println!("{}", figures.line());
         if let Some(overlaps) = figures.overlaps_line() {
             println!("  {overlaps}");
@@ -137,20 +107,24 @@ impl Run<'_> {
 
     /// Runs the cells in order, `jobs` at a time. With `is_kept`, also writes `docs/matrix.md`.
     fn all(&self, chosen: &[Cell], is_kept: bool) -> Result<()> {
-        let pages = Pages {
-            run: self,
-            chosen,
-            is_kept,
-            outcomes: Mutex::new(chosen.iter().map(|_| None).collect()),
-        };
+        let page = Mutex::new(Page::default());
         let next = AtomicUsize::new(0);
 
         thread::scope(|scope| {
             let work = || -> Result<()> {
-                while let Some(cell) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    pages.add(cell, self.one(cell))?;
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(cell) = chosen.get(number) else {
+                        return Ok(());
+                    };
+                    let outcome = self.one(cell);
+                    if let Err(error) = &outcome {
+                        println!("FAILED {error:#}");
+                    }
+                    let mut page = page.lock().expect("no panic");
+                    page.add(number, cell, outcome);
+                    self.write(&page, chosen.len(), is_kept)?;
                 }
-                Ok(())
             };
             let workers: Vec<_> = (0..self.jobs).map(|_| scope.spawn(work)).collect();
             workers
@@ -158,57 +132,23 @@ impl Run<'_> {
                 .try_for_each(|worker| worker.join().expect("no panic"))
         })?;
 
-        let failures = pages.page().failures();
+        let failures = page.into_inner().expect("no panic").failures();
         ensure!(failures == 0, "{failures} of {} cells failed", chosen.len());
         Ok(())
     }
-}
 
-/// The outcomes of the cells so far.
-struct Pages<'a> {
-    run: &'a Run<'a>,
-    chosen: &'a [Cell],
-    is_kept: bool,
-    outcomes: Mutex<Vec<Option<Result<Figures>>>>,
-}
-
-impl Pages<'_> {
-    /// Adds an outcome and writes the pages, so that an aborted long run leaves its results too.
-    fn add(&self, cell: &Cell, outcome: Result<Figures>) -> Result<()> {
-        if let Err(error) = &outcome {
-            println!("FAILED {error:#}");
-        }
-        let at = self
-            .chosen
-            .iter()
-            .position(|chosen| chosen.name() == cell.name())
-            .expect("it was chosen");
-
-        self.outcomes.lock().expect("no panic")[at] = Some(outcome);
-        let count = self.chosen.len();
-        let seconds = self.run.time.as_secs_f64();
-        let jobs = self.run.jobs;
+    /// Writes the pages after each cell, so that an aborted long run leaves its results too.
+    fn write(&self, page: &Page, count: usize, is_kept: bool) -> Result<()> {
+        let seconds = self.time.as_secs_f64();
+        let jobs = self.jobs;
         let how = format!("{count} cells, {seconds} s of faults each, {jobs} at a time.");
 
-        let page = self.page();
-        std::fs::write(self.run.folder.join("matrix.json"), page.json()?)?;
-        std::fs::write(self.run.folder.join("matrix.md"), page.table(&how))?;
-        if self.is_kept {
+        fs::write(self.folder.join("matrix.json"), page.json()?)?;
+        fs::write(self.folder.join("matrix.md"), page.table(&how))?;
+        if is_kept {
             let docs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs"));
-            std::fs::create_dir_all(docs)?;
-            std::fs::write(docs.join("matrix.md"), page.table(&how))?;
+            fs::write(docs.join("matrix.md"), page.table(&how))?;
         }
         Ok(())
-    }
-
-    fn page(&self) -> Page {
-        let mut page = Page::default();
-        let outcomes = self.outcomes.lock().expect("no panic");
-        for (cell, outcome) in self.chosen.iter().zip(outcomes.iter()) {
-            if let Some(outcome) = outcome {
-                page.add(cell, outcome);
-            }
-        }
-        page
     }
 }

@@ -49,7 +49,7 @@ pub struct Row {
 pub enum Crash {
     /// Another client was granted the lock after this number of milliseconds.
     NextAfter(u64),
-    /// No other client was granted the lock in [`NEVER_MILLIS`].
+    /// No other client was granted the lock in `NEVER_MILLIS`.
     Never,
     /// The client cannot be killed between two requests, because an acquisition is one request.
     OneRequest,

@@ -8,9 +8,9 @@ use super::{
 };
 use crate::backends::Capability::{
     ExpiringKeys, Failover, FifoQueue, Folder, LaggingReplicas, LastingConnections, Leader,
-    Majority, Masters, Network, OwnQueue, OwnRoute, PlainKeys, RedisCommands, Replica,
-    ReplicatedGrants, Sentinels, ServerClock, ServerProcess, Sessions, SingleServer, Slots,
-    SmallDisk, SteadyTokens, WaitsAfterFailover,
+    Majority, Masters, Network, PlainKeys, RedisCommands, Replica, ReplicatedGrants, Sentinels,
+    ServerClock, ServerProcess, Sessions, SingleServer, Slots, SmallDisk, SteadyTokens,
+    WaitsAfterFailover,
 };
 
 /// The values that most faults share.
@@ -19,6 +19,7 @@ const FAULT: Fault = Fault {
     description: "",
     evidence: "",
     needs: &[],
+    left_out: &[],
     requires: Requirement::None,
     disturbs: Disturbed::Store,
     min_effects: 2,
@@ -31,16 +32,16 @@ const FAULT: Fault = Fault {
     inject: |_, _| Ok(None),
 };
 
-/// A fault of a client that holds.
+/// A fault of a client that holds. Sentinels and clusters have other connections than one server.
 const HOLDER: Fault = Fault {
-    needs: &[OwnRoute],
+    left_out: &[Replica, ReplicatedGrants, WaitsAfterFailover],
     disturbs: Disturbed::OneWorker,
     ..FAULT
 };
 
-/// A fault of any client.
+/// A fault of any client. Its queue on a master is that of one server.
 const CLIENT: Fault = Fault {
-    needs: &[OwnQueue],
+    left_out: &[Replica, Failover],
     disturbs: Disturbed::OneWorker,
     ..FAULT
 };

@@ -19,6 +19,8 @@ pub struct Page {
 
 #[derive(Clone, Debug, Serialize)]
 struct Row {
+    #[serde(skip)]
+    number: usize,
     cell: String,
     figures: Option<Figures>,
     failure: Option<String>,
@@ -93,15 +95,19 @@ impl Figures {
 }
 
 impl Page {
-    /// Adds the result of a cell.
-    pub fn add(&mut self, cell: &Cell, outcome: &Result<Figures>) {
-        let failure = outcome.as_ref().err().map(|error| format!("{error:#}"));
-        let figures = outcome.as_ref().ok().cloned();
+    /// Adds the result of a cell. The rows are in the order of these numbers.
+    pub fn add(&mut self, number: usize, cell: &Cell, outcome: Result<Figures>) {
+        let (figures, failure) = match outcome {
+            Ok(figures) => (Some(figures), None),
+            Err(error) => (None, Some(format!("{error:#}"))),
+        };
         self.rows.push(Row {
+            number,
             cell: cell.name(),
             figures,
             failure,
         });
+        self.rows.sort_by_key(|row| row.number);
     }
 
     /// How many cells have failed.
@@ -164,40 +170,7 @@ impl Page {
     }
 }
 
-const HEAD: &str = "\
-# The matrix
-
-Every store under every fault that applies to it. [lab/README.md](../lab/README.md#terms) explains
-the terms.
-
-Eight processes take three locks again and again, with short and long holds. Some of them stop
-waiting soon. Half of the processes use the blocking API, and half the async API. Two processes have
-two threads that share one handle. One process acquires a lock again that it already holds. One of
-the locks is a semaphore or a reader-writer lock, if the store has these. Three more processes take
-a fourth lock. One of them holds it for three leases, behind wires of its own. Meanwhile an observer
-inspects the queues, and an intruder tries to renew and release claims of others. A fault is
-injected while the long holder holds, and ended. A new client opens the store meanwhile. The fault
-is injected again when every lock has been granted again. The checkers of `lab/src/check.rs` read
-the whole history. Redis is Debian's 7.0.15. A single ZooKeeper server is Debian's 3.8.0, and an
-ensemble of three runs 3.9.6.
-
-| letter | the store's guarantee under the fault |
-|---|---|
-| **E** | exclusion: no two clients hold at once by the machine's clock, and tokens rise |
-| **T** | tokens only: tokens are unique and rise; two clients may hold at once, until the \
-earlier one is notified |
-| **R** | refuses: as E, and requests during the fault are refused |
-
-*Lost* counts holds that ended before their release. *Longest* is the longest overlap. *Recovered*
-is the longest time from the end of a fault until the last of the locks was granted again. *Bound*
-is the time limit for this, which also applies on a busy machine. A run fails if the workers did too
-little, or if its faults met no hold. Where `lab/tests/matrix/cells.txt` says `loses`, a run also
-fails if a fault of a lease or longer cost no hold.
-
-`cargo xtask lab --list` lists the cells. `cargo xtask lab --store STORE --fault FAULT --seed N
---seconds T` runs one, with a timeline in `target/lab`. `cargo xtask lab --long` runs all of them
-and writes this page.
-";
+const HEAD: &str = include_str!("page.md");
 
 const COLUMNS: &str = "\
 | cell | guarantee | acquisitions | faults | lost | refused | overlaps | longest | violations | \

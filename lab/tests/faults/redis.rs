@@ -1,6 +1,5 @@
 //! The common faults on a Redis server, and the faults that only a Redis server has.
 
-mod cancelled;
 mod clocks;
 mod connections;
 mod killed;

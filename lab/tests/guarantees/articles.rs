@@ -25,50 +25,32 @@ fn hundred_processes_count_down() -> Result<()> {
 
 #[test]
 fn hundred_threads_count_down() -> Result<()> {
-    count_down(
-        1,
-        &WorkerConfig {
-            threads: THREADS,
-            ..WorkerConfig::default()
-        },
-    )
+    count_down(1, &one_process(Api::Blocking, StoreHandles::Shared))
 }
 
 #[test]
 fn hundred_threads_with_own_stores_count_down() -> Result<()> {
-    count_down(
-        1,
-        &WorkerConfig {
-            threads: THREADS,
-            opens: StoreHandles::Each,
-            ..WorkerConfig::default()
-        },
-    )
+    count_down(1, &one_process(Api::Blocking, StoreHandles::Each))
 }
 
 #[test]
 fn hundred_tasks_count_down() -> Result<()> {
-    count_down(
-        1,
-        &WorkerConfig {
-            threads: THREADS,
-            api: Api::Async,
-            ..WorkerConfig::default()
-        },
-    )
+    count_down(1, &one_process(Api::Async, StoreHandles::Shared))
 }
 
 #[test]
 fn hundred_tasks_with_own_stores_count_down() -> Result<()> {
-    count_down(
-        1,
-        &WorkerConfig {
-            threads: THREADS,
-            api: Api::Async,
-            opens: StoreHandles::Each,
-            ..WorkerConfig::default()
-        },
-    )
+    count_down(1, &one_process(Api::Async, StoreHandles::Each))
+}
+
+/// A process with all clients.
+fn one_process(api: Api, opens: StoreHandles) -> WorkerConfig {
+    WorkerConfig {
+        threads: THREADS,
+        api,
+        opens,
+        ..WorkerConfig::default()
+    }
 }
 
 #[test]
@@ -82,16 +64,8 @@ fn hundred_processes_count_down_on_redis() -> Result<()> {
 fn hundred_tasks_and_threads_count_down_on_redis() -> Result<()> {
     let testbed = redis::start(WORKER, Redis::setup(), "crash-grace=2s")?;
     for api in [Api::Async, Api::Blocking] {
-        count_down_on(
-            &testbed,
-            RUNS / 4,
-            1,
-            &WorkerConfig {
-                threads: THREADS,
-                api,
-                ..WorkerConfig::default()
-            },
-        )?;
+        let config = one_process(api, StoreHandles::Shared);
+        count_down_on(&testbed, RUNS / 4, 1, &config)?;
     }
 
     redis::check_clean(&testbed, &WorkerConfig::default())
@@ -108,14 +82,7 @@ fn broken_lock_is_detected_by_the_count_down() -> Result<()> {
         work: HoldWork::Sleep(1_000),
         ..WorkerConfig::default()
     };
-    let events = all_at_once(
-        &testbed,
-        8,
-        &WorkerConfig {
-            start: Start::Immediately,
-            ..apart
-        },
-    )?;
+    let events = all_at_once(&testbed, 8, &apart)?;
     let found = check::all(&events)
         .expect_err("eight holders at once")
         .to_string();
@@ -169,10 +136,9 @@ fn all_at_once(
     processes: u32,
     config: &WorkerConfig,
 ) -> Result<Vec<lab::Event>> {
-    let workers: Result<Vec<_>> = (0..processes)
+    let mut workers = (0..processes)
         .map(|_| testbed.start(config.clone()))
-        .collect();
-    let mut workers = workers?;
+        .collect::<Result<Vec<_>>>()?;
 
     if matches!(config.start, Start::OnSignal) {
         for worker in &mut workers {

@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 
 mod articles;
-mod order;
 mod owner;
 mod soak;
 

@@ -54,8 +54,9 @@ async fn times_to_live(testbed: &Testbed) -> Result<Vec<(i64, i64)>> {
 
     let store = open_store(&testbed.url()).await?;
     let name = Name::parse("owner")?;
-    let stale = StaleClaim::make(&*store, &name, Grants::Kept).await?;
-    let stale = stale.context("the store did not grant the claims")?;
+    let stale = StaleClaim::make(&*store, &name, Grants::Kept)
+        .await?
+        .context("the store did not grant the claims")?;
     let is_held = async || Ok::<_, anyhow::Error>(store.inspect(&name).await?.holders().count());
 
     let before = keys_with_times(testbed);
@@ -80,8 +81,8 @@ fn keys_with_times(testbed: &Testbed) -> Vec<(String, i64)> {
         if server.info("cluster").contains("cluster_enabled:1") {
             continue;
         }
-        let keys = server.command(&["KEYS", "*owner*"]);
-        let mut keys: Vec<String> = keys.texts().into_iter().map(str::to_owned).collect();
+        let reply = server.command(&["KEYS", "*owner*"]);
+        let mut keys: Vec<String> = reply.texts().into_iter().map(str::to_owned).collect();
         keys.sort();
         let is_semaphore = keys.iter().any(|key| key.ends_with(PERMITS));
         for key in keys {
@@ -98,8 +99,8 @@ fn keys_with_times(testbed: &Testbed) -> Vec<(String, i64)> {
 
 /// The permits that are held, each with the end of its lease.
 fn ends_of_permits(server: &Redis, key: &str) -> Vec<(String, i64)> {
-    let permits = server.command(&["ZRANGE", key, "0", "-1", "WITHSCORES"]);
-    let permits: Vec<String> = permits.texts().into_iter().map(str::to_owned).collect();
+    let reply = server.command(&["ZRANGE", key, "0", "-1", "WITHSCORES"]);
+    let permits: Vec<String> = reply.texts().into_iter().map(str::to_owned).collect();
 
     permits
         .chunks(2)

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use lab::{DEADLINE, Testbed, foreign, suspended};
 use lab_servers::{Redis, ZooKeeper};
 use leasehold::{Entry, Name};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use crate::WORKER;
 use crate::redis_locks::client_command;
@@ -126,6 +126,8 @@ fn stop_while_holding(
             continue;
         }
         kill_process(pid, Signal::STOP)?;
+        // All threads of the client have stopped when this returns.
+        waitpid(Some(pid), WaitOptions::UNTRACED)?;
         // A request that the client had sent before it stopped has been executed by then.
         if is_held()? && is_held()? {
             return Ok(client);

@@ -4,17 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use super::Service;
+use super::faulty_client::FaultyClient;
 use super::support::{
-    acquire, claim, empty, eventually, fresh_name, locks_over, release, store, waiters,
-    within_timeout,
+    acquire, all_end, break_held, claim, client, empty, enter, eventually, fresh_name, granted,
+    release, spawn_acquire, store, waiters, within_timeout,
 };
-use super::{Intercept, Intercepted};
-use crate::{
-    Claim, Entered, Guard, Lock, Locks, LossReason, OnContention, Result, Store, Token, blocking,
-};
+use crate::{Claim, Guard, Lock, LossReason, OnContention, Result, Token, blocking};
 
 /// A released hold is passed on without a request, as often as the cohort permits. Each hold has a
 /// larger token than the one before, and the guard before is invalid.
@@ -44,7 +42,7 @@ pub async fn cohort_passes_hold_without_request(service: &dyn Service) {
     assert_eq!(cohort.enters(), enters + 1, "a fourth pass");
     assert!(guard.token() > last, "tokens of two blocks");
     release(guard).await;
-    empty(&cohort.locks, &cohort.name).await;
+    empty(&cohort.client.locks, &cohort.name).await;
 }
 
 /// The tokens of all processes rise from grant to grant, whether a hold was passed on or not.
@@ -54,10 +52,10 @@ pub async fn cohort_tokens_rise_across_processes(service: &dyn Service) {
     let Some(cohort) = CohortClient::new(service, 4).await else {
         return;
     };
-    let other = super::support::client(service).await;
+    let other = client(service).await;
     let last = Arc::new(AtomicU64::new(0));
 
-    let mut tasks = Vec::new();
+    let mut tasks = JoinSet::new();
     for at in 0..8 {
         let mutex = match at {
             0 | 1 => other.mutex(&cohort.name),
@@ -65,7 +63,7 @@ pub async fn cohort_tokens_rise_across_processes(service: &dyn Service) {
             _ => cohort.lock.clone(),
         };
         let last = Arc::clone(&last);
-        tasks.push(tokio::spawn(async move {
+        tasks.spawn(async move {
             for _ in 0..10 {
                 let guard = mutex.acquire().await.expect("granted");
                 let before = last.swap(guard.token().get(), Ordering::SeqCst);
@@ -73,13 +71,9 @@ pub async fn cohort_tokens_rise_across_processes(service: &dyn Service) {
                 tokio::task::yield_now().await;
                 guard.release().await.expect("it was held");
             }
-        }));
+        });
     }
-    for task in tasks {
-        within_timeout("all are granted", task)
-            .await
-            .expect("rises");
-    }
+    all_end(tasks).await;
     empty(&other, &cohort.name).await;
 }
 
@@ -102,8 +96,7 @@ pub async fn grant_reserves_tokens(service: &dyn Service) {
 
     let mut last = None;
     let mut holder = reserving();
-    let entered = store.enter(&holder, OnContention::Queue).await;
-    let mut standing = entered.expect("entered").standing;
+    let mut standing = enter(&*store, &holder, OnContention::Queue).await;
     for _ in 0..3 {
         let token = standing.token().expect("granted").get();
         let first = token - u64::from(RESERVED);
@@ -117,11 +110,7 @@ pub async fn grant_reserves_tokens(service: &dyn Service) {
         last = Some(token);
 
         let waiter = reserving();
-        let queued = store
-            .enter(&waiter, OnContention::Queue)
-            .await
-            .expect("entered")
-            .standing;
+        let queued = enter(&*store, &waiter, OnContention::Queue).await;
         assert!(store.leave(&holder).await.expect("left"));
         let changed = within_timeout("the grant", store.changed(&waiter, queued)).await;
         standing = changed.expect("the store replies");
@@ -130,8 +119,8 @@ pub async fn grant_reserves_tokens(service: &dyn Service) {
     store.leave(&holder).await.expect("left");
 
     let again = reserving();
-    let entered = store.enter(&again, OnContention::Queue).await;
-    let token = entered.expect("entered").standing.token().expect("granted");
+    let entered = enter(&*store, &again, OnContention::Queue).await;
+    let token = entered.token().expect("granted");
     let last = standing.token().expect("granted");
     assert!(token.get() - u64::from(RESERVED) > last.get());
     store.leave(&again).await.expect("left");
@@ -145,10 +134,9 @@ pub async fn cohort_overtakes_remote_waiter_at_most_max_times(service: &dyn Serv
     let Some(cohort) = CohortClient::new(service, MAX).await else {
         return;
     };
-    let other = super::support::client(service).await;
+    let other = client(service).await;
     let mut guard = acquire(&cohort.lock).await;
-    let lock = other.mutex(&cohort.name);
-    let remote = tokio::spawn(async move { lock.acquire().await });
+    let remote = spawn_acquire(&other.mutex(&cohort.name));
     waiters(&other, &cohort.name, 1).await;
 
     let mut local = Vec::new();
@@ -185,14 +173,12 @@ pub async fn cohort_passes_no_lost_hold(service: &dyn Service) {
     let third = cohort.waiter().await;
     let enters = cohort.enters();
 
-    let other = super::support::client(service).await;
-    let lock = other.mutex(&cohort.name);
-    let remote = tokio::spawn(async move { lock.acquire().await });
+    let other = client(service).await;
+    let remote = spawn_acquire(&other.mutex(&cohort.name));
     waiters(&other, &cohort.name, 1).await;
 
     // Another process breaks the claim by the token of the second hold.
-    let broken = other.break_hold(&cohort.name, second.token()).await;
-    assert!(broken.expect("the store replies").is_some());
+    break_held(&other, &cohort.name, second.token()).await;
     let reason = within_timeout("the loss is noticed", second.lost()).await;
     assert_eq!(reason, LossReason::Revoked);
 
@@ -213,7 +199,7 @@ pub async fn cohort_passes_no_lost_hold(service: &dyn Service) {
     assert!(third.token() > token);
     assert_eq!(cohort.enters(), enters + 1);
     release(third).await;
-    empty(&cohort.locks, &cohort.name).await;
+    empty(&cohort.client.locks, &cohort.name).await;
 }
 
 /// Each hold has its own `max_hold`, which does not shorten the next hold.
@@ -243,7 +229,7 @@ pub async fn cohort_holds_have_limits_of_their_own(service: &dyn Service) {
     assert!(fourth.token() > third.token());
     release(fourth).await;
     drop(third);
-    empty(&cohort.locks, &cohort.name).await;
+    empty(&cohort.client.locks, &cohort.name).await;
 }
 
 /// A dropped acquire of a cohort leaves nothing behind: no entry, no hold, and no acquire that
@@ -254,13 +240,13 @@ pub async fn cancelled_acquire_of_cohort_leaves_nothing(service: &dyn Service) {
     let Some(cohort) = CohortClient::new(service, 8).await else {
         return;
     };
-    let other = super::support::client(service).await;
+    let other = client(service).await;
     let held = acquire(&other.mutex(&cohort.name)).await;
 
     // The acquire that has begun the acquisition is dropped, then the last one.
-    let first = spawn(&cohort.lock);
+    let first = spawn_acquire(&cohort.lock);
     waiters(&other, &cohort.name, 1).await;
-    let second = spawn(&cohort.lock);
+    let second = spawn_acquire(&cohort.lock);
     first.abort();
     assert!(first.await.expect_err("aborted").is_cancelled());
     tokio::task::yield_now().await;
@@ -273,8 +259,8 @@ pub async fn cancelled_acquire_of_cohort_leaves_nothing(service: &dyn Service) {
     for polls in 0..40 {
         let held = acquire(&cohort.lock).await;
         let mut dropped = Box::pin(cohort.lock.acquire());
-        let is_granted = poll_once(&mut dropped).await;
-        assert!(!is_granted, "two hold");
+        let polled = futures_util::poll!(&mut dropped);
+        assert!(polled.is_pending(), "two hold");
         let next = cohort.waiter().await;
         release(held).await;
         for _ in 0..polls % 4 {
@@ -305,7 +291,7 @@ pub async fn cohort_keeps_wait_limits(service: &dyn Service) {
     let next = cohort.waiter().await;
     release(guard.expect("it is free")).await;
     release(granted(next).await).await;
-    empty(&cohort.locks, &cohort.name).await;
+    empty(&cohort.client.locks, &cohort.name).await;
 }
 
 /// Threads of the blocking API share a cohort with each other and with async code.
@@ -315,7 +301,7 @@ pub async fn blocking_acquires_share_a_cohort(service: &dyn Service) {
     let Some(cohort) = CohortClient::new(service, 1_000).await else {
         return;
     };
-    let blocking = blocking::Locks::from(cohort.locks.clone());
+    let blocking = blocking::Locks::from(cohort.client.locks.clone());
     let mutex = blocking.mutex(&cohort.name).cohort(1_000);
     let guard = acquire(&cohort.lock).await;
     let enters = cohort.enters();
@@ -348,45 +334,34 @@ pub async fn blocking_acquires_share_a_cohort(service: &dyn Service) {
     tokens.dedup();
     assert_eq!(tokens.len(), 40, "a token was used twice");
     assert!(cohort.enters() - enters < 40, "nothing was passed on");
-    empty(&cohort.locks, &cohort.name).await;
+    empty(&cohort.client.locks, &cohort.name).await;
 }
 
 /// One process with a cohort, and the requests that it sends.
 struct CohortClient {
-    locks: Locks,
+    client: FaultyClient,
     name: String,
     lock: Lock,
-    requests: Arc<AtomicU64>,
 }
 
 impl CohortClient {
     /// Returns `None` if the store has no cohorts, after a check that it refuses them.
     async fn new(service: &dyn Service, max: u32) -> Option<Self> {
-        let store = store(service).await;
-        let requests = Arc::new(AtomicU64::new(0));
-        let locks = locks_over(Arc::new(Intercepted(Counting {
-            store,
-            enters: Arc::clone(&requests),
-        })));
+        let client = FaultyClient::connect(service).await;
         let name = fresh_name("cohort");
-        let lock = locks.mutex(&name).cohort(max);
+        let lock = client.locks.mutex(&name).cohort(max);
 
-        if !locks.guarantees().cohorts {
+        if !client.locks.guarantees().cohorts {
             let error = lock.acquire().await.expect_err("cohorts are refused");
             assert!(error.is_unsupported(), "{error}");
             assert!(error.to_string().contains("without a cohort"), "{error}");
             return None;
         }
-        Some(Self {
-            locks,
-            name,
-            lock,
-            requests,
-        })
+        Some(Self { client, name, lock })
     }
 
-    fn enters(&self) -> u64 {
-        self.requests.load(Ordering::SeqCst)
+    fn enters(&self) -> u32 {
+        self.client.faults.enters()
     }
 
     /// Starts an acquire that waits behind a hold of the cohort.
@@ -396,7 +371,7 @@ impl CohortClient {
 
     async fn waiter_of(&self, lock: &Lock) -> JoinHandle<Result<Guard>> {
         let before = self.waiting();
-        let waiter = spawn(lock);
+        let waiter = spawn_acquire(lock);
         self.waits(before + 1).await;
         waiter
     }
@@ -407,43 +382,6 @@ impl CohortClient {
     }
 
     fn waiting(&self) -> usize {
-        self.locks.engine().local_waiters(&self.name)
+        self.client.locks.engine().local_waiters(&self.name)
     }
-}
-
-/// Counts the requests to enter.
-#[derive(Debug)]
-struct Counting {
-    store: Arc<dyn Store>,
-    enters: Arc<AtomicU64>,
-}
-
-#[async_trait::async_trait]
-impl Intercept for Counting {
-    fn inner(&self) -> &dyn Store {
-        &*self.store
-    }
-
-    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
-        self.enters.fetch_add(1, Ordering::SeqCst);
-        self.store.enter(claim, on_contention).await
-    }
-}
-
-fn spawn(lock: &Lock) -> JoinHandle<Result<Guard>> {
-    let lock = lock.clone();
-    tokio::spawn(async move { lock.acquire().await })
-}
-
-async fn granted(waiter: JoinHandle<Result<Guard>>) -> Guard {
-    let granted = within_timeout("the waiter is granted", waiter).await;
-    granted.expect("the task runs").expect("the store replies")
-}
-
-async fn poll_once(acquire: &mut (impl Future<Output = Result<Guard>> + Unpin)) -> bool {
-    std::future::poll_fn(|context| {
-        let polled = std::pin::Pin::new(&mut *acquire).poll(context);
-        std::task::Poll::Ready(polled.is_ready())
-    })
-    .await
 }

@@ -6,7 +6,9 @@ use tokio::runtime;
 
 use super::Service;
 use super::shares::clients_with_readers;
-use super::support::{acquire, client, fresh_name, release, try_acquire, waiters, within_timeout};
+use super::support::{
+    acquire, client, fresh_name, granted, release, spawn_acquire, try_acquire, waiters,
+};
 use crate::Locks;
 
 /// A writer that downgrades lets waiting readers in and keeps other writers out. It keeps its
@@ -21,8 +23,7 @@ pub async fn downgrade_lets_readers_in(service: &dyn Service) {
 
     let held = acquire(&ours.rwlock(&name).exclusive()).await;
     let token = held.token();
-    let reader = theirs.rwlock(&name).shared();
-    let reading = tokio::spawn(async move { reader.acquire().await });
+    let reading = spawn_acquire(&theirs.rwlock(&name).shared());
     // In a store without a queue, a waiter is known to its own client alone.
     let observer = if ours.guarantees().fifo {
         &ours
@@ -34,10 +35,7 @@ pub async fn downgrade_lets_readers_in(service: &dyn Service) {
     held.downgrade().await.expect("downgraded");
     let again = held.downgrade().await;
     again.expect("a second downgrade changes nothing");
-    let other = within_timeout("the reader is let in", reading)
-        .await
-        .expect("the task ran")
-        .expect("granted");
+    let other = granted(reading).await;
 
     assert_eq!(held.token(), token);
     held.check().expect("still held");

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::support::{client, fresh_name, within_timeout};
+use super::support::{all_end, break_held, client, fresh_name};
 use super::{LockKind, Service};
 use crate::Token;
 
@@ -42,9 +42,7 @@ pub async fn holders_exclude_each_other(service: &dyn Service, kind: LockKind) {
         }
     }
 
-    while let Some(done) = within_timeout("every task ends", tasks.join_next()).await {
-        done.expect("no task fails");
-    }
+    all_end(tasks).await;
     assert_eq!(left.load(Ordering::SeqCst), 1);
 }
 
@@ -105,9 +103,7 @@ async fn granted_tokens(service: &dyn Service, kind: LockKind) -> Vec<Token> {
         });
     }
 
-    while let Some(done) = within_timeout("every task ends", tasks.join_next()).await {
-        done.expect("no task fails");
-    }
+    all_end(tasks).await;
     granted.lock().clone()
 }
 
@@ -133,9 +129,6 @@ pub async fn released_guard_is_invalid(service: &dyn Service, kind: LockKind) {
         .expect("the store replies")
         .expect("the lock is free");
 
-    let broken = operator.break_hold(&name, again.token()).await;
-    broken
-        .expect("the store replies")
-        .expect("the lock was held");
+    break_held(&operator, &name, again.token()).await;
     assert!(again.release().await.expect_err("it was broken").is_lost());
 }

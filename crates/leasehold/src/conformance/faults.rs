@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 
 use super::faulty_client::{FaultyClient, ReplyFault};
-use super::support::{acquire, client, empty, eventually, fresh_name, release, within_timeout};
+use super::support::{
+    acquire, break_held, client, empty, eventually, fresh_name, release, within_timeout,
+};
 use super::{Service, shares};
 use crate::{Guard, Lock, Locks, LossReason, RenewalStatus};
 
@@ -139,10 +141,7 @@ pub async fn broken_writer_does_not_hold_again(service: &dyn Service) {
     let name = fresh_name("broken");
 
     let held = acquire(&ours.rwlock(&name).exclusive()).await;
-    let broken = theirs.break_hold(&name, held.token()).await;
-    broken
-        .expect("the store replies")
-        .expect("the lock was held");
+    break_held(&theirs, &name, held.token()).await;
 
     assert!(held.downgrade().await.expect_err("broken").is_lost());
     let lock_state = theirs.inspect(&name).await.expect("inspected");

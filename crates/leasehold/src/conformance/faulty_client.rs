@@ -37,6 +37,7 @@ impl FaultyClient {
 #[derive(Debug, Default)]
 pub(super) struct InjectedFaults {
     calls: AtomicU32,
+    enters: AtomicU32,
     last_call: Mutex<Option<Instant>>,
     next: Mutex<ReplyFault>,
     /// No request reaches the store.
@@ -47,6 +48,11 @@ impl InjectedFaults {
     /// The number of requests so far.
     pub(super) fn calls(&self) -> u32 {
         self.calls.load(Ordering::SeqCst)
+    }
+
+    /// The number of requests to enter so far.
+    pub(super) fn enters(&self) -> u32 {
+        self.enters.load(Ordering::SeqCst)
     }
 
     /// Whether a request was sent at this time or later.
@@ -96,10 +102,13 @@ impl Intercept for FaultyStore {
 
     async fn around<T: Send>(
         &self,
-        _request: Request,
+        request: Request,
         reply: impl Future<Output = Result<T>> + Send,
     ) -> Result<T> {
         self.faults.calls.fetch_add(1, Ordering::SeqCst);
+        if request == Request::Enter {
+            self.faults.enters.fetch_add(1, Ordering::SeqCst);
+        }
         *self.faults.last_call.lock() = Some(Instant::now());
         let fault = std::mem::take(&mut *self.faults.next.lock());
         let refused = || Err(Error::unavailable("injected: the connection broke"));

@@ -9,7 +9,8 @@ use tokio::task::JoinSet;
 
 use super::Service;
 use super::support::{
-    TIMEOUT, acquire, client, empty, eventually, fresh_name, release, try_acquire, within_timeout,
+    TIMEOUT, acquire, all_end, break_held, client, empty, eventually, fresh_name, release,
+    try_acquire, within_timeout,
 };
 use crate::blocking;
 use crate::{Guard, Locks, MultiLock};
@@ -81,9 +82,7 @@ pub async fn loss_of_one_lock_is_loss_of_the_set(service: &dyn Service) {
         .expect("granted");
     assert!(guard.check().is_ok() && guard.loss().is_none());
 
-    let token = guard.guards()[1].token();
-    let broken = operator.break_hold(second, token).await;
-    broken.expect("it replies").expect("it was held");
+    break_held(&operator, second, guard.guards()[1].token()).await;
 
     within_timeout("the loss is reported", guard.lost()).await;
     assert!(guard.check().expect_err("it is lost").is_lost());
@@ -126,9 +125,7 @@ pub async fn opposing_orders_do_not_deadlock(service: &dyn Service) {
         });
     }
 
-    while let Some(done) = within_timeout("every client is granted", tasks.join_next()).await {
-        done.expect("no client fails");
-    }
+    all_end(tasks).await;
 }
 
 /// Acquires a set, and fails if another client holds one of its locks.

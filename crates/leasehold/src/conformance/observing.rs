@@ -1,7 +1,7 @@
 //! Observing a lock, and leader election.
 
 use super::Service;
-use super::support::{acquire, client, fresh_name, release, within_timeout};
+use super::support::{acquire, break_held, client, fresh_name, granted, release, within_timeout};
 use crate::{Election, Error, Leader, LeaderObserver, LockState, Locks, Observer, Token};
 
 /// An observer receives the grant and the release of every hold.
@@ -67,16 +67,12 @@ pub async fn leader_is_elected_and_observed(service: &dyn Service) {
     let candidate = tokio::spawn(async move { two.campaign("two:2").await });
     first.resign().await.expect("resigned");
 
-    let second = within_timeout("the second candidate is elected", candidate)
-        .await
-        .expect("the task ran")
-        .expect("elected");
+    let second = granted(candidate).await;
     observe_leader(&mut observer, "two:2", second.token()).await;
     let leader = one.leader().await.expect("inspected");
     assert_eq!(leader.expect("one leads").token, second.token());
 
-    let broken = operator.break_hold(&name, second.token()).await;
-    broken.expect("it replies").expect("it was held");
+    break_held(&operator, &name, second.token()).await;
     within_timeout("the leader is notified", second.lost()).await;
     drop(second);
     let none = async { while observer.next().await.expect("inspected").is_some() {} };

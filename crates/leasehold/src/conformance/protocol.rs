@@ -1,6 +1,6 @@
 //! The requests of the engine, sent to a store directly.
 
-use super::support::{acquire, claim, client, fresh_name, release, store};
+use super::support::{acquire, claim, client, enter, fresh_name, release, store};
 use super::{Service, shares};
 use crate::{Claim, LockState, OnContention, Share, Slots, Standing, Store};
 
@@ -141,14 +141,6 @@ pub async fn names_are_listed(service: &dyn Service) {
     assert_eq!(listed(&base, 2).await, ["/a", "/b"]);
     assert_eq!(listed(&format!("{base}/c"), 100).await, ["/c/d"]);
     assert_eq!(listed(&format!("{base}/x"), 100).await, [""; 0]);
-}
-
-async fn enter(store: &dyn Store, claim: &Claim, on_contention: OnContention) -> Standing {
-    store
-        .enter(claim, on_contention)
-        .await
-        .expect("the store replies")
-        .standing
 }
 
 async fn leave(store: &dyn Store, claim: &Claim) -> bool {

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::Service;
 use super::faulty_client::FaultyClient;
-use super::support::{client, fresh_name, try_acquire, waiters, within_timeout};
+use super::support::{
+    break_held, client, fresh_name, granted, try_acquire, waiters, within_timeout,
+};
 use crate::Owner;
 
 /// Five nested acquires are one claim and one request. The lock is free after the last release, and
@@ -74,18 +76,12 @@ pub async fn owners_exclude_each_other(service: &dyn Service) {
     drop(one);
     two.check().expect("one of two guards was dropped");
     two.release().await.expect("released");
-    within_timeout("the other owner is granted", waiting)
-        .await
-        .expect("the task ran")
-        .expect("granted");
+    granted(waiting).await;
 
     let outer = within_timeout("free again", lock.acquire(&me))
         .await
         .expect("granted");
-    let broken = locks.break_hold(&name, outer.token()).await;
-    broken
-        .expect("the store replies")
-        .expect("the lock was held");
+    break_held(&locks, &name, outer.token()).await;
     within_timeout("the holder is notified", outer.lost()).await;
     let refused = lock.acquire(&me).await;
     assert!(refused.expect_err("the outer guard is lost").is_lost());

@@ -2,7 +2,7 @@
 
 use super::Service;
 use super::shares::clients_with_slots;
-use super::support::{acquire, fresh_name, release, try_acquire, waiters, within_timeout};
+use super::support::{acquire, fresh_name, granted, release, spawn_acquire, try_acquire, waiters};
 use crate::Slots;
 
 /// The number of holders reaches the number of slots and does not exceed it.
@@ -49,31 +49,24 @@ pub async fn large_claims_are_not_overtaken(service: &dyn Service) {
     let name = fresh_name("big");
 
     let small = acquire(&ours.semaphore(&name, 3)).await;
-    let big = theirs.semaphore(&name, 3).permits(3);
-    let waiting = tokio::spawn(async move { big.acquire().await });
+    let waiting = spawn_acquire(&theirs.semaphore(&name, 3).permits(3));
     if !ours.guarantees().fifo {
         waiters(&theirs, &name, 1).await;
         release(small).await;
-        let big = within_timeout("the big claim is granted", waiting).await;
-        return release(big.expect("the task ran").expect("granted")).await;
+        return release(granted(waiting).await).await;
     }
     waiters(&ours, &name, 1).await;
     let refused = try_acquire(&ours.semaphore(&name, 3)).await;
     assert!(refused.is_none(), "a small claim overtook");
 
-    let later_lock = ours.semaphore(&name, 3);
-    let later = tokio::spawn(async move { later_lock.acquire().await });
+    let later = spawn_acquire(&ours.semaphore(&name, 3));
     waiters(&ours, &name, 2).await;
     release(small).await;
-    let big = within_timeout("the big claim is granted", waiting)
-        .await
-        .expect("the task ran")
-        .expect("granted");
+    let big = granted(waiting).await;
     assert!(!later.is_finished(), "a small claim overtook");
 
     release(big).await;
-    let later = within_timeout("the small claim is granted", later).await;
-    release(later.expect("the task ran").expect("granted")).await;
+    release(granted(later).await).await;
 }
 
 /// A name that is in use with one kind or size is refused for another, and the error names the

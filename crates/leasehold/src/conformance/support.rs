@@ -8,10 +8,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use super::Service;
 use crate::{
-    Claim, ClaimId, ClaimantInfo, Guard, Lock, Locks, Name, Result, Share, Store, blocking,
+    Claim, ClaimId, ClaimantInfo, Guard, Lock, Locks, Name, OnContention, Result, Share, Standing,
+    Store, Token, blocking,
 };
 
 /// The longest time for which a test waits for an event that must happen.
@@ -130,9 +132,46 @@ pub(super) async fn try_acquire(lock: &Lock) -> Option<Guard> {
     lock.try_acquire().await.expect("the store replies")
 }
 
+/// Starts an acquire in a task of its own.
+pub(super) fn spawn_acquire(lock: &Lock) -> JoinHandle<Result<Guard>> {
+    let lock = lock.clone();
+    tokio::spawn(async move { lock.acquire().await })
+}
+
+/// The result of a task that acquires, which must succeed within [`TIMEOUT`].
+pub(super) async fn granted<T: Debug>(acquiring: JoinHandle<Result<T>>) -> T {
+    let granted = within_timeout("the waiter is granted", acquiring).await;
+    granted.expect("the task ran").expect("granted")
+}
+
+/// Waits until all tasks have ended, each within [`TIMEOUT`].
+pub(super) async fn all_end(mut tasks: JoinSet<()>) {
+    while let Some(done) = within_timeout("every task ends", tasks.join_next()).await {
+        done.expect("no task fails");
+    }
+}
+
 /// Releases a guard that must still be held.
 pub(super) async fn release(guard: Guard) {
     guard.release().await.expect("released");
+}
+
+/// Breaks the hold with this token, which must exist.
+pub(super) async fn break_held(operator: &Locks, name: &str, token: Token) {
+    let broken = operator.break_hold(name, token).await;
+    broken
+        .expect("the store replies")
+        .expect("the lock was held");
+}
+
+/// Sends a request to enter, and returns the standing in the reply.
+pub(super) async fn enter(
+    store: &dyn Store,
+    claim: &Claim,
+    on_contention: OnContention,
+) -> Standing {
+    let entered = store.enter(claim, on_contention).await;
+    entered.expect("the store replies").standing
 }
 
 /// The ways to acquire a lock exclusively.
@@ -194,11 +233,13 @@ impl TestLock {
     }
 
     pub(super) async fn acquire(&self) -> Result<TestGuard> {
-        if !self.blocks {
-            return self.held(self.lock.acquire().await);
-        }
-        let lock = blocking::Lock::from(self.lock.clone());
-        self.held(on_blocking_thread(move || lock.acquire().map(Guard::from)).await)
+        let guard = if self.blocks {
+            let lock = blocking::Lock::from(self.lock.clone());
+            on_blocking_thread(move || lock.acquire().map(Guard::from)).await?
+        } else {
+            self.lock.acquire().await?
+        };
+        Ok(self.held(guard))
     }
 
     pub(super) async fn try_acquire(&self) -> Result<Option<TestGuard>> {
@@ -208,7 +249,7 @@ impl TestLock {
         } else {
             self.lock.try_acquire().await?
         };
-        guard.map(|guard| self.held(Ok(guard))).transpose()
+        Ok(guard.map(|guard| self.held(guard)))
     }
 
     pub(super) async fn try_acquire_for(&self, wait: Duration) -> Result<Option<TestGuard>> {
@@ -218,14 +259,14 @@ impl TestLock {
         } else {
             self.lock.try_acquire_for(wait).await?
         };
-        guard.map(|guard| self.held(Ok(guard))).transpose()
+        Ok(guard.map(|guard| self.held(guard)))
     }
 
-    fn held(&self, guard: Result<Guard>) -> Result<TestGuard> {
-        Ok(TestGuard {
-            guard: guard?,
+    fn held(&self, guard: Guard) -> TestGuard {
+        TestGuard {
+            guard,
             blocks: self.blocks,
-        })
+        }
     }
 }
 

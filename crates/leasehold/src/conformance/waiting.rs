@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::support::{client, empty, fresh_name, waiters, within_timeout};
+use super::support::{all_end, client, empty, fresh_name, granted, waiters, within_timeout};
 use super::{LockKind, Service};
 use crate::Standing;
 
@@ -21,24 +21,22 @@ pub async fn grants_are_fifo(service: &dyn Service, kind: LockKind) {
 
     let held = kind.lock(&first, &name).acquire().await.expect("granted");
     let clients = [client(service).await, client(service).await];
-    let granted = Arc::new(Mutex::new(Vec::new()));
+    let arrivals = Arc::new(Mutex::new(Vec::new()));
 
     let mut tasks = tokio::task::JoinSet::new();
     for arrival in 0..8 {
         let lock = kind.lock(&clients[arrival % 2], &name);
-        let granted = Arc::clone(&granted);
+        let arrivals = Arc::clone(&arrivals);
         tasks.spawn(async move {
             let held = lock.acquire().await.expect("granted");
-            granted.lock().push(arrival);
+            arrivals.lock().push(arrival);
             held.release().await.expect("released");
         });
         waiters(&first, &name, arrival + 1).await;
     }
     held.release().await.expect("released");
-    while let Some(done) = within_timeout("every waiter is granted", tasks.join_next()).await {
-        done.expect("no waiter fails");
-    }
-    assert_eq!(*granted.lock(), (0..8).collect::<Vec<_>>());
+    all_end(tasks).await;
+    assert_eq!(*arrivals.lock(), (0..8).collect::<Vec<_>>());
 }
 
 /// A store without a queue does not know the position of a waiter: the observer sees only the
@@ -55,10 +53,7 @@ async fn position_is_unknown(service: &dyn Service, kind: LockKind, name: &str) 
     assert_eq!(lock_state.waiters().count(), 0, "the store has a queue");
 
     held.release().await.expect("released");
-    within_timeout("the waiter is granted", waiting)
-        .await
-        .expect("the task ran")
-        .expect("granted");
+    granted(waiting).await;
 }
 
 /// A wait ends at its deadline and leaves no entry. A grant before the deadline is kept.
@@ -84,11 +79,8 @@ pub async fn wait_deadline_is_kept(service: &dyn Service, kind: LockKind) {
     let waiting = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(60)).await });
     waiters(&theirs, &name, 1).await;
     held.release().await.expect("released");
-    let granted = within_timeout("the waiter is granted", waiting)
-        .await
-        .expect("the task ran")
-        .expect("the store replies");
-    granted.expect("in time").check().expect("still held");
+    let next = granted(waiting).await;
+    next.expect("in time").check().expect("still held");
 }
 
 /// A dropped guard is released in the background, even if a thread without a runtime drops it.
@@ -147,10 +139,7 @@ pub async fn queue_is_shown_in_order(service: &dyn Service, kind: LockKind) {
     assert_eq!(lock_state.last_token, Some(token));
 
     held.release().await.expect("released");
-    let next = within_timeout("the waiter is granted", waiting)
-        .await
-        .expect("the task ran")
-        .expect("granted");
+    let next = granted(waiting).await;
     next.release().await.expect("released");
     let lock_state = ours.inspect(&name).await.expect("inspected");
     assert_eq!(lock_state.entries, []);

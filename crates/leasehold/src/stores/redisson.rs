@@ -139,8 +139,10 @@ impl Redisson {
         let clock = Arc::<ServerClock>::default();
         let channels = Arc::<Channels>::default();
 
-        let endpoint = address.topology.endpoint();
-        let endpoint = endpoint.expect("the URL of a cluster is refused");
+        let endpoint = address
+            .topology
+            .endpoint()
+            .expect("the URL of a cluster is refused");
         let link = |purpose: &str, on_push: PushHandler, runtime| {
             Link::spawn(LinkConfig {
                 endpoint: endpoint.clone(),

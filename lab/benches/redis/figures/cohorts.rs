@@ -15,7 +15,6 @@ use crate::table::{Goal, Rounds, Table};
 const DELAY: Duration = Duration::from_micros(500);
 const CONTEST: Contest = Contest {
     threads: 64,
-    hold: Duration::ZERO,
     lasts: Duration::from_secs(2),
 };
 

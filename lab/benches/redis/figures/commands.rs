@@ -32,7 +32,6 @@ fn measure(waiters: usize) -> Result<Rounds> {
     let mut leasehold = clients("leasehold", PROCESSES, &server.url())?;
     let contest = Contest {
         threads: waiters / PROCESSES,
-        hold: Duration::ZERO,
         lasts: LASTS,
     };
     // The first contest loads the scripts and performs the handshakes.
@@ -40,7 +39,6 @@ fn measure(waiters: usize) -> Result<Rounds> {
     Contest {
         threads: 1,
         lasts: LASTS / 10,
-        ..contest
     }
     .run(&mut leasehold)?;
 
@@ -54,14 +52,14 @@ fn measure(waiters: usize) -> Result<Rounds> {
 }
 
 /// Counts the commands that clients send, by `MONITOR`, but not the commands of scripts.
-pub(super) struct Watch {
+struct Watch {
     counting: JoinHandle<Result<usize>>,
 }
 
 const END: &str = "the end of the watch";
 
 impl Watch {
-    pub(super) fn begin(server: &Redis) -> Result<Self> {
+    fn begin(server: &Redis) -> Result<Self> {
         let mut raw = server.connection();
         raw.request(&["MONITOR"])?;
         Ok(Self {
@@ -69,7 +67,7 @@ impl Watch {
         })
     }
 
-    pub(super) fn end(self, server: &Redis) -> Result<usize> {
+    fn end(self, server: &Redis) -> Result<usize> {
         server.command(&["ECHO", END]);
         self.counting
             .join()

@@ -22,7 +22,6 @@ const MESSAGES: usize = 1_000;
 const HOP: &str = "PUBLISH to another process";
 const CONTEST: Contest = Contest {
     threads: 8,
-    hold: Duration::ZERO,
     lasts: Duration::from_secs(2),
 };
 /// The percentiles in thousandths, with the goals of their ratios.

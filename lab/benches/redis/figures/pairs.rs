@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use lab_servers::{Cluster, Redis, Sentinels, Wire, ZooKeeper};
+use lab_servers::{Redis, Wire};
 
 use super::{ROUNDS, micros, p50, permille};
-use crate::client::{Client, Cpus, SERVER, clients, server};
-use crate::holds::Contest;
+use crate::client::{Client, Cpus, server};
 use crate::peers::OTHERS;
 use crate::table::{Goal, Rounds, Table};
 use crate::workload::Workload;
@@ -102,80 +101,6 @@ pub(super) fn redlock() -> Result<()> {
     table.finish()
 }
 
-/// One server, one with a replica, the master that sentinels name, and a cluster, on one CPU.
-///
-/// Each master of the cluster has a replica. The server with a replica shows what the replica
-/// costs. On Sentinel both clients reach the master through a proxy, so their times are compared
-/// with each other only.
-pub(super) fn topologies() -> Result<()> {
-    let single = server();
-    let setup = || Redis::setup().pinned(SERVER);
-    let copied = server();
-    let _replica = setup().replica_of(&copied).start();
-    let cluster = Cluster::of(&setup());
-    let group = Sentinels::of(&setup(), &setup());
-    let node = cluster.node(cluster.master_of(cluster.slot_of("raw:a")));
-    let nodes = urls((0..3).map(|number| cluster.node(number)));
-    let sentinels = urls((0..3).map(|number| group.sentinel(number)));
-
-    let mut table = Table::new("topologies");
-    let raw = [
-        ("one server", "raw", single.url(), None),
-        ("with a replica", "raw", copied.url(), None),
-        ("Cluster", "raw", node.url(), None),
-    ];
-    let leasehold = [
-        ("one server", "leasehold", single.url(), None),
-        ("with a replica", "leasehold", copied.url(), None),
-        ("Cluster", "leasehold", cluster.url(), Some(1.15)),
-    ];
-    let redisson = [
-        ("one server", "redisson", single.url(), None),
-        ("Cluster", "redisson", format!("cluster:{nodes}"), None),
-    ];
-    let sentinel = [
-        ("Redisson", "redisson", sentinels, None),
-        ("leasehold", "leasehold", group.url(), Some(1.0)),
-    ];
-    compare(&mut table, "raw", &raw, 200)?;
-    compare(&mut table, "leasehold", &leasehold, 200)?;
-    compare(&mut table, "Redisson", &redisson, 200)?;
-    compare(&mut table, "Sentinel", &sentinel, 200)?;
-    table.finish()
-}
-
-/// One ZooKeeper server with a synced log, and hand-overs between two processes.
-pub(super) fn zookeeper() -> Result<()> {
-    const CONTEST: Contest = Contest {
-        threads: 1,
-        // A waiter sets its watch a moment after it has created its node.
-        hold: Duration::from_millis(2),
-        lasts: Duration::from_secs(1),
-    };
-    let server = ZooKeeper::setup().tick(2_000).pinned(SERVER).start();
-    let url = server.url();
-    let peers = [
-        ("create + delete", "zookeeper_client", url.clone(), None),
-        ("leasehold", "leasehold", url.clone(), Some(1.2)),
-        ("Curator", "curator", url.clone(), None),
-        ("kazoo", "kazoo_lock", url.clone(), None),
-    ];
-    let mut table = Table::new("zookeeper");
-    compare(&mut table, "P50", &peers, 20)?;
-
-    for (name, peer, url, _) in &peers[1..] {
-        let mut two = clients(peer, 2, url)?;
-        let mut rounds = Rounds::default();
-        // The first contest does not count, because Java's compiler runs in it.
-        CONTEST.run(&mut two)?;
-        for _ in 0..ROUNDS {
-            rounds.add(p50(CONTEST.run(&mut two)?.hand_overs_across()));
-        }
-        table.add(("hand-over, P50", name, "µs"), &rounds, None);
-    }
-    table.finish()
-}
-
 /// Adds the medians of some peers, each with its name in the table, its URL, and its goal. The
 /// first of them is the limit.
 fn compare(
@@ -201,13 +126,6 @@ fn compare(
     }
     noise.add_to(table, what, limit);
     Ok(())
-}
-
-fn urls<'a>(servers: impl Iterator<Item = &'a Redis>) -> String {
-    let urls: Vec<String> = servers
-        .map(|server| format!("redis://{}", server.address()))
-        .collect();
-    urls.join(",")
 }
 
 /// A peer, and the times of its pairs.

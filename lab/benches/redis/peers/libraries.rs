@@ -5,7 +5,6 @@ use std::time::Duration;
 use ::rslock::{LockGuard, LockManager};
 use anyhow::Result;
 use leasehold::{Guard, Locks};
-use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error};
 
 /// A lock library.
 pub(super) trait Library: Sized + Send + Sync + 'static {
@@ -69,36 +68,5 @@ impl Library for Rslock {
     async fn release(&self, held: LockGuard) -> Result<()> {
         held.release().await;
         Ok(())
-    }
-}
-
-/// The least that a ZooKeeper server must do for a lock that no other client wants: it creates and
-/// deletes a node, over the client library of leasehold.
-pub(super) struct ZooKeeperClient(Client);
-
-const NODE: CreateOptions<'static> = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
-const FOLDER: CreateOptions<'static> = CreateMode::Persistent.with_acls(Acls::anyone_all());
-
-impl ZooKeeperClient {
-    pub(super) async fn open(url: &str) -> Result<Self> {
-        let client = Client::connect(url.trim_start_matches("zookeeper://")).await?;
-        match client.mkdir("/bare", &FOLDER).await {
-            Ok(()) | Err(Error::NodeExists) => Ok(Self(client)),
-            Err(error) => Err(error.into()),
-        }
-    }
-}
-
-impl Library for ZooKeeperClient {
-    type Held = String;
-
-    async fn acquire(&self, name: &str) -> Result<String> {
-        let path = format!("/bare/{name}-");
-        let (_, sequence) = self.0.create(&path, b"", &NODE).await?;
-        Ok(format!("{path}{sequence}"))
-    }
-
-    async fn release(&self, node: String) -> Result<()> {
-        Ok(self.0.delete(&node, None).await?)
     }
 }

@@ -1,7 +1,5 @@
 // needs: redlock@5.0.0-beta.2 ioredis@5.4.1
-// The Lock of node-redlock on one server: no token, no queue, no renewal. It polls every 200 ms. The
-// moments are those of the monotonic clock. On a machine that was never suspended this clock equals
-// CLOCK_BOOTTIME.
+// The Lock of node-redlock on one server: no token, no queue, no renewal. It polls every 200 ms.
 const { createInterface } = require("readline");
 const Redis = require("ioredis");
 const { default: Redlock } = require("redlock");
@@ -13,11 +11,8 @@ const redlock = new Redlock([master], { retryCount: -1 });
 redlock.on("error", () => {});
 
 const now = () => Number(process.hrtime.bigint());
-const pause = (micros) => micros && new Promise((done) => setTimeout(done, micros / 1000));
-const together = async (count, work) => {
-  const results = await Promise.all(Array.from({ length: count }, (_, number) => work(number)));
-  return results.flat();
-};
+const together = (count, work) =>
+  Promise.all(Array.from({ length: count }, (_, number) => work(number)));
 
 async function pairs(name, count) {
   const took = [];
@@ -30,19 +25,6 @@ async function pairs(name, count) {
   return took;
 }
 
-async function contend(task) {
-  const moments = [];
-  while (now() < task.until) {
-    moments.push(now());
-    const lock = await redlock.acquire([task.name], LEASE_MS);
-    moments.push(now());
-    await pause(task.hold_micros);
-    moments.push(now());
-    await lock.release();
-  }
-  return moments;
-}
-
 async function run(task) {
   switch (task.do) {
     case "pairs":
@@ -52,8 +34,6 @@ async function run(task) {
       await together(task.names, (name) => pairs(`n${name}`, task.each));
       return [now() - begun];
     }
-    case "contend":
-      return together(task.threads, () => contend(task));
     default:
       return null;
   }

@@ -36,7 +36,7 @@ impl Peer for Raw {
             Workload::Publish { count, gap_micros } => {
                 self.publish(*count, Duration::from_micros(*gap_micros))?
             }
-            _ => return Ok(None),
+            Workload::Contend { .. } => return Ok(None),
         }))
     }
 }

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
 
 use super::Peer;
 use super::libraries::Library;
@@ -16,22 +15,14 @@ use crate::workload::Workload;
 pub(super) struct Tasks<L: Library> {
     runtime: Runtime,
     library: Arc<L>,
-    kept: Vec<L::Held>,
 }
 
 impl<L: Library> Tasks<L> {
     /// Connects to the server, in the runtime that sends the later requests.
-    pub(super) fn connect(
-        runtime: &mut Builder,
-        open: impl Future<Output = Result<L>>,
-    ) -> Result<Self> {
-        let runtime = runtime.enable_all().build()?;
+    pub(super) fn connect(open: impl Future<Output = Result<L>>) -> Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
         let library = Arc::new(runtime.block_on(open)?);
-        Ok(Self {
-            runtime,
-            library,
-            kept: Vec::new(),
-        })
+        Ok(Self { runtime, library })
     }
 }
 
@@ -46,16 +37,8 @@ impl<L: Library> Peer for Tasks<L> {
                 Workload::Contend {
                     name,
                     threads,
-                    hold_micros,
                     until,
-                } => {
-                    let hold = Duration::from_micros(*hold_micros);
-                    contend(&library, name, *threads, hold, *until).await?
-                }
-                Workload::Hold { names, at_once } => {
-                    self.kept = hold(&library, *names, *at_once).await?;
-                    vec![lab::now()]
-                }
+                } => contend(&library, name, *threads, *until).await?,
                 _ => return Ok(None),
             }))
         })
@@ -90,17 +73,11 @@ async fn contend<L: Library>(
     library: &Arc<L>,
     name: &str,
     threads: usize,
-    hold: Duration,
     until: u64,
 ) -> Result<Vec<u64>> {
     let mut running = JoinSet::new();
     for _ in 0..threads {
-        running.spawn(one_thread(
-            Arc::clone(library),
-            name.to_owned(),
-            hold,
-            until,
-        ));
+        running.spawn(one_thread(Arc::clone(library), name.to_owned(), until));
     }
     let mut moments = Vec::new();
     while let Some(done) = running.join_next().await {
@@ -109,44 +86,16 @@ async fn contend<L: Library>(
     Ok(moments)
 }
 
-async fn one_thread<L: Library>(
-    library: Arc<L>,
-    name: String,
-    time: Duration,
-    until: u64,
-) -> Result<Vec<u64>> {
+async fn one_thread<L: Library>(library: Arc<L>, name: String, until: u64) -> Result<Vec<u64>> {
     let mut moments = Vec::new();
     while lab::now() < until {
         moments.push(lab::now());
         let held = library.acquire(&name).await?;
         moments.push(lab::now());
-        if !time.is_zero() {
-            sleep(time).await;
-        }
         moments.push(lab::now());
         library.release(held).await?;
     }
     Ok(moments)
-}
-
-async fn hold<L: Library>(library: &Arc<L>, names: usize, at_once: usize) -> Result<Vec<L::Held>> {
-    let mut threads = JoinSet::new();
-    for thread in 0..at_once {
-        let library = Arc::clone(library);
-        threads.spawn(async move {
-            let mut held = Vec::new();
-            for name in (thread..names).step_by(at_once) {
-                held.push(library.acquire(&format!("h{name}")).await?);
-            }
-            anyhow::Ok(held)
-        });
-    }
-
-    let mut held = Vec::with_capacity(names);
-    while let Some(done) = threads.join_next().await {
-        held.append(&mut done??);
-    }
-    Ok(held)
 }
 
 /// Converts a time to whole nanoseconds.

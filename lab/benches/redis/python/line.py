@@ -1,4 +1,4 @@
-"""The tasks of ../workload.rs for any blocking lock library. Each contender is a thread.
+"""The tasks of ../workload.rs for any blocking lock library, with a thread for each name.
 
 A library is a class with `Library(url)`, `acquire(name)` and `release(held)`. `acquire` returns the
 value that a holder has, and `release` takes it.
@@ -6,8 +6,8 @@ value that a holder has, and `release` takes it.
 
 import json
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 
 def serve(library_of):
@@ -23,11 +23,9 @@ def run(library, task):
         case "pairs":
             return pairs(library, task["name"], task["count"])
         case "names":
-            begun = now()
+            begun = time.perf_counter_ns()
             run_threads(lambda name: pairs(library, f"n{name}", task["each"]), task["names"])
-            return [now() - begun]
-        case "contend":
-            return run_threads(lambda _: contend(library, task), task["threads"])
+            return [time.perf_counter_ns() - begun]
         case _:
             return None
 
@@ -41,39 +39,7 @@ def pairs(library, name, count):
     return took
 
 
-def contend(library, task):
-    moments = []
-    while now() < task["until"]:
-        moments.append(now())
-        held = library.acquire(task["name"])
-        moments.append(now())
-        if task["hold_micros"]:
-            time.sleep(task["hold_micros"] / 1e6)
-        moments.append(now())
-        library.release(held)
-    return moments
-
-
 def run_threads(work, count):
-    """Returns the results of all threads in one list. Raises the first exception of any thread."""
-    results = [None] * count
-    errors = []
-
-    def run_one(number):
-        try:
-            results[number] = work(number)
-        except Exception as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run_one, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-    return [value for result in results for value in result]
-
-
-def now():
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    """Runs the work in this number of threads. Raises the first exception of any thread."""
+    with ThreadPoolExecutor(count) as threads:
+        list(threads.map(work, range(count)))

@@ -1,9 +1,8 @@
 //! Acquiring, in all ways that the API has.
 
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use leasehold::{Guard, Lock, Locks, Owner, ReentrantGuard, Result};
@@ -42,7 +41,7 @@ pub(crate) async fn acquire(
     let waiting = acquire_within(locks, operation, world);
     let (acquired, was_dropped) = match operation.wait {
         Wait::DroppedAfter(time) => dropped(timeout(time, waiting).await.ok()),
-        Wait::DroppedAtPoll(polls) => dropped(DroppedAtPoll::new(waiting, polls).await),
+        Wait::DroppedAtPoll(polls) => dropped(dropped_at_poll(waiting, polls).await),
         _ => (Some(waiting.await), false),
     };
 
@@ -68,34 +67,18 @@ impl Drop for Began {
     }
 }
 
-/// A future that its caller drops before a poll.
-pub(crate) struct DroppedAtPoll<F> {
-    future: Option<Pin<Box<F>>>,
-    polls_left: u32,
-}
-
-impl<F> DroppedAtPoll<F> {
-    pub(crate) fn new(future: F, polls: u32) -> Self {
-        Self {
-            future: Some(Box::pin(future)),
-            polls_left: polls,
-        }
-    }
-}
-
-impl<F: Future> Future for DroppedAtPoll<F> {
-    type Output = Option<F::Output>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.polls_left == 0 {
-            self.future = None;
+/// Runs a future that its caller drops before the poll of this number. Returns `None` then.
+pub(crate) async fn dropped_at_poll<F: Future>(future: F, polls: u32) -> Option<F::Output> {
+    let mut future = Box::pin(future);
+    let mut polled = 0;
+    poll_fn(move |context| {
+        if polled == polls {
             return Poll::Ready(None);
         }
-        self.polls_left -= 1;
-
-        let future = self.future.as_mut().expect("it was not dropped");
+        polled += 1;
         future.as_mut().poll(context).map(Some)
-    }
+    })
+    .await
 }
 
 async fn acquire_within(

@@ -6,10 +6,10 @@ use std::time::Duration;
 use leasehold::store::ClaimId;
 use tokio::time::{sleep, timeout};
 
-use super::Requested;
-use super::acquire::{DroppedAtPoll, Held};
+use super::acquire::{Held, dropped_at_poll};
 use crate::event::What;
 use crate::plan::{Bound, Ending, Operation, Profile, Wait, Work};
+use crate::server::Nanos;
 use crate::world::World;
 
 /// Holds for the time of the operation, and ends the hold as it says.
@@ -18,7 +18,7 @@ pub(crate) async fn hold_and_end(
     client: usize,
     held: Held,
     operation: &Operation,
-    requested: Requested,
+    requested: Nanos,
 ) {
     let id = world.register(client, &held, operation, requested);
     work(world, &held, id, operation).await;
@@ -67,7 +67,7 @@ async fn end(world: &Arc<World>, client: usize, held: Held, id: ClaimId, ending:
                     world.check_release(client, id, was_trusted, &released);
                 }
                 Ending::ReleaseDroppedAtPoll(polls) => {
-                    let released = DroppedAtPoll::new(guard.release(), polls).await;
+                    let released = dropped_at_poll(guard.release(), polls).await;
                     if released.is_none() {
                         world.record(client, What::Dropped("release"));
                     }

@@ -4,12 +4,11 @@ use leasehold::simulation::{BootInstant, Probe, safe_duration};
 use leasehold::store::{ClaimId, Share};
 use leasehold::{LossReason, Result};
 
-use super::Requested;
 use super::acquire::Held;
 use crate::event::What;
 use crate::hold::HoldRecord;
 use crate::plan::{Bound, LockKind, Operation, Profile};
-use crate::server::{Cause, nanos};
+use crate::server::{Cause, Nanos, nanos};
 use crate::world::{State, World};
 
 impl World {
@@ -19,7 +18,7 @@ impl World {
         client: usize,
         held: &Held,
         operation: &Operation,
-        requested: Requested,
+        requested: Nanos,
     ) -> ClaimId {
         let guard = held.guard();
         let probe = Probe::of(guard);
@@ -54,7 +53,7 @@ impl World {
     }
 
     /// Checks that a guard is valid when it is returned, and that tokens rise.
-    fn check_grant(&self, hold: &HoldRecord, now: BootInstant, requested: Requested) {
+    fn check_grant(&self, hold: &HoldRecord, now: BootInstant, requested: Nanos) {
         let id = hold.probe.claim_id();
         if hold.trusted_until(now).is_none() && hold.bound > now {
             self.violate("a guard is valid when it is returned", format!("{id}"));
@@ -67,7 +66,7 @@ impl World {
             .filter(|earlier| earlier.name == hold.name);
         let mut not_smaller = earlier.filter(|earlier| {
             let is_equal = earlier.token == hold.token;
-            let is_larger = earlier.granted_at < requested.at && earlier.token > hold.token;
+            let is_larger = earlier.granted_at < requested && earlier.token > hold.token;
             is_equal || is_larger
         });
         let found = not_smaller

@@ -1,12 +1,10 @@
 //! The world of such a history: its clock, its servers and their connections.
 
 use std::collections::BTreeMap;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -174,10 +172,13 @@ impl ScriptWorld {
         self: &Arc<Self>,
         task: F,
     ) -> impl Future<Output = ()> + Send + 'static {
-        CheckedTask {
-            world: Arc::clone(self),
-            task: Box::pin(task),
-        }
+        let world = Arc::clone(self);
+        let mut task = Box::pin(task);
+        poll_fn(move |context| {
+            let polled = task.as_mut().poll(context);
+            world.check();
+            polled
+        })
     }
 
     /// A format that does not remember the last token cannot promise that tokens rise.
@@ -318,20 +319,5 @@ impl Wire for BreakingWire {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
         Ok(())
-    }
-}
-
-struct CheckedTask<F> {
-    world: Arc<ScriptWorld>,
-    task: Pin<Box<F>>,
-}
-
-impl<F: Future<Output = ()>> Future for CheckedTask<F> {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let polled = self.task.as_mut().poll(context);
-        self.world.check();
-        polled
     }
 }

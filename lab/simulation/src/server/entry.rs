@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold::Token;
 use leasehold::store::{ClaimId, Share, Standing};
+use leasehold::{CrashDetection, Token};
 
 /// Nanoseconds since the beginning of the history.
 pub(crate) type Nanos = u64;
@@ -18,12 +18,8 @@ pub(crate) struct Queue {
 /// A claim in the queue.
 #[derive(Clone, Debug)]
 pub(crate) struct QueueEntry {
-    pub(crate) id: ClaimId,
-    pub(crate) client: usize,
-    pub(crate) share: Share,
+    pub(crate) claimed: Claimed,
     pub(crate) token: Option<Token>,
-    /// How many tokens below its own the grant reserves.
-    pub(crate) reserved: u32,
     pub(crate) expires_at: Nanos,
     /// A claim that enters again after its end is another entry.
     pub(crate) number: u64,
@@ -62,7 +58,57 @@ pub(crate) struct Claimed {
     pub(crate) name: u8,
     pub(crate) id: ClaimId,
     pub(crate) share: Share,
+    /// How many tokens below its own the grant reserves.
     pub(crate) reserved: u32,
+}
+
+/// For how long the server keeps claims.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Leases {
+    pub(super) lease: Duration,
+    /// Whether leases end.
+    pub(super) expire: bool,
+    pub(super) crash: CrashDetection,
+}
+
+impl Queue {
+    pub(super) fn entry_mut(&mut self, id: ClaimId) -> Option<&mut QueueEntry> {
+        let mut entries = self.entries.iter_mut();
+        entries.find(|entry| entry.claimed.id == id)
+    }
+}
+
+impl QueueEntry {
+    /// Renews the claim; returns its lease.
+    pub(super) fn renew(&mut self, now: Nanos, leases: Leases) -> Duration {
+        let lease = leases.of(self.token.is_some());
+        self.expires_at = self.expires_at.max(leases.end(now, lease));
+        lease
+    }
+}
+
+impl Leases {
+    /// Returns the lease of a claim that holds or waits.
+    pub(super) fn of(self, holds: bool) -> Duration {
+        match self.crash {
+            CrashDetection::Within(grace) if holds => self.lease.min(grace),
+            _ => self.lease,
+        }
+    }
+
+    /// Returns when a lease ends that begins now.
+    pub(super) fn end(self, now: Nanos, lease: Duration) -> Nanos {
+        if self.expire {
+            now + nanos(lease)
+        } else {
+            Nanos::MAX
+        }
+    }
+
+    /// Returns the lease that a reply contains.
+    pub(super) fn reported(self, lease: Duration) -> Duration {
+        if self.expire { lease } else { Duration::MAX }
+    }
 }
 
 /// Returns a duration in nanoseconds.

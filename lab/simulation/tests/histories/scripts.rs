@@ -8,8 +8,9 @@ const SEEDS: u64 = 6;
 #[test]
 fn script_histories_keep_exclusion_and_tokens() {
     let count = std::env::var("SCRIPT_SEEDS").map_or(Ok(SEEDS), |count| count.parse());
-    let first = std::env::var("SCRIPT_FROM").map_or(Ok(0), |first| first.parse::<u64>());
-    let first = first.expect("a number");
+    let first = std::env::var("SCRIPT_FROM")
+        .map_or(Ok(0), |first| first.parse::<u64>())
+        .expect("a number");
     let mut broke = 0;
     for seed in first..first + count.expect("a number") {
         let plan = ScriptPlan::draw(seed);
@@ -19,7 +20,7 @@ fn script_histories_keep_exclusion_and_tokens() {
         if let Some(violation) = report.violation {
             report.events.iter().for_each(|event| println!("{event}"));
             panic!(
-                "{plan}: {violation}; repeat with: cargo xtask simulate --scripts --from {seed} \
+                "{plan:?}: {violation}; repeat with: cargo xtask simulate --scripts --from {seed} \
                  --seeds 1"
             );
         }

@@ -1,17 +1,15 @@
-//! Runtimes that end, are idle or are busy. The runtime in which a store was opened drives the
+//! Runtimes that end or are idle. The runtime in which a store was opened drives the
 //! store's caller link.
 //!
 //! Shows G-13.
 
-use std::sync::mpsc::channel;
-use std::thread::{self, sleep};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use lab::Testbed;
 use lab::until;
 use lab_servers::Wire;
-use leasehold::{Locks, blocking};
+use leasehold::blocking;
 use tokio::runtime::{Builder, Runtime};
 
 use super::{handed_over, testbed};
@@ -71,33 +69,4 @@ fn grants_are_notified(testbed: &Testbed, leasehold: &blocking::Locks) -> Result
     until("grants to be notified", || {
         Ok((handed_over(testbed, leasehold)? < Duration::from_millis(200)).then_some(()))
     })
-}
-
-#[test]
-fn busy_runtime_does_not_cost_the_lock() -> Result<()> {
-    let testbed = testbed(SETTINGS)?;
-    let (events, begun) = channel();
-    let url = testbed.url();
-    let busy = thread::spawn(move || -> Result<()> {
-        runtime()?.block_on(async {
-            let locks = leasehold::open(&url).await?;
-            let held = locks.mutex("a").acquire().await?;
-            events.send(())?;
-            // No other task runs on this runtime meanwhile.
-            sleep(Duration::from_secs(3));
-            held.check()?;
-            Ok(held.release().await?)
-        })
-    });
-    begun.recv()?;
-
-    let lock: Locks = testbed.locks().clone();
-    ensure!(
-        testbed
-            .run(lock.mutex("a").try_acquire_for(Duration::from_secs(2)))?
-            .is_none(),
-        "another client took the lock over"
-    );
-
-    busy.join().expect("a holder does not panic")
 }

@@ -193,8 +193,8 @@ mod tests {
 
     #[test]
     fn urls_are_parsed() {
-        let address = parse("redis://me:p%40ss@host:1234/3?crash-grace=off&replicas=2");
-        let address = address.expect("good");
+        let address =
+            parse("redis://me:p%40ss@host:1234/3?crash-grace=off&replicas=2").expect("good");
         assert_eq!(address.target, tcp("host", 1234, None));
         let password = address.password.as_ref().map(Password::as_str);
         assert_eq!(

@@ -316,8 +316,7 @@ fn other_size(requested: Share, size: &str) -> Error {
         .parse()
         .ok()
         .and_then(|slots| Share::slots(1, slots).ok());
-    let present = present.map(|present| requested.check_same_kind(present));
-    match present {
+    match present.map(|present| requested.check_same_kind(present)) {
         Some(Err(error)) => error.help(
             "use the size of the semaphore; if permits of an RSemaphore are held, use another name",
         ),

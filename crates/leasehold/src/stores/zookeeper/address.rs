@@ -89,8 +89,9 @@ impl Address {
         let rounds = usize::div_ceil(attempts, self.servers.len().max(1));
 
         let protocol = if self.tls.is_some() { "tcp+tls://" } else { "" };
-        let servers = self.servers.iter();
-        let servers: Vec<String> = servers
+        let servers: Vec<String> = self
+            .servers
+            .iter()
             .map(|server| format!("{protocol}{server}"))
             .collect();
         vec![servers.join(","); rounds].join(",")

@@ -1,13 +1,13 @@
 //! Runs histories, and prints the timeline of the first one with a violation.
 
+mod engine;
 mod scripts;
 
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use clap::Parser;
-use lab_simulation::{Detail, Plan, Report, minimise, run};
 use parking_lot::Mutex;
 
 /// Runs histories of the engine in virtual time.
@@ -33,11 +33,21 @@ struct Arguments {
     twice: bool,
 }
 
+/// What one history did.
+struct Outcome {
+    grants: u32,
+    /// Whether a fault began while a client held.
+    met_hold: bool,
+    /// Whether a second run had other events.
+    differs: bool,
+    /// Prints the violation, if there was one. A second run of scripts may have none.
+    explain: Option<Explain>,
+}
+
+type Explain = Box<dyn FnOnce(&Arguments) + Send>;
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    if arguments.scripts {
-        return scripts::run(&arguments);
-    }
     let totals = Totals::default();
     let started = Instant::now();
 
@@ -50,11 +60,14 @@ fn main() -> ExitCode {
     });
 
     totals.print(started);
-    let failed = totals.failed.lock().take();
-    let Some(seed) = failed else {
+    let Some((seed, explain)) = totals.failed.into_inner() else {
         return ExitCode::SUCCESS;
     };
-    explain(seed, &arguments);
+    if let Some(explain) = explain {
+        explain(&arguments);
+    }
+    let scripts = if arguments.scripts { "--scripts " } else { "" };
+    println!("repeat with: cargo xtask simulate {scripts}--from {seed} --seeds 1");
     ExitCode::FAILURE
 }
 
@@ -63,23 +76,21 @@ fn main() -> ExitCode {
 struct Totals {
     histories: AtomicU64,
     grants: AtomicU64,
-    fault_met: AtomicU64,
+    met_hold: AtomicU64,
     short: AtomicU64,
-    stop: AtomicBool,
-    failed: Mutex<Option<u64>>,
+    /// The failed history with the smallest seed.
+    failed: Mutex<Option<(u64, Option<Explain>)>>,
 }
 
 impl Totals {
-    fn add(&self, report: &Report) {
+    fn add(&self, outcome: &Outcome) {
+        let grants = u64::from(outcome.grants);
         self.histories.fetch_add(1, Ordering::Relaxed);
-        self.grants
-            .fetch_add(u64::from(report.grants), Ordering::Relaxed);
-        if report.faults_with_hold > 0 {
-            self.fault_met.fetch_add(1, Ordering::Relaxed);
-        }
-        if report.grants < 10 {
-            self.short.fetch_add(1, Ordering::Relaxed);
-        }
+        self.grants.fetch_add(grants, Ordering::Relaxed);
+        self.met_hold
+            .fetch_add(u64::from(outcome.met_hold), Ordering::Relaxed);
+        self.short
+            .fetch_add(u64::from(grants < 10), Ordering::Relaxed);
     }
 
     fn print(&self, started: Instant) {
@@ -91,7 +102,7 @@ impl Totals {
             "{histories} histories in {seconds:.1} s, {rate:.0} a second; {} grants; \
              {} histories with a fault during a hold; {} with fewer than ten grants",
             self.grants.load(Ordering::Relaxed),
-            self.fault_met.load(Ordering::Relaxed),
+            self.met_hold.load(Ordering::Relaxed),
             self.short.load(Ordering::Relaxed),
         );
     }
@@ -100,43 +111,24 @@ impl Totals {
 fn run_job(arguments: &Arguments, totals: &Totals, job: u64) {
     let seeds = arguments.from..arguments.from + arguments.seeds;
     for seed in seeds.filter(|seed| seed % arguments.jobs == job) {
-        if totals.stop.load(Ordering::Relaxed) {
+        if totals.failed.lock().is_some() {
             return;
         }
-        let plan = Plan::draw(seed);
-        let report = run(&plan, Detail::Brief);
-        totals.add(&report);
+        let outcome = if arguments.scripts {
+            scripts::run(seed, arguments)
+        } else {
+            engine::run(seed, arguments)
+        };
+        totals.add(&outcome);
 
-        let differs = arguments.twice && run(&plan, Detail::Brief).digest() != report.digest();
-        if differs {
+        if outcome.differs {
             println!("seed {seed} does not replay exactly");
         }
-        if differs || report.violation.is_some() {
-            totals.stop.store(true, Ordering::Relaxed);
+        if outcome.differs || outcome.explain.is_some() {
             let mut failed = totals.failed.lock();
-            *failed = Some(failed.map_or(seed, |earlier| earlier.min(seed)));
+            if failed.as_ref().is_none_or(|(earlier, _)| seed < *earlier) {
+                *failed = Some((seed, outcome.explain));
+            }
         }
     }
-}
-
-/// Prints the smallest history with the violation of a seed.
-fn explain(seed: u64, arguments: &Arguments) {
-    let plan = Plan::draw(seed);
-    let plan = if arguments.quiet {
-        plan
-    } else {
-        minimise(&plan)
-    };
-    let report = run(&plan, Detail::Full);
-
-    if !arguments.quiet {
-        println!("{:#?}", plan.profile);
-        for event in &report.events {
-            println!("{event}");
-        }
-    }
-    if let Some(violation) = &report.violation {
-        println!("seed {seed}: {violation}");
-    }
-    println!("repeat with: cargo xtask simulate --from {seed} --seeds 1");
 }

@@ -132,8 +132,8 @@ impl VoteFormat for SingleKey {
     }
 
     fn read(&self, value: &[u8], remaining: Duration) -> Option<Inspected> {
-        let holder = own_holder(value, remaining);
-        let holder = holder.unwrap_or_else(|| external_holder(value, remaining));
+        let holder =
+            own_holder(value, remaining).unwrap_or_else(|| external_holder(value, remaining));
         Some(Inspected {
             last_token: holder.token,
             holder: Some(holder),
