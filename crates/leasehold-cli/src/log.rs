@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, stderr};
 
+use tracing::Metadata;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::{EnvFilter, fmt, registry};
@@ -20,7 +21,7 @@ pub(crate) fn start(options: &LogOptions) {
     };
 
     // An event repeats the fields of the span around it.
-    let is_event = filter_fn(|metadata| metadata.is_event());
+    let is_event = filter_fn(is_event);
     let lines = fmt::layer()
         .with_ansi(has_colours())
         .with_writer(|| StandardError);
@@ -45,6 +46,10 @@ fn parse(filter: &str) -> EnvFilter {
         ));
         EnvFilter::new("leasehold=info")
     })
+}
+
+fn is_event(metadata: &Metadata<'_>) -> bool {
+    metadata.is_event()
 }
 
 /// Whether the log has colours. In a file or a log collector, colours would appear as escape

@@ -179,7 +179,7 @@ async fn enclosing(locks: &Locks, name: &str) -> leasehold::Result<Option<Enclos
     Ok(lock_state.holders().find_map(|entry| {
         let token = entry.token()?.get();
         let mut hold = holds.iter().find(|hold| hold.token == token)?.clone();
-        hold.store = locks.url().to_owned();
+        locks.url().clone_into(&mut hold.store);
         if hold.claim.is_empty() {
             hold.claim = entry.id.to_string();
         }
