@@ -18,6 +18,7 @@ use super::children::{children, kill_descendants, reap_except};
 use super::exec_shim::{self, Preparation};
 use super::nested;
 use super::process_table::{Process, ProcessTable};
+use super::signals::end_by_real_time;
 use super::watchdog::{Message, Watchdog};
 use crate::exit::{Exit, print_error};
 
@@ -43,8 +44,9 @@ pub(crate) enum Change {
     Stopped(Signal),
     /// The command had already ended, and now all of its descendants have ended too.
     AllEnded,
-    /// Another process has killed the watchdog. leasehold is the parent of its children now.
-    WatchdogEnded,
+    /// Another process has ended the watchdog with this signal. leasehold is the parent of its
+    /// children now.
+    WatchdogEnded(Option<i32>),
 }
 
 /// The settings of [`Child::spawn`].
@@ -82,7 +84,13 @@ impl Child {
     ) -> io::Result<Self> {
         let mut prepared = Prepared::new(&settings)?;
         let watchdog = Watchdog::start(settings, remaining)?;
-        let pid = prepared.changes.until_started(&watchdog).await?;
+        let Some(pid) = prepared.changes.until_started(&watchdog).await? else {
+            // The command may run already.
+            let by = watchdog.reap();
+            kill_descendants(watchdog.pid(), &prepared.others)?;
+            end_by_real_time(by);
+            return Err(io::Error::other("the watchdog of the command was killed"));
+        };
         Ok(prepared.child(pid, Some(Rc::new(watchdog))))
     }
 
@@ -126,11 +134,16 @@ impl Child {
     /// Waits for a change that the watchdog reports, or for its end.
     async fn reported(&mut self, watchdog: &Watchdog) -> io::Result<Change> {
         loop {
-            let command = Some(self.pid.as_raw());
-            let Some(message) = self.changes.until_report(watchdog, command).await? else {
-                watchdog.reap();
+            watchdog.check_stop();
+            reap_except(&[self.pid.as_raw(), watchdog.pid()]);
+
+            let message = tokio::select! {
+                message = watchdog.receive() => message?,
+                () = self.changes.received() => continue,
+            };
+            let Some(message) = message else {
                 self.watchdog = None;
-                return Ok(Change::WatchdogEnded);
+                return Ok(Change::WatchdogEnded(watchdog.reap()));
             };
             if self.is_outdated(message) {
                 watchdog.send(Message::Noted);
@@ -344,17 +357,11 @@ impl ChildSignals {
         self.0.recv().await;
     }
 
-    /// Waits for the next message of the watchdog, which must not stay stopped meanwhile, and reaps
-    /// orphans except the command. Returns `None` if the watchdog has ended.
-    async fn until_report(
-        &mut self,
-        watchdog: &Watchdog,
-        command: Option<i32>,
-    ) -> io::Result<Option<Message>> {
-        let kept: Vec<i32> = command.into_iter().chain([watchdog.pid()]).collect();
+    /// Waits for the next message of the watchdog, which must not stay stopped meanwhile. Returns
+    /// `None` if the watchdog has ended.
+    async fn until_report(&mut self, watchdog: &Watchdog) -> io::Result<Option<Message>> {
         loop {
             watchdog.check_stop();
-            reap_except(&kept);
             tokio::select! {
                 message = watchdog.receive() => return message,
                 () = self.received() => {}
@@ -362,16 +369,17 @@ impl ChildSignals {
         }
     }
 
-    /// Waits until the watchdog has started the command. Returns the command's id.
-    async fn until_started(&mut self, watchdog: &Watchdog) -> io::Result<i32> {
+    /// Waits until the watchdog has started the command. Returns the command's id, or `None` if the
+    /// watchdog has ended.
+    async fn until_started(&mut self, watchdog: &Watchdog) -> io::Result<Option<i32>> {
         loop {
-            match self.until_report(watchdog, None).await? {
-                Some(Message::Started(command)) => return Ok(command),
+            match self.until_report(watchdog).await? {
+                Some(Message::Started(command)) => return Ok(Some(command)),
                 Some(Message::NotStarted(errno)) => {
                     return Err(io::Error::from_raw_os_error(errno));
                 }
                 Some(_) => {}
-                None => return Err(io::Error::other("the watchdog has ended")),
+                None => return Ok(None),
             }
         }
     }

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::child::{Change, Child};
 use super::job_control::JobControl;
-use super::signals::{Reach, Signals};
+use super::signals::{Reach, Signals, end_by_real_time};
 use super::stopping::Stopping;
 use super::watchdog::Watchdog;
 use crate::commands::OnLost;
@@ -118,7 +118,7 @@ impl Supervision<'_> {
             tokio::select! {
                 change = self.child.changed() => match change? {
                     Change::Stopped(by) => self.child_stopped(by)?,
-                    Change::WatchdogEnded => self.kill_unguarded(),
+                    Change::WatchdogEnded(by) => self.kill_unguarded(by),
                     change => return Ok(change),
                 },
                 signal = self.signals.next() => self.forward(signal)?,
@@ -134,8 +134,10 @@ impl Supervision<'_> {
 
     /// Kills the command after another process has killed the watchdog. The kernel has killed its
     /// first process already.
-    fn kill_unguarded(&mut self) {
+    fn kill_unguarded(&mut self, by: Option<i32>) {
         self.child.kill_adopted();
+        end_by_real_time(by);
+
         print_error("the watchdog of the command was killed; sending KILL to the command");
         if matches!(self.stage, Stage::Held) {
             self.stage = Stage::Unguarded;

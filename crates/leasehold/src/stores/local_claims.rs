@@ -134,6 +134,12 @@ impl<D> LocalClaims<D> {
         Some(local)
     }
 
+    /// Ends a claim, and returns that standing.
+    pub(super) fn gone(&self, local: &LocalClaim<D>) -> Standing {
+        self.close(local.claim.id);
+        Standing::Gone
+    }
+
     pub(super) fn forget(&self, id: ClaimId) {
         self.table.lock().by_id.remove(&id);
     }

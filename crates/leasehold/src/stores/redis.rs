@@ -45,8 +45,8 @@ use tokio::runtime::Handle;
 use crate::runtime::clock::BootInstant;
 use crate::store::Extensions;
 use crate::stores::redis_client::{
-    self, Epochs, READ_TIMEOUT, Scan, ScanLimits, Script, ServerCall, Settings, StoreServers,
-    Topology, id_text, reply_timeout, text,
+    self, Epochs, READ_TIMEOUT, Scan, Script, ServerCall, Settings, StoreServers, Topology, decode,
+    id_text, reply_timeout,
 };
 use crate::{
     Claim, CrashDetection, Entered, Error, Guarantees, LockState, Name, OnContention, Result,
@@ -61,7 +61,7 @@ use orphans::{Orphan, Orphans, leave_arguments};
 use record::Nonces;
 use renewal::UNUSABLE_PAUSE;
 use server::{Server, StoreContext};
-use wait::{Wakeup, is_other};
+use wait::is_other;
 
 pub use builder::RedisBuilder;
 
@@ -134,10 +134,12 @@ impl Redis {
         let longest_lease = failover::longest_lease(settings);
 
         let servers = Arc::new_cyclic(|servers| {
-            let orphans = Orphans::new(Weak::clone(servers), longest_lease.clone());
             let shared = StoreContext {
                 claims: Arc::clone(&claims),
-                orphans,
+                orphans: Orphans {
+                    servers: Weak::clone(servers),
+                    longest_lease: longest_lease.clone(),
+                },
                 crash_detection: Arc::clone(&crash_detection),
                 server_id: Arc::default(),
                 settings,
@@ -150,7 +152,10 @@ impl Redis {
         });
 
         let store = Self {
-            orphans: Orphans::new(Arc::downgrade(&servers), longest_lease.clone()),
+            orphans: Orphans {
+                servers: Arc::downgrade(&servers),
+                longest_lease: longest_lease.clone(),
+            },
             servers,
             claims,
             observations: Observations::default(),
@@ -278,17 +283,18 @@ impl Store for Redis {
             }
 
             let next_poll = self.next_poll(claim, &tracked);
-            let wakeup = tokio::select! {
+            let mode = tokio::select! {
                 () = changed => continue,
-                _ = caller_link.wait_for(is_other(caller_epoch)) => Wakeup::Reconnected,
+                // Notifications sent in between are lost.
+                _ = caller_link.wait_for(is_other(caller_epoch)) => EnterMode::Refresh,
                 // The claim's last request named a connection to the other server.
                 () = self.servers.moved_from(&key, &server) => continue,
-                () = tokio::time::sleep(next_poll), if waits => Wakeup::PollDue,
+                () = tokio::time::sleep(next_poll), if waits => EnterMode::Poll,
                 error = server.links.caller.unreachable(reply_timeout(claim.lease)), if waits => {
                     return Err(error);
                 }
             };
-            self.refresh_or_poll(claim, &tracked, wakeup).await?;
+            self.refresh_or_poll(claim, &tracked, mode).await?;
         }
     }
 
@@ -332,7 +338,7 @@ impl Store for Redis {
         let reply = self
             .run(&scripts::LEAVE, claim.lease, &key, &arguments)
             .await?;
-        let left = text(reply)?;
+        let left: String = decode(reply)?;
         if layout::leave_reply::CLAIM.read(&left) != Some(&id) {
             return Err(self.protocol_error());
         }
@@ -346,44 +352,35 @@ impl Store for Redis {
     async fn inspect(&self, name: &Name) -> Result<LockState> {
         let key = record::key_of(name);
         let reply = self.run(&scripts::INSPECT, READ_TIMEOUT, &key, &[]).await?;
-        let texts: Vec<String> =
-            redis::from_redis_value(reply).map_err(|_| redis_client::protocol_error())?;
+        let texts: Vec<String> = decode(reply)?;
         let (last_token, records) = texts
             .split_first()
             .ok_or_else(redis_client::protocol_error)?;
 
-        let entries = (0..)
-            .zip(records)
-            .map(|(ahead, record)| record::entry(record, ahead))
-            .collect::<Result<_>>()?;
-        Ok(LockState {
-            name: name.clone(),
-            entries,
-            last_token: last_token.parse().ok().and_then(Token::new),
-            external_holders: Vec::new(),
-            servers: Vec::new(),
-        })
+        let mut lock_state = LockState::new(name.clone());
+        lock_state.last_token = last_token.parse().ok().and_then(Token::new);
+        for (ahead, record) in (0..).zip(records) {
+            lock_state.entries.push(record::entry(record, ahead)?);
+        }
+        Ok(lock_state)
     }
 
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
         let pattern = record::pattern_of(prefix);
-        let mut limits = ScanLimits::new(reply_timeout(READ_TIMEOUT), count_max);
-        if self.servers.is_cluster() {
-            limits.batch = 1;
-        }
+        let is_cluster = self.servers.is_cluster();
+        let scan = Scan {
+            pattern: &pattern,
+            key_type: "string",
+            script: &scripts::LIST,
+            count_max,
+            batch: if is_cluster { 1 } else { usize::MAX },
+        };
 
         let mut names = BTreeSet::new();
         for server in self.servers.all() {
-            let listed = redis_client::list(
-                &server.links.background,
-                Scan {
-                    pattern: &pattern,
-                    key_type: "string",
-                },
-                &scripts::LIST,
-                limits,
-                |key| record::name_of(key).filter(|name| name.as_str().starts_with(prefix)),
-            );
+            let listed = redis_client::list(&server.links.background, scan, |key| {
+                record::name_of(key).filter(|name| name.as_str().starts_with(prefix))
+            });
             names.extend(listed.await?);
         }
         Ok(names.into_iter().take(count_max).collect())

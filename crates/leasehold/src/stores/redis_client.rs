@@ -43,12 +43,14 @@ pub(super) use endpoint::Endpoint;
 pub(super) use handshake::{Report, ServerClock, ServerId, field, handshake, micros_of};
 pub(super) use ids::{PLAIN, fresh_client, id_from, id_text};
 pub(super) use link::{DoHandshake, Epochs, Handshake, Link, LinkConfig, Links, State};
-pub(super) use reply::{READ_TIMEOUT, reply_timeout, text, with_reply_timeout};
-pub(super) use scan::{Scan, ScanLimits, list, pattern_of};
+pub(super) use reply::{READ_TIMEOUT, decode, reply_timeout, with_reply_timeout};
+pub(super) use scan::{Scan, list, pattern_of};
 pub(super) use script::{Script, script};
 pub(super) use sentinel::PORT as SENTINEL_PORT;
 pub(super) use servers::{ServerCall, StoreServers};
 pub(super) use session::{INVALIDATION, PushHandler, Session};
 pub(super) use topology::{SENTINEL_SCHEMES, Topology};
 
-pub(super) use reply_error::{OTHER_VERSION, detail, protocol_error, store_error};
+#[cfg(test)]
+pub(super) use reply_error::store_error;
+pub(super) use reply_error::{OTHER_VERSION, detail, protocol_error};

@@ -5,18 +5,14 @@
 //! no history. So a waiter polls, and a server that loses a key has freed the lock.
 //! `stores/votes/format/single_key.rs` is the format.
 
-mod address;
-
 use std::time::Duration;
 
-use async_trait::async_trait;
-use tokio::runtime::Handle;
-
-use super::redis_examination::{self, Kind};
-use super::votes::{Masters, VotingStore};
-use crate::examination::Examination;
-use crate::store::Extensions;
-use crate::{Claim, Entered, Guarantees, LockState, Name, OnContention, Result, Standing, Store};
+use crate::stores::redis_client::{self, Address};
+use crate::stores::redis_examination::Kind;
+use crate::stores::url::UrlForm;
+use crate::stores::url::settings::{DATABASE, DIALECT, PASSWORD, TLS, TLS_NAME, TOKENS};
+use crate::stores::votes::{MasterSettings, SingleKey, VotingBuilder, VotingStore};
+use crate::{Error, Result};
 
 /// Locks on a Redis server in the format of redis-py, rslock and `SET NX PX`.
 ///
@@ -34,44 +30,10 @@ use crate::{Claim, Entered, Guarantees, LockState, Name, OnContention, Result, S
 /// [unsupported](crate::Error::is_unsupported). The order of waiters is not guaranteed, and a
 /// crashed client's lock is free when its lease ends. The server does not know the waiters, so
 /// [`inspect`](crate::Locks::inspect) shows only the waiters of this client.
-#[derive(Debug)]
-pub struct RedisPlain(VotingStore);
+pub type RedisPlain = VotingStore<1>;
 
 /// The address of a Redis server and the settings of the store on it.
-#[derive(Clone, Debug)]
-pub struct RedisPlainBuilder {
-    server: Masters,
-}
-
-impl RedisPlainBuilder {
-    /// Examines risks to locks on the servers.
-    pub(crate) async fn examine(&self) -> Result<Examination> {
-        redis_examination::examine(Kind::Plain, &self.server.addresses).await
-    }
-
-    /// Returns the URL without user, password and settings other than the dialect.
-    #[must_use]
-    pub fn url(&self) -> String {
-        address::shown_url(&self.server)
-    }
-
-    /// Connects to the server. The store reconnects by itself whenever a connection breaks.
-    ///
-    /// # Errors
-    /// [`is_unavailable`](crate::Error::is_unavailable), [`is_denied`](crate::Error::is_denied) and
-    /// [`is_unsupported`](crate::Error::is_unsupported) as for [`Redis`](crate::stores::Redis).
-    ///
-    /// # Cancel safety
-    /// Dropping the future closes the connections that it has opened.
-    pub async fn connect(self) -> Result<RedisPlain> {
-        self.connect_on(Handle::try_current().ok()).await
-    }
-
-    pub(crate) async fn connect_on(self, runtime: Option<Handle>) -> Result<RedisPlain> {
-        let store = VotingStore::connect(self.server, runtime).await?;
-        Ok(RedisPlain(store))
-    }
-}
+pub type RedisPlainBuilder = VotingBuilder<1>;
 
 impl RedisPlain {
     /// Parses the URL of a server with `dialect=plain`: `redis://[user[:password]@]host[:port]`,
@@ -87,43 +49,84 @@ impl RedisPlain {
     /// # Errors
     /// [`is_invalid`](crate::Error::is_invalid) if the URL is malformed, or has another dialect.
     pub fn builder(url: &str) -> Result<RedisPlainBuilder> {
-        let server = address::parse(url)?;
-        Ok(RedisPlainBuilder { server })
+        let url = FORM.parse(url)?;
+        match url.settings.get("dialect") {
+            Some("plain") => {}
+            Some(_) => {
+                return Err(Error::invalid("dialect= names no dialect of this store")
+                    .help("the dialects of a single Redis server are plain and redisson"));
+            }
+            None => {
+                let error = Error::invalid("the URL names no dialect");
+                return Err(error.help(format!("write {EXAMPLE}")));
+            }
+        }
+
+        let counts_tokens = url.settings.switch("tokens")?.unwrap_or(false);
+        let address = Address::of_server(&url)?;
+        Ok(RedisPlainBuilder {
+            shown_url: format!("{address}?dialect=plain"),
+            addresses: vec![address],
+            kind: Kind::Plain,
+            format: SingleKey::new(counts_tokens),
+            settings: MasterSettings {
+                longest_lease: Duration::MAX,
+                quarantine: false,
+            },
+        })
     }
 }
 
-/// The server is the only master, and its vote is the lock.
-#[async_trait]
-impl Store for RedisPlain {
-    fn guarantees(&self) -> Guarantees {
-        self.0.guarantees()
+static FORM: UrlForm = UrlForm {
+    store: "plain Redis",
+    schemes: redis_client::SERVER_SCHEMES,
+    example: EXAMPLE,
+    default_port: redis_client::PORT,
+    settings: &[DIALECT, TOKENS, DATABASE, PASSWORD, TLS, TLS_NAME],
+};
+const EXAMPLE: &str = "redis://host:6379?dialect=plain";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stores::url::assert_documented;
+
+    #[test]
+    fn documentation_names_all_settings() {
+        assert_documented(&[&FORM], include_str!("redis_plain.rs"));
     }
 
-    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
-        self.0.enter(claim, on_contention).await
+    #[test]
+    fn url_with_the_dialect_is_parsed() {
+        let server =
+            RedisPlain::builder("redis+unix:///run/s?dialect=plain&tokens=on&db=1").expect("good");
+        assert_eq!(server.addresses[0].database, 1);
+        assert_eq!(server.url(), "redis+unix:///run/s?dialect=plain");
+        assert!(server.format.guarantees_tokens());
+        assert!(!server.format.remembers_last_token());
+
+        let server = RedisPlain::builder("rediss://me:p@a/2?dialect=plain").expect("good");
+        assert_eq!(server.url(), "rediss://a:6379/2?dialect=plain");
+        assert!(!server.format.guarantees_tokens());
     }
 
-    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
-        self.0.changed(claim, seen).await
-    }
-
-    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
-        self.0.renew(claims).await
-    }
-
-    async fn leave(&self, claim: &Claim) -> Result<bool> {
-        self.0.leave(claim).await
-    }
-
-    async fn inspect(&self, name: &Name) -> Result<LockState> {
-        self.0.inspect(name).await
-    }
-
-    async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
-        self.0.list(prefix, count_max).await
-    }
-
-    fn extensions(&self) -> Extensions<'_> {
-        Extensions::default()
+    #[test]
+    fn wrong_urls_are_refused_without_showing_the_password() {
+        for (rest, reason) in [
+            ("a", "no dialect"),
+            ("a?dialect=classic", "plain"),
+            ("a?dialect=plain&quarantine=off", "not a setting"),
+            ("a?dialect=plain&crash-grace=5s", "not a setting"),
+            ("a?dialect=plain&tokens=maybe", "on or off"),
+            ("a,b?dialect=plain", "one host"),
+            ("?dialect=plain", "no host"),
+        ] {
+            let error = RedisPlain::builder(&format!("redis://:secret@{rest}")).expect_err(rest);
+            assert!(
+                error.is_invalid() && error.to_string().contains(reason),
+                "{rest}: {error}"
+            );
+            assert!(!format!("{error:?}").contains("secret"), "{rest}");
+        }
     }
 }

@@ -32,8 +32,8 @@ use crate::runtime::clock::BootInstant;
 use crate::store::{Extensions, OwnLeases};
 use crate::stores::local_claims::LocalClaims;
 use crate::stores::redis_client::{
-    self, Channels, DoHandshake, Epochs, Link, LinkConfig, Links, PushHandler, READ_TIMEOUT, Scan,
-    ScanLimits, ServerClock, Session, reply_timeout,
+    self, Channels, DoHandshake, Link, LinkConfig, Links, PushHandler, READ_TIMEOUT, Scan,
+    ServerClock, Session,
 };
 use crate::{
     Claim, ClaimId, CrashDetection, Entered, Guarantees, LockState, Name, OnContention, Result,
@@ -143,20 +143,20 @@ impl Redisson {
             .topology
             .endpoint()
             .expect("the URL of a cluster is refused");
-        let link = |purpose: &str, on_push: PushHandler, runtime| {
-            Link::spawn(LinkConfig {
-                endpoint: endpoint.clone(),
-                channel: format!("leasehold:{purpose}:{client}"),
-                on_push,
-                handshake: handshake(Arc::clone(&clock)),
-                runtime,
-                epochs: Epochs::default(),
-            })
+        let link = |purpose: &str| LinkConfig {
+            handshake: handshake(Arc::clone(&clock)),
+            ..LinkConfig::new(endpoint.clone(), format!("leasehold:{purpose}:{client}"))
         };
         let store = Self {
             links: Links {
-                caller: link("inbox", Arc::new(|_, _| {}), runtime),
-                background: link("far", notify(Arc::clone(&channels)), None),
+                caller: Link::spawn(LinkConfig {
+                    runtime,
+                    ..link("inbox")
+                }),
+                background: Link::spawn(LinkConfig {
+                    on_push: notify(Arc::clone(&channels)),
+                    ..link("far")
+                }),
             },
             claims: LocalClaims::default(),
             channels,
@@ -243,7 +243,7 @@ impl Store for Redisson {
                     None => self.renew_waiting(&local, sent_at).await?,
                     Some(true) => Some(self.store_lease(&local.claim)),
                     Some(false) => {
-                        self.gone(&local);
+                        self.claims.gone(&local);
                         None
                     }
                 },
@@ -275,22 +275,18 @@ impl Store for Redisson {
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
         let pattern = redis_client::pattern_of(&self.mapper.listed_prefix(prefix));
         let scripts = self.mapper.class.scripts();
-        let limits = ScanLimits::new(reply_timeout(READ_TIMEOUT), count_max);
-        let names = redis_client::list(
-            &self.links.background,
-            Scan {
-                pattern: &pattern,
-                key_type: scripts.key_type,
-            },
-            &scripts.list,
-            limits,
-            |key: &str| {
-                let name = self.mapper.name_of(key);
-                name.filter(|name| name.as_str().starts_with(prefix))
-            },
-        )
-        .await?;
-        Ok(names.into_iter().collect())
+        let scan = Scan {
+            pattern: &pattern,
+            key_type: scripts.key_type,
+            script: &scripts.list,
+            count_max,
+            batch: usize::MAX,
+        };
+        let names = redis_client::list(&self.links.background, scan, |key: &str| {
+            let name = self.mapper.name_of(key);
+            name.filter(|name| name.as_str().starts_with(prefix))
+        });
+        Ok(names.await?.into_iter().collect())
     }
 
     fn extensions(&self) -> Extensions<'_> {

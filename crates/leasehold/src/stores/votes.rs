@@ -9,6 +9,7 @@
 //! libraries; both stores can use it.
 
 mod acquire;
+mod departures;
 mod events;
 mod format;
 mod inspect;
@@ -42,26 +43,26 @@ use crate::{
     Claim, CrashDetection, Entered, Error, Guarantees, LockState, Name, OnContention, Result,
     ServerVote, Standing, Store,
 };
-use acquire::{AcquireOutcome, KnownTokens};
+use acquire::AcquireOutcome;
 use events::Events;
 use master::Master;
-use quorum_count::QuorumCount;
 use tracked_claim::{ClaimVotes, TrackedClaim};
 use vote::VoteMode;
 use voting::quorum;
 
 pub(super) use format::{Call, Keys, SingleKey, VoteArguments, VoteFormat};
-pub(super) use open::{MasterSettings, Masters};
+pub(super) use open::{MasterSettings, VotingBuilder};
 pub(super) use quarantine::INCARNATION_KEY;
-pub(super) use record::{CLIENT_LEN, Holder, ID_LEN, Inspected, TOKEN_LEN, parse_info, write_info};
+pub(super) use record::{
+    CLIENT_LEN, Holder, ID_LEN, Inspected, TOKEN_LEN, hashed, parse_info, write_info,
+};
 pub(super) use requests::{LeaveRequest, VoteRequest};
 
-/// The locks of one client on its masters.
+/// The locks of one client on its masters: on at least this number of servers.
 #[derive(Debug)]
-pub struct VotingStore {
-    masters: Arc<[Master]>,
+pub struct VotingStore<const MASTERS_MIN: usize> {
+    masters: Vec<Arc<Master>>,
     claims: Arc<LocalClaims<ClaimVotes>>,
-    known_tokens: Arc<KnownTokens>,
     client: Arc<str>,
     /// The last three digits of each token of this client. Two clients rarely propose the same.
     token_digits: u64,
@@ -79,7 +80,7 @@ pub struct VotingStore {
 const RENEWALS_AT_ONCE: usize = 64;
 
 #[async_trait]
-impl Store for VotingStore {
+impl<const MASTERS_MIN: usize> Store for VotingStore<MASTERS_MIN> {
     fn guarantees(&self) -> Guarantees {
         let mut guarantees = Guarantees::new(CrashDetection::LeaseExpiry);
         guarantees.tokens = self.format.guarantees_tokens();
@@ -169,21 +170,9 @@ impl Store for VotingStore {
         let pattern = self.format.pattern(prefix);
         let listings = self.list_on_masters(&pattern, count_max).await;
 
-        let mut count = QuorumCount::of(self.masters.len());
         let mut votes: BTreeMap<Name, usize> = BTreeMap::new();
-        for (master, listed) in self.masters.iter().zip(listings) {
-            match listed {
-                Ok(names) => {
-                    count.succeed();
-                    for name in names {
-                        *votes.entry(name).or_default() += 1;
-                    }
-                }
-                Err(error) => count.fail(&master.url, error)?,
-            }
-        }
-        if !count.is_reached() {
-            return Err(count.error());
+        for name in self.of_quorum(listings)?.into_iter().flatten() {
+            *votes.entry(name).or_default() += 1;
         }
 
         let held = votes
@@ -193,11 +182,15 @@ impl Store for VotingStore {
     }
 
     fn extensions(&self) -> Extensions<'_> {
-        Extensions::default().with_votes(self)
+        let extensions = Extensions::default();
+        if MASTERS_MIN == 1 {
+            return extensions;
+        }
+        extensions.with_votes(self)
     }
 }
 
-impl VotingStore {
+impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
     fn quorum(&self) -> usize {
         quorum(self.masters.len())
     }
@@ -236,10 +229,7 @@ impl VotingStore {
         }
         match self.try_acquire(tracked, VoteMode::Acquire).await? {
             AcquireOutcome::Won(token) => Ok(Standing::Held { token }),
-            AcquireOutcome::Contended(_) => {
-                self.claims.close(tracked.claim.id);
-                Ok(Standing::Gone)
-            }
+            AcquireOutcome::Contended(_) => Ok(self.claims.gone(tracked)),
         }
     }
 
@@ -296,15 +286,16 @@ impl VotingStore {
     }
 }
 
-impl Votes for VotingStore {
+impl<const MASTERS_MIN: usize> Votes for VotingStore<MASTERS_MIN> {
     fn votes(&self, claim: &Claim) -> Vec<ServerVote> {
         let now = BootInstant::now();
         let tracked = self.claims.get(claim.id);
-        let vote = |(at, master): (usize, &Master)| {
-            let until = tracked.as_ref().and_then(|tracked| tracked.vote_until(at));
+        let vote = |master: &Arc<Master>| {
+            let tracked = tracked.as_ref();
+            let until = tracked.and_then(|tracked| tracked.vote_until(master.at));
             let remaining = until.map_or(Duration::ZERO, |until| until.duration_since(now));
             ServerVote::new(master.url.clone(), remaining)
         };
-        self.masters.iter().enumerate().map(vote).collect()
+        self.masters.iter().map(vote).collect()
     }
 }

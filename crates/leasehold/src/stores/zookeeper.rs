@@ -6,7 +6,6 @@
 //! again when one of them has left.
 
 mod address;
-mod builder;
 mod claims;
 mod enter;
 mod examination;
@@ -18,7 +17,6 @@ mod liveness;
 mod lock_name;
 mod lock_node;
 mod queue;
-mod reachability;
 mod record;
 mod replacement;
 mod reply_error;
@@ -37,6 +35,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::{join_all, try_join_all};
 
+use crate::runtime::background;
 use crate::runtime::clock::BootInstant;
 use crate::store::Extensions;
 use crate::{
@@ -51,7 +50,6 @@ use lock_node::LockNode;
 use supervisor::SessionSupervisor;
 use wait::{Step, WaitPass, any_changed};
 
-pub use builder::ZooKeeperBuilder;
 pub(crate) use examination::examine;
 
 /// Locks on ZooKeeper, 3.5.3 or newer.
@@ -98,7 +96,8 @@ impl ZooKeeper {
     /// # Errors
     /// [`is_invalid`](crate::Error::is_invalid) for a URL that cannot be parsed.
     pub fn builder(url: &str) -> Result<ZooKeeperBuilder> {
-        ZooKeeperBuilder::parse(url)
+        let address = Address::parse(url)?;
+        Ok(ZooKeeperBuilder { address })
     }
 
     fn path(&self, name: &Name) -> String {
@@ -107,6 +106,61 @@ impl ZooKeeper {
 
     fn dialect(&self) -> Dialect {
         self.address.settings.dialect
+    }
+}
+
+/// A ZooKeeper store that is not connected yet.
+#[derive(Clone, Debug)]
+pub struct ZooKeeperBuilder {
+    address: Address,
+}
+
+impl ZooKeeperBuilder {
+    /// Sets how long the servers keep a session without a request, from 1 s to 1 h; 10 s by
+    /// default.
+    ///
+    /// After a crash the locks of a client are free when this time has passed. The servers may set
+    /// a shorter or longer timeout: by default, they allow 2 to 20 of their ticks. The store then
+    /// logs a warning.
+    ///
+    /// # Errors
+    /// [`is_invalid`](crate::Error::is_invalid) if the timeout is out of range.
+    pub fn session(mut self, timeout: Duration) -> Result<Self> {
+        self.address.settings.session = address::check_session(timeout)?;
+        Ok(self)
+    }
+
+    /// Returns the URL without user, password and settings.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Connects to the servers.
+    ///
+    /// Afterwards the store reconnects by itself, and opens a new session when the old one has
+    /// ended.
+    ///
+    /// # Errors
+    /// - [`is_unavailable`](crate::Error::is_unavailable) if no server can be reached;
+    /// - [`is_denied`](crate::Error::is_denied) if the servers reject the user;
+    /// - [`is_invalid`](crate::Error::is_invalid) if a file that the URL names cannot be read.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection.
+    pub async fn connect(self) -> Result<ZooKeeper> {
+        background::start()?;
+        let address = Arc::new(self.address);
+        let supervisor = Arc::new(SessionSupervisor::start(Arc::clone(&address)));
+        let store = ZooKeeper {
+            supervisor,
+            address,
+            claims: TrackedNodes::default(),
+            exhausted: ExhaustedNodes::default(),
+        };
+
+        background::on_background(store.supervisor.first()).await?;
+        Ok(store)
     }
 }
 
@@ -225,13 +279,10 @@ impl Store for ZooKeeper {
         let lock_node = LockNode::new(&session, &self.address, &path);
         let entries = inspect::entries(lock_node, self.dialect()).await?;
 
-        Ok(LockState {
-            name: name.clone(),
-            last_token: entries.iter().filter_map(Entry::token).max(),
-            entries,
-            external_holders: Vec::new(),
-            servers: Vec::new(),
-        })
+        let mut lock_state = LockState::new(name.clone());
+        lock_state.last_token = entries.iter().filter_map(Entry::token).max();
+        lock_state.entries = entries;
+        Ok(lock_state)
     }
 
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {

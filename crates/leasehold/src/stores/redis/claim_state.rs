@@ -287,12 +287,6 @@ impl Observed {
         text
     }
 
-    /// Whether the list of absences is empty.
-    #[must_use]
-    pub(crate) fn no_absences(&self) -> bool {
-        self.absences.is_empty()
-    }
-
     /// Returns the moment at which the next absence will have lasted for its holder's grace.
     #[must_use]
     pub(crate) fn next_expiry(&self) -> Option<BootInstant> {

@@ -10,7 +10,7 @@ use super::liveness::LivenessRef;
 use super::server::Server;
 use super::{Redis, record, scripts};
 use crate::runtime::clock::BootInstant;
-use crate::stores::redis_client::{self, ServerClock, Session, id_text, text};
+use crate::stores::redis_client::{self, ServerClock, Session, decode, id_text};
 use crate::{Claim, Error, Result, Share, Standing};
 
 /// How long after it was sent the server may execute a request to enter. It is longer than the
@@ -38,7 +38,7 @@ impl Redis {
                 liveness_epoch: request.liveness.epoch,
                 caller_epoch: server.links.caller.epoch(),
             };
-            let reply = self.run_enter(claim, &arguments, &server.clock).await;
+            let reply = self.run_enter(claim, &arguments, &server, None).await;
             if mode.adds_claim() && reply.as_ref().is_err_and(Error::is_unavailable) {
                 tracked.may_be_late(sent.at.saturating_add(LATE_MAX));
             }
@@ -53,7 +53,7 @@ impl Redis {
             (reply, sent) = Box::pin(run_once()).await;
         }
 
-        let text = text(reply.map_err(|error| mismatch(error, claim.share))?)?;
+        let text: String = decode(reply.map_err(|error| mismatch(error, claim.share))?)?;
         let reply = EnterReply::parse(&text, &arguments.id).ok_or_else(|| self.protocol_error())?;
         self.observations
             .observe(&claim.name, &reply, &request.expired);
@@ -87,17 +87,23 @@ impl Redis {
         }
     }
 
+    /// Runs the script, over one connection if it is given.
     async fn run_enter(
         &self,
         claim: &Claim,
         request: &EnterArguments,
-        clock: &ServerClock,
+        server: &Server,
+        over: Option<&Session>,
     ) -> Result<redis::Value> {
         let key = record::key_of(&claim.name);
-        let not_after = not_after(clock);
+        let not_after = not_after(&server.clock);
         let arguments = request.with(&not_after, self.longest_lease());
-        self.run(&scripts::ENTER, claim.lease, &key, &arguments)
-            .await
+        let script = &scripts::ENTER;
+        let Some(session) = over else {
+            return self.run(script, claim.lease, &key, &arguments).await;
+        };
+        let keys = LockKeys::new(&key, &self.servers);
+        script.run(session, &keys.texts(), &arguments).await
     }
 
     /// Refreshes a claim over one connection, and returns its standing.
@@ -110,14 +116,8 @@ impl Redis {
         let request = self
             .enter_request(claim, EnterMode::Refresh, server)
             .encode();
-        let key = record::key_of(&claim.name);
-        let keys = LockKeys::new(&key, &self.servers);
-        let not_after = not_after(&server.clock);
-        let arguments = request.with(&not_after, self.longest_lease());
-
-        let keys = keys.texts();
-        let running = scripts::ENTER.run(session, &keys, &arguments);
-        let text = text(running.await?)?;
+        let reply = self.run_enter(claim, &request, server, Some(session));
+        let text: String = decode(reply.await?)?;
         let reply = EnterReply::parse(&text, &request.id).ok_or_else(|| self.protocol_error())?;
         Ok(reply.standing)
     }

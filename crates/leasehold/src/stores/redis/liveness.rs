@@ -160,8 +160,8 @@ pub(super) fn background_handshake(
             };
 
             // All send their requests at once.
-            let noting = Box::pin(failover::note_longest_lease(&session, settings));
-            let (checked, server, noted) = join3(checking, reading, noting).await;
+            let noting = failover::note_longest_lease(&session, settings);
+            let (checked, server, noted) = Box::pin(join3(checking, reading, noting)).await;
             checked?;
             let server = server?;
             noted?;

@@ -27,11 +27,7 @@ impl Observations {
             return Default::default();
         };
 
-        let expired = if observed.no_absences() {
-            String::new()
-        } else {
-            observed.expired(BootInstant::now())
-        };
+        let expired = observed.expired(BootInstant::now());
         (observed.highest_token, expired)
     }
 

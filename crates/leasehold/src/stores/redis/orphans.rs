@@ -21,8 +21,8 @@ const TRY_MAX: Duration = Duration::from_secs(5);
 /// Releases orphans on the background link.
 #[derive(Clone, Debug)]
 pub(super) struct Orphans {
-    servers: Weak<StoreServers<Server>>,
-    longest_lease: Option<Arc<str>>,
+    pub(super) servers: Weak<StoreServers<Server>>,
+    pub(super) longest_lease: Option<Arc<str>>,
 }
 
 /// A claim of this client whose id no caller uses, now or later.
@@ -33,16 +33,6 @@ pub(super) struct Orphan {
 }
 
 impl Orphans {
-    pub(super) fn new(
-        servers: Weak<StoreServers<Server>>,
-        longest_lease: Option<Arc<str>>,
-    ) -> Self {
-        Self {
-            servers,
-            longest_lease,
-        }
-    }
-
     /// Removes the claim from the queue at `due`, when no earlier request can add it again.
     pub(super) fn release(&self, orphan: Orphan, due: BootInstant) {
         let orphans = self.clone();

@@ -13,7 +13,7 @@ use super::server::Server;
 use super::{Redis, record, scripts};
 use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::{
-    ServerCall, Session, id_text, reply_timeout, text, with_reply_timeout,
+    ServerCall, Session, decode, id_text, reply_timeout, with_reply_timeout,
 };
 use crate::{Claim, ClaimId, Result};
 
@@ -254,7 +254,7 @@ impl Redis {
         let renewing = self
             .servers
             .run(call, limit / 2, |server| &server.links.background);
-        let reply = text(with_reply_timeout(session, limit, renewing).await?)?;
+        let reply: String = decode(with_reply_timeout(session, limit, renewing).await?)?;
         let replies = parse_renewals(&reply, &id_text(first.id), claims.len())
             .ok_or_else(|| self.protocol_error())?;
 

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use redis::Value;
-
 use super::Redis;
-use crate::stores::redis_client::{self, Session, reply_timeout, with_reply_timeout};
+use crate::stores::redis_client::{Session, reply_timeout, with_reply_timeout};
 use crate::{Claim, Error, Result, Standing, Store, Token};
 
 /// How long `WAIT` waits for replicas. It is less than the silence after which a connection counts
@@ -58,16 +56,11 @@ impl Redis {
 
     /// Counts the replicas that have the writes of this connection.
     async fn count_replicas(&self, session: &Session, limit: Duration) -> Result<u32> {
-        let reply = self.send_wait(session, limit).await?;
-        redis::from_redis_value(reply).map_err(|_| redis_client::protocol_error())
-    }
-
-    async fn send_wait(&self, session: &Session, limit: Duration) -> Result<Value> {
         let timeout = (limit / 2).min(REPLICATION_MAX);
         let mut wait = redis::cmd("WAIT");
         wait.arg(self.settings.replicas)
             .arg(timeout.as_millis().to_string());
-        session.send(&wait).await.map_err(redis_client::store_error)
+        session.request(&wait).await
     }
 }
 

@@ -10,8 +10,8 @@ use super::orphans::Orphans;
 use crate::Result;
 use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::{
-    self, ClusterNode, DoHandshake, Endpoint, Epochs, Link, LinkConfig, Links, PushHandler,
-    ServerClock, ServerId, Session, Settings,
+    self, ClusterNode, Endpoint, Epochs, Link, LinkConfig, Links, PushHandler, ServerClock,
+    ServerId, Settings,
 };
 
 /// One server.
@@ -90,49 +90,30 @@ fn background_link(
 ) -> Link {
     let alive_channel = format!("leasehold:alive:{client}");
     Link::spawn(LinkConfig {
-        endpoint,
-        channel: alive_channel.clone(),
-        on_push: ignore_pushes(),
         handshake: liveness::background_handshake(
-            alive_channel,
+            alive_channel.clone(),
             Arc::clone(clock),
             Arc::clone(&shared.crash_detection),
             Arc::clone(&shared.server_id),
             shared.settings,
         ),
-        runtime: None,
         epochs: shared.background_epochs.clone(),
+        ..LinkConfig::new(endpoint, alive_channel)
     })
 }
 
 fn caller_link(endpoint: Endpoint, client: &str, shared: &StoreContext) -> Link {
     Link::spawn(LinkConfig {
-        endpoint,
-        channel: format!("leasehold:inbox:{client}"),
         on_push: apply_pushes(Arc::clone(&shared.claims), shared.orphans.clone()),
-        handshake: no_handshake(),
         runtime: shared.runtime.clone(),
         epochs: shared.caller_epochs.clone(),
+        ..LinkConfig::new(endpoint, format!("leasehold:inbox:{client}"))
     })
 }
 
 fn wait_link(endpoint: Endpoint, client: &str) -> Link {
-    Link::spawn(LinkConfig {
-        endpoint,
-        channel: format!("leasehold:waiting:{client}"),
-        on_push: ignore_pushes(),
-        handshake: no_handshake(),
-        runtime: None,
-        epochs: Epochs::default(),
-    })
-}
-
-fn no_handshake() -> DoHandshake {
-    Arc::new(|_: Arc<Session>| Box::pin(async { Ok(None) }))
-}
-
-fn ignore_pushes() -> PushHandler {
-    Arc::new(|_, _| {})
+    let channel = format!("leasehold:waiting:{client}");
+    Link::spawn(LinkConfig::new(endpoint, channel))
 }
 
 /// Applies notifications to their claims, and releases grants whose claim is unknown.

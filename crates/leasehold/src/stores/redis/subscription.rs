@@ -14,8 +14,7 @@ use super::server::Server;
 use super::{Redis, record};
 use crate::store::{Observe, Subscription};
 use crate::stores::redis_client::{
-    self, DoHandshake, Epochs, INVALIDATION, Link, LinkConfig, PushHandler, Session, State,
-    StoreServers,
+    self, DoHandshake, INVALIDATION, Link, LinkConfig, PushHandler, Session, State, StoreServers,
 };
 use crate::{Error, Name, Result};
 
@@ -23,78 +22,25 @@ use crate::{Error, Name, Result};
 impl Observe for Redis {
     async fn subscribe(&self, name: &Name) -> Result<Box<dyn Subscription>> {
         let key = record::key_of(name);
-        let server = self.servers.server_of(&key)?;
-        let tracking = Tracking::begin(&server, &key).await?;
-
-        Ok(Box::new(TrackedKeys {
-            servers: Arc::clone(&self.servers),
-            key,
-            server,
-            tracking,
-        }))
+        let tracked = TrackedKeys::begin(Arc::clone(&self.servers), key).await?;
+        Ok(Box::new(tracked))
     }
 }
 
-/// The keys of one lock, on the server that has them now.
+/// The keys of one lock, and the connection on which the server that has them reports changes.
 #[derive(Debug)]
 struct TrackedKeys {
     servers: Arc<StoreServers<Server>>,
     key: String,
     server: Arc<Server>,
-    tracking: Tracking,
-}
-
-#[async_trait]
-impl Subscription for TrackedKeys {
-    async fn changed(&mut self) -> Result<()> {
-        tokio::select! {
-            changed = self.tracking.changed() => changed,
-            () = self.servers.moved_from(&self.key, &self.server) => self.follow().await,
-        }
-    }
-}
-
-impl TrackedKeys {
-    /// Tracks the keys on the server to which they have moved.
-    async fn follow(&mut self) -> Result<()> {
-        let server = self.servers.server_of(&self.key)?;
-        self.tracking = Tracking::begin(&server, &self.key).await?;
-        self.server = server;
-        Ok(())
-    }
-}
-
-/// The connection on which a server reports changes of the keys of one lock.
-#[derive(Debug)]
-struct Tracking {
     /// Dropping it closes the connection.
     _link: Link,
     states: watch::Receiver<State>,
     pushed: Arc<Notify>,
 }
 
-impl Tracking {
-    async fn begin(server: &Server, key: &str) -> Result<Self> {
-        let pushed = Arc::<Notify>::default();
-        let link = Link::spawn(LinkConfig {
-            endpoint: server.endpoint.for_notifications(),
-            channel: format!("leasehold:observer:{}", redis_client::fresh_client()),
-            on_push: notify_of_invalidations(Arc::clone(&pushed)),
-            handshake: track_keys(key.to_owned()),
-            runtime: None,
-            epochs: Epochs::default(),
-        });
-        link.first().await?;
-
-        let mut states = link.states();
-        states.mark_unchanged();
-        Ok(Self {
-            _link: link,
-            states,
-            pushed,
-        })
-    }
-
+#[async_trait]
+impl Subscription for TrackedKeys {
     async fn changed(&mut self) -> Result<()> {
         tokio::select! {
             () = self.pushed.notified() => Ok(()),
@@ -102,7 +48,37 @@ impl Tracking {
             state = self.states.changed() => {
                 state.map_err(|_| Error::unavailable("the store was closed"))
             }
+            () = self.servers.moved_from(&self.key, &self.server) => {
+                *self = Self::begin(Arc::clone(&self.servers), self.key.clone()).await?;
+                Ok(())
+            }
         }
+    }
+}
+
+impl TrackedKeys {
+    /// Tracks the keys on the server that has them now.
+    async fn begin(servers: Arc<StoreServers<Server>>, key: String) -> Result<Self> {
+        let server = servers.server_of(&key)?;
+        let pushed = Arc::<Notify>::default();
+        let channel = format!("leasehold:observer:{}", redis_client::fresh_client());
+        let link = Link::spawn(LinkConfig {
+            on_push: notify_of_invalidations(Arc::clone(&pushed)),
+            handshake: track_keys(key.clone()),
+            ..LinkConfig::new(server.endpoint.for_notifications(), channel)
+        });
+        link.first().await?;
+
+        let mut states = link.states();
+        states.mark_unchanged();
+        Ok(Self {
+            servers,
+            key,
+            server,
+            _link: link,
+            states,
+            pushed,
+        })
     }
 }
 

@@ -23,27 +23,17 @@ const POLL_MIN: Duration = Duration::from_millis(2);
 /// name together poll at a rate that grows with the logarithm of their number.
 const FOREMOST_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Why a waiter sends a request.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wakeup {
-    /// A reconnect: notifications sent in between are lost.
-    Reconnected,
-    PollDue,
-}
-
 impl Redis {
-    /// Sends the request of a waiter that was woken up.
+    /// Refreshes the claim of a waiter that was woken up, or polls.
     pub(super) async fn refresh_or_poll(
         &self,
         claim: &Claim,
         tracked: &TrackedClaim,
-        wakeup: Wakeup,
+        mode: EnterMode,
     ) -> Result<()> {
-        let mode = match wakeup {
-            Wakeup::Reconnected => EnterMode::Refresh,
-            Wakeup::PollDue if self.may_poll(tracked) => EnterMode::Poll,
-            Wakeup::PollDue => return Ok(()),
-        };
+        if mode == EnterMode::Poll && !self.may_poll(tracked) {
+            return Ok(());
+        }
         let was_next = tracked.state().is_next;
         let reply = self.send_enter(claim, mode, tracked).await?;
         if reply.standing == Standing::Gone {

@@ -12,11 +12,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use parking_lot::RwLock;
 use tokio::sync::{Notify, watch};
-use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
 use super::endpoint::Endpoint;
-use super::link::{Epochs, Link, LinkConfig, State};
+use super::link::{Link, LinkConfig, State};
 use super::session::Session;
 use super::topology::Seeds;
 use crate::runtime::background;
@@ -49,7 +48,6 @@ pub(in crate::stores) struct Cluster<S> {
     /// Counts the changes of the table.
     changes: watch::Sender<u64>,
     outdated: Notify,
-    refresher: RwLock<Option<AbortHandle>>,
 }
 
 impl<S: ClusterNode> Cluster<S> {
@@ -60,7 +58,6 @@ impl<S: ClusterNode> Cluster<S> {
             table: RwLock::new(Table::default()),
             changes: watch::Sender::new(0),
             outdated: Notify::new(),
-            refresher: RwLock::new(None),
         }
     }
 
@@ -85,9 +82,7 @@ impl<S: ClusterNode> Cluster<S> {
             return Err(failures.swap_remove(lasting.unwrap_or(0)));
         }
 
-        let refreshing = refresh_repeatedly(Arc::downgrade(self));
-        let task = background::spawn(refreshing);
-        *self.refresher.write() = Some(task);
+        background::spawn(refresh_repeatedly(Arc::downgrade(self)));
         Ok(())
     }
 
@@ -158,15 +153,8 @@ impl<S: ClusterNode> Cluster<S> {
     /// Connects to the hosts of the URL.
     fn links(&self) -> Vec<(Host, Link)> {
         let links = self.seeds.iter().map(|(host, address)| {
-            let link = Link::spawn(LinkConfig {
-                endpoint: address.into(),
-                channel: format!("leasehold:seed:{}", super::ids::fresh_client()),
-                on_push: Arc::new(|_, _| {}),
-                handshake: Arc::new(|_: Arc<Session>| Box::pin(async { Ok(None) })),
-                runtime: None,
-                epochs: Epochs::default(),
-            });
-            (host.clone(), link)
+            let channel = format!("leasehold:seed:{}", super::ids::fresh_client());
+            (host.clone(), Link::spawn(LinkConfig::new(address, channel)))
         });
         links.collect()
     }
@@ -189,14 +177,7 @@ impl<S: ClusterNode> Cluster<S> {
     }
 }
 
-impl<S> Drop for Cluster<S> {
-    fn drop(&mut self) {
-        if let Some(task) = self.refresher.write().take() {
-            task.abort();
-        }
-    }
-}
-
+/// Requests the slots until the cluster is dropped.
 async fn refresh_repeatedly<S: ClusterNode>(cluster: Weak<Cluster<S>>) {
     // The hosts of the URL are needed only while no master replies.
     let mut seeds = Vec::new();

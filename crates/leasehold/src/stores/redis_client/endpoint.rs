@@ -6,7 +6,6 @@ use std::sync::Arc;
 use redis::Value;
 
 use super::address::{Address, Settings};
-use super::reply_error;
 use super::sentinel::WatchedMaster;
 use super::session::Session;
 use crate::{Error, Result};
@@ -71,7 +70,8 @@ impl Endpoint {
     fn server(&self) -> &Address {
         match self {
             Self::Server(address) | Self::Node(address) => address,
-            Self::Master(master) => master.server(),
+            // The user and the settings for the master, without its host.
+            Self::Master(master) => &master.seeds().server,
         }
     }
 }
@@ -86,7 +86,7 @@ impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Server(address) | Self::Node(address) => address.fmt(f),
-            Self::Master(master) => master.fmt(f),
+            Self::Master(master) => master.seeds().fmt(f),
         }
     }
 }
@@ -94,21 +94,15 @@ impl fmt::Display for Endpoint {
 /// A sentinel or a node of a cluster may name a server before it is promoted, or after it was
 /// demoted.
 pub(super) async fn verify_master(session: &Session) -> Result<()> {
-    match session.send(&redis::cmd("ROLE")).await {
-        Ok(Value::Array(role)) if role.first() == Some(&Value::BulkString(b"master".into())) => {
-            Ok(())
-        }
-        Ok(_) => Err(Error::unavailable(
-            "the server is not a master, or has not become one yet",
-        )),
-        Err(error) => {
-            let error = reply_error::store_error(error);
-            // Without the right, the handshake reads the role in INFO.
-            if error.is_denied() {
-                Ok(())
-            } else {
-                Err(error)
-            }
-        }
+    let role: Vec<Value> = match session.request(&redis::cmd("ROLE")).await {
+        // Without the right, the handshake reads the role in INFO.
+        Err(error) if error.is_denied() => return Ok(()),
+        role => role?,
+    };
+    if role.first() == Some(&Value::BulkString(b"master".into())) {
+        return Ok(());
     }
+    Err(Error::unavailable(
+        "the server is not a master, or has not become one yet",
+    ))
 }

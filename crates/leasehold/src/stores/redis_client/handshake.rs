@@ -104,13 +104,8 @@ impl Report {
 }
 
 async fn read_clock(session: &Session, clock: &ServerClock) -> Result<()> {
-    let time = session
-        .send(&redis::cmd("TIME"))
-        .await
-        .map_err(reply_error::store_error)?;
+    let (seconds, micros) = session.request(&redis::cmd("TIME")).await?;
     let read = BootInstant::now();
-    let (seconds, micros): (u64, u64) =
-        redis::from_redis_value(time).map_err(|_| reply_error::protocol_error())?;
     let time = micros_of(seconds, micros).ok_or_else(reply_error::protocol_error)?;
     clock.set(time, read);
     Ok(())
@@ -150,17 +145,9 @@ fn check_scripts(reply: Result<Value>) -> Result<()> {
 pub(in crate::stores) async fn info_section(session: &Session, section: &str) -> Result<String> {
     let mut request = redis::cmd("INFO");
     request.arg(section);
-    match session.send(&request).await {
-        Ok(Value::VerbatimString { text, .. }) => Ok(text),
-        Ok(reply) => redis::from_redis_value(reply).map_err(|_| reply_error::protocol_error()),
-        Err(error) => {
-            let error = reply_error::store_error(error);
-            if error.is_denied() || error.is_unsupported() {
-                Ok(String::new())
-            } else {
-                Err(error)
-            }
-        }
+    match session.request(&request).await {
+        Err(error) if error.is_denied() || error.is_unsupported() => Ok(String::new()),
+        section => section,
     }
 }
 

@@ -111,6 +111,20 @@ impl Epochs {
     }
 }
 
+impl LinkConfig {
+    /// A link on the background thread that ignores notifications and has no handshake.
+    pub(in crate::stores) fn new(endpoint: impl Into<Endpoint>, channel: String) -> Self {
+        Self {
+            endpoint: endpoint.into(),
+            channel,
+            on_push: Arc::new(|_, _| {}),
+            handshake: Arc::new(|_| Box::pin(async { Ok(None) })),
+            runtime: None,
+            epochs: Epochs::default(),
+        }
+    }
+}
+
 impl Link {
     pub(in crate::stores) fn spawn(config: LinkConfig) -> Self {
         let (sender, states) = watch::channel(State::Connecting);

@@ -1,12 +1,9 @@
 //! Timeouts of replies, and the decoding of a text.
 
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use pin_project_lite::pin_project;
-use redis::Value;
-use tokio::time::{Timeout, timeout};
+use redis::{FromRedisValue, Value};
+use tokio::time::timeout;
 
 use super::reply_error;
 use super::session::Session;
@@ -21,44 +18,21 @@ pub(in crate::stores) fn reply_timeout(lease: Duration) -> Duration {
 }
 
 /// Waits at most `limit` for a reply. A timeout closes the connection.
-pub(in crate::stores) fn with_reply_timeout<F: Future>(
+pub(in crate::stores) async fn with_reply_timeout<T>(
     session: &Session,
     limit: Duration,
-    reply: F,
-) -> ReplyTimeout<'_, F> {
-    ReplyTimeout {
-        reply: timeout(limit, reply),
-        session,
-        limit,
-    }
+    reply: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let Ok(reply) = timeout(limit, reply).await else {
+        session.close();
+        return Err(Error::unavailable(format!(
+            "the server did not reply within {limit:?}"
+        )));
+    };
+    reply
 }
 
-pin_project! {
-    /// A hand-written future: an async function would reserve the space of its argument twice.
-    pub(in crate::stores) struct ReplyTimeout<'a, F> {
-        #[pin]
-        reply: Timeout<F>,
-        session: &'a Session,
-        limit: Duration,
-    }
-}
-
-impl<T, F: Future<Output = Result<T>>> Future for ReplyTimeout<'_, F> {
-    type Output = Result<T>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
-        let this = self.project();
-        let Ok(reply) = ready!(this.reply.poll(context)) else {
-            this.session.close();
-            return Poll::Ready(Err(Error::unavailable(format!(
-                "the server did not reply within {:?}",
-                this.limit
-            ))));
-        };
-        Poll::Ready(reply)
-    }
-}
-
-pub(in crate::stores) fn text(reply: Value) -> Result<String> {
+/// Returns the reply as the type that the script or command returns.
+pub(in crate::stores) fn decode<T: FromRedisValue>(reply: Value) -> Result<T> {
     redis::from_redis_value(reply).map_err(|_| reply_error::protocol_error())
 }

@@ -4,213 +4,132 @@ use redis::{ErrorKind, RedisError};
 
 use crate::Error;
 
-/// A code in the server's error, the kind of error, its meaning, and the help.
-type Row = (
-    &'static str,
-    fn(String) -> Error,
-    &'static str,
-    &'static str,
-);
+/// An error of the server: its kind, its meaning, and the help.
+struct Row {
+    /// What the server's error has as its code, or contains.
+    codes: &'static [&'static str],
+    kind: fn(String) -> Error,
+    meaning: &'static str,
+    help: &'static str,
+}
+
+const fn row(codes: &'static [&'static str], kind: fn(String) -> Error) -> Row {
+    Row {
+        codes,
+        kind,
+        meaning: "",
+        help: "",
+    }
+}
+
+impl Row {
+    const fn means(self, meaning: &'static str) -> Self {
+        Self { meaning, ..self }
+    }
+
+    const fn help(self, help: &'static str) -> Self {
+        Self { help, ..self }
+    }
+
+    fn error(&self, text: &str) -> Error {
+        (self.kind)(format!("{} ({text})", self.meaning)).help(self.help)
+    }
+}
 
 /// The order matters: the text of a script's error may contain a second code.
 const ROWS: &[Row] = &[
-    (
-        "WRONGPASS",
-        denied,
-        "the server does not accept the user name and password",
-        "check them in the URL, or in its password-file",
-    ),
-    (
-        "NOAUTH",
-        denied,
-        "the server requires a password",
-        "put it in the URL, or in a file named by password-file=",
-    ),
-    (
-        "AUTH failed",
-        denied,
-        "the server does not accept the user name and password",
-        "check them in the URL",
-    ),
-    (
-        "AUTH",
-        denied,
-        "the server does not accept the user name and password",
-        "check them in the URL",
-    ),
-    (
-        "NOPERM",
-        denied,
-        "the user lacks a right on the server",
-        "give it the rights that leasehold needs: docs/stores/redis.md has the ACL line",
-    ),
-    (
-        "No permissions",
-        denied,
-        "the user lacks a right on the server",
-        "give it the rights that leasehold needs: docs/stores/redis.md has the ACL line",
-    ),
-    (
-        "can't run this command",
-        denied,
-        "the user lacks a right on the server",
-        "give it the rights that leasehold needs: docs/stores/redis.md has the ACL line",
-    ),
-    (
-        "WRONGTYPE",
-        damaged,
-        "a key of this lock is not of leasehold's type",
-        "find out who wrote it; delete it, or use another name",
-    ),
-    (
-        "FOREIGN",
-        damaged,
-        "the key of this lock was not written by leasehold",
-        "find out who wrote it; delete it, or use another name",
-    ),
-    (
-        "VERSION",
-        unsupported,
-        "the record of this lock has the layout of another version of leasehold",
-        OTHER_VERSION,
-    ),
-    (
-        "FUTURE",
-        damaged,
-        "the last token of this lock is more than ten years ahead of the server's clock",
-        "correct the server's clock, or delete the lock's key while no client uses it",
-    ),
-    (
-        "LATE",
-        unavailable,
-        "the request reached the server too late, or the server's clock has been set forward",
-        "try again",
-    ),
-    (
-        "HINT",
-        invalid,
-        "an earlier token of this name is more than a day ahead of the server's clock",
-        "correct the server's clock, or use another name",
-    ),
-    (
-        "LARGER",
-        invalid,
-        "a claim can give back a part of its share, but cannot take more",
-        "release it and acquire the larger share",
-    ),
-    (
-        "READONLY",
-        unavailable,
-        "the server is a read-only replica",
-        "connect to its master",
-    ),
-    (
-        "NOREPLICAS",
-        unavailable,
-        "the server has too few good replicas to write (min-replicas-to-write)",
-        "bring the replicas back",
-    ),
-    (
-        "OOM",
-        unavailable,
-        "the server has no memory left",
-        "raise its maxmemory; locks that are held can still be renewed and released",
-    ),
-    (
-        "MISCONF",
-        unavailable,
-        "the server cannot save its data to disk, and refuses writes",
-        "check the server's disk and its log",
-    ),
-    (
-        "LOADING",
-        unavailable,
-        "the server is still loading its data",
-        "try again when it is done",
-    ),
-    (
-        "BUSY",
-        unavailable,
-        "the server is busy with another script",
-        "try again, or end the script with SCRIPT KILL",
-    ),
-    (
-        "MASTERDOWN",
-        unavailable,
-        "the replica has lost its master",
-        "connect to the master",
-    ),
-    (
-        "CLUSTERDOWN",
-        unavailable,
-        "the cluster is down",
-        "try again when it is up",
-    ),
-    (
-        "TRYAGAIN",
-        unavailable,
-        "the cluster is moving this lock",
-        "try again",
-    ),
-    (
-        "MOVED",
-        unsupported,
-        "the server is a node of a cluster, and another node has this lock",
-        "write redis+cluster://host1,host2,host3 with some of its nodes",
-    ),
-    (
-        "CROSSSLOT",
-        unsupported,
-        "the server is a node of a cluster",
-        "write redis+cluster://host1,host2,host3 with some of its nodes",
-    ),
-    (
-        "cluster support disabled",
-        unsupported,
-        "the server is not a node of a cluster",
-        "write redis://host:6379 for a single server",
-    ),
-    (
-        "received fatal alert: CertificateRequired",
-        denied,
-        "the server requires a client certificate",
-        "name its PEM files with cert=/path/to/cert.pem and key=/path/to/key.pem",
-    ),
-    (
-        "received fatal alert",
-        denied,
-        "the server rejected the client certificate",
-        "give one that the server trusts, with cert=/path/to/cert.pem and key=/path/to/key.pem",
-    ),
-    (
-        "DB index is out of range",
-        invalid,
-        "the server has no such database",
-        "use a smaller number after the slash",
-    ),
-    (
-        "unknown command",
-        unsupported,
-        "the server does not know a command that leasehold needs",
-        "leasehold needs Redis 6.2 or newer, without a proxy that hides commands",
-    ),
+    row(&["WRONGPASS"], Error::denied)
+        .means("the server does not accept the user name and password")
+        .help("check them in the URL, or in its password-file"),
+    row(&["NOAUTH"], Error::denied)
+        .means("the server requires a password")
+        .help("put it in the URL, or in a file named by password-file="),
+    row(&["AUTH"], Error::denied)
+        .means("the server does not accept the user name and password")
+        .help("check them in the URL"),
+    row(
+        &["NOPERM", "No permissions", "can't run this command"],
+        Error::denied,
+    )
+    .means("the user lacks a right on the server")
+    .help("give it the rights that leasehold needs: docs/stores/redis.md has the ACL line"),
+    row(&["WRONGTYPE"], Error::damaged)
+        .means("a key of this lock is not of leasehold's type")
+        .help("find out who wrote it; delete it, or use another name"),
+    row(&["FOREIGN"], Error::damaged)
+        .means("the key of this lock was not written by leasehold")
+        .help("find out who wrote it; delete it, or use another name"),
+    row(&["VERSION"], Error::unsupported)
+        .means("the record of this lock has the layout of another version of leasehold")
+        .help(OTHER_VERSION),
+    row(&["FUTURE"], Error::damaged)
+        .means("the last token of this lock is more than ten years ahead of the server's clock")
+        .help("correct the server's clock, or delete the lock's key while no client uses it"),
+    row(&["LATE"], Error::unavailable)
+        .means(
+            "the request reached the server too late, or the server's clock has been set forward",
+        )
+        .help("try again"),
+    row(&["HINT"], Error::invalid)
+        .means("an earlier token of this name is more than a day ahead of the server's clock")
+        .help("correct the server's clock, or use another name"),
+    row(&["LARGER"], Error::invalid)
+        .means("a claim can give back a part of its share, but cannot take more")
+        .help("release it and acquire the larger share"),
+    row(&["READONLY"], Error::unavailable)
+        .means("the server is a read-only replica")
+        .help("connect to its master"),
+    row(&["NOREPLICAS"], Error::unavailable)
+        .means("the server has too few good replicas to write (min-replicas-to-write)")
+        .help("bring the replicas back"),
+    row(&["OOM"], Error::unavailable)
+        .means("the server has no memory left")
+        .help("raise its maxmemory; locks that are held can still be renewed and released"),
+    row(&["MISCONF"], Error::unavailable)
+        .means("the server cannot save its data to disk, and refuses writes")
+        .help("check the server's disk and its log"),
+    row(&["LOADING"], Error::unavailable)
+        .means("the server is still loading its data")
+        .help("try again when it is done"),
+    row(&["BUSY"], Error::unavailable)
+        .means("the server is busy with another script")
+        .help("try again, or end the script with SCRIPT KILL"),
+    row(&["MASTERDOWN"], Error::unavailable)
+        .means("the replica has lost its master")
+        .help("connect to the master"),
+    row(&["CLUSTERDOWN"], Error::unavailable)
+        .means("the cluster is down")
+        .help("try again when it is up"),
+    row(&["TRYAGAIN"], Error::unavailable)
+        .means("the cluster is moving this lock")
+        .help("try again"),
+    row(&["MOVED"], Error::unsupported)
+        .means("the server is a node of a cluster, and another node has this lock")
+        .help("write redis+cluster://host1,host2,host3 with some of its nodes"),
+    row(&["CROSSSLOT"], Error::unsupported)
+        .means("the server is a node of a cluster")
+        .help("write redis+cluster://host1,host2,host3 with some of its nodes"),
+    row(&["cluster support disabled"], Error::unsupported)
+        .means("the server is not a node of a cluster")
+        .help("write redis://host:6379 for a single server"),
+    row(
+        &["received fatal alert: CertificateRequired"],
+        Error::denied,
+    )
+    .means("the server requires a client certificate")
+    .help("name its PEM files with cert=/path/to/cert.pem and key=/path/to/key.pem"),
+    row(&["received fatal alert"], Error::denied)
+        .means("the server rejected the client certificate")
+        .help(
+            "give one that the server trusts, with cert=/path/to/cert.pem and key=/path/to/key.pem",
+        ),
+    row(&["DB index is out of range"], Error::invalid)
+        .means("the server has no such database")
+        .help("use a smaller number after the slash"),
+    row(&["unknown command"], Error::unsupported)
+        .means("the server does not know a command that leasehold needs")
+        .help("leasehold needs Redis 6.2 or newer, without a proxy that hides commands"),
 ];
-
-fn denied(what: String) -> Error {
-    Error::denied(what)
-}
-fn damaged(what: String) -> Error {
-    Error::damaged(what)
-}
-fn invalid(what: String) -> Error {
-    Error::invalid(what)
-}
-fn unavailable(what: String) -> Error {
-    Error::unavailable(what)
-}
-fn unsupported(what: String) -> Error {
-    Error::unsupported(what)
-}
 
 /// Returns the text after `code`, if the server's error has this code.
 pub(in crate::stores) fn detail(error: &Error, code: &str) -> Option<String> {
@@ -222,12 +141,16 @@ pub(in crate::stores) fn store_error(error: RedisError) -> Error {
     let error = without_user(error);
     let text = error.to_string();
     if error.kind() == ErrorKind::AuthenticationFailed {
-        return row(&ROWS[0], &text).caused_by(error);
+        return ROWS[0].error(&text).caused_by(error);
     }
 
-    let found = ROWS.iter().find(|(code, ..)| error.code() == Some(code));
-    match found.or_else(|| ROWS.iter().find(|(code, ..)| text.contains(code))) {
-        Some(found) => row(found, &text).caused_by(error),
+    let find = |is_code: &dyn Fn(&str) -> bool| {
+        let mut rows = ROWS.iter();
+        rows.find(|row| row.codes.iter().any(|code| is_code(code)))
+    };
+    let found = find(&|code| error.code() == Some(code));
+    match found.or_else(|| find(&|code| text.contains(code))) {
+        Some(row) => row.error(&text).caused_by(error),
         None if error.is_io_error()
             || error.is_connection_dropped()
             || error.is_unrecoverable_error() =>
@@ -252,10 +175,6 @@ fn without_user(error: RedisError) -> RedisError {
 
     let detail = format!("{before}this user has no permissions{behind}");
     RedisError::from((error.kind(), "NOPERM", detail))
-}
-
-fn row((_, kind, what, remedy): &Row, text: &str) -> Error {
-    kind(format!("{what} ({text})")).help(*remedy)
 }
 
 /// The error for a reply that no script of leasehold gives.

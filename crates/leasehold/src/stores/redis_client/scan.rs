@@ -1,12 +1,10 @@
 //! Listing the names of locks in use.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use super::link::Link;
 use super::redirect::Redirect;
-use super::reply::{text, with_reply_timeout};
-use super::reply_error;
+use super::reply::{READ_TIMEOUT, decode, reply_timeout, with_reply_timeout};
 use super::script::Script;
 use super::session::Session;
 use crate::{Name, Result};
@@ -20,6 +18,12 @@ pub(in crate::stores) struct Scan<'a> {
     pub(in crate::stores) pattern: &'a str,
     /// The type of the keys, as Redis names it.
     pub(in crate::stores) key_type: &'static str,
+    /// Reports which keys are in use.
+    pub(in crate::stores) script: &'static Script,
+    /// How many names are listed.
+    pub(in crate::stores) count_max: usize,
+    /// How many keys one script takes. In a cluster they must be of one slot.
+    pub(in crate::stores) batch: usize,
 }
 
 /// Returns the pattern of the keys that begin with `prefix`.
@@ -34,32 +38,25 @@ pub(in crate::stores) fn pattern_of(prefix: &str) -> String {
     pattern + "*"
 }
 
-/// Returns the names of the keys that `keys` selects and that `script` reports as in use: the first
-/// `count_max` in order.
+/// Returns the names of the keys that are in use: the first ones in order.
 pub(in crate::stores) async fn list(
     link: &Link,
-    keys: Scan<'_>,
-    script: &Script,
-    limits: ScanLimits,
+    scan: Scan<'_>,
     name_of: impl Fn(&str) -> Option<Name>,
 ) -> Result<BTreeSet<Name>> {
-    let ScanLimits {
-        timeout,
-        count_max,
-        batch,
-    } = limits;
+    let timeout = reply_timeout(READ_TIMEOUT);
     let mut names = BTreeSet::new();
     let mut cursor = "0".to_owned();
     loop {
         let session = link.session(timeout).await?;
-        let page = with_reply_timeout(&session, timeout, scan(&session, &cursor, keys)).await?;
+        let page = with_reply_timeout(&session, timeout, page_at(&session, &cursor, scan)).await?;
 
-        for keys in page.keys().chunks(batch) {
-            let running = script.run(&session, keys, &[]);
+        for keys in page.keys().chunks(scan.batch) {
+            let running = scan.script.run(&session, keys, &[]);
             let in_use = match with_reply_timeout(&session, timeout, running).await {
                 // The master to which the key moves lists it too.
                 Err(error) if Redirect::of(&error).is_some() => continue,
-                in_use => text(in_use?)?,
+                in_use => decode::<String>(in_use?)?,
             };
             let replies = keys.iter().zip(in_use.bytes());
             let in_use = replies.filter(|(_, used)| *used == b'1');
@@ -67,34 +64,13 @@ pub(in crate::stores) async fn list(
         }
 
         // Keep the first names, so that the set is bounded.
-        while names.len() > count_max {
+        while names.len() > scan.count_max {
             names.pop_last();
         }
         if page.next == "0" {
             return Ok(names);
         }
         cursor = page.next;
-    }
-}
-
-/// The limits of a listing.
-#[derive(Clone, Copy)]
-pub(in crate::stores) struct ScanLimits {
-    /// How long each reply may take.
-    pub(in crate::stores) timeout: Duration,
-    /// How many names are listed.
-    pub(in crate::stores) count_max: usize,
-    /// How many keys one script takes. In a cluster they must be of one slot.
-    pub(in crate::stores) batch: usize,
-}
-
-impl ScanLimits {
-    pub(in crate::stores) fn new(timeout: Duration, count_max: usize) -> Self {
-        Self {
-            timeout,
-            count_max,
-            batch: usize::MAX,
-        }
     }
 }
 
@@ -114,20 +90,12 @@ impl Page {
     }
 }
 
-async fn scan(session: &Session, cursor: &str, keys: Scan<'_>) -> Result<Page> {
+async fn page_at(session: &Session, cursor: &str, scan: Scan<'_>) -> Result<Page> {
     let mut request = redis::cmd("SCAN");
-    request.arg(cursor).arg("MATCH").arg(keys.pattern);
-    request
-        .arg("COUNT")
-        .arg(PAGE)
-        .arg("TYPE")
-        .arg(keys.key_type);
+    request.arg(cursor).arg("MATCH").arg(scan.pattern);
+    request.arg("COUNT").arg(PAGE);
+    request.arg("TYPE").arg(scan.key_type);
 
-    let reply = session
-        .send(&request)
-        .await
-        .map_err(reply_error::store_error)?;
-    let page = redis::from_redis_value(reply).map_err(|_| reply_error::protocol_error())?;
-    let (next, keys) = page;
+    let (next, keys) = session.request(&request).await?;
     Ok(Page { next, keys })
 }

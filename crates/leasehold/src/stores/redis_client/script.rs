@@ -64,9 +64,7 @@ impl Script {
     fn source(&self) -> &Source {
         self.source.get_or_init(|| {
             let text = (self.expand)(self.template);
-            let mut sha = sha1_smol::Sha1::new();
-            sha.update(text.as_bytes());
-            let hash = sha.digest().to_string();
+            let hash = sha1_smol::Sha1::from(&text).digest().to_string();
             Source { text, hash }
         })
     }
@@ -118,18 +116,13 @@ impl Script {
     }
 }
 
+/// The usual length of the keys and arguments of a script.
+const BYTES_USUAL: usize = 512;
+
 fn call(command: &str, script: &str, keys: &[&str], arguments: &[&str]) -> Cmd {
-    let parts = keys.iter().chain(arguments);
-    let len: usize = parts.clone().map(|part| part.len()).sum();
-
-    let mut call = Cmd::with_capacity(
-        3 + keys.len() + arguments.len(),
-        command.len() + script.len() + 8 + len,
-    );
-
+    let parts = 3 + keys.len() + arguments.len();
+    let mut call = Cmd::with_capacity(parts, script.len() + BYTES_USUAL);
     call.arg(command).arg(script).arg(keys.len());
-    for argument in parts {
-        call.arg(*argument);
-    }
+    call.arg(keys).arg(arguments);
     call
 }

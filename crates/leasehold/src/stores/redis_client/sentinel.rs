@@ -7,7 +7,6 @@
 
 pub(super) mod view;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,11 +16,11 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
 use super::address::Address;
-use super::link::{Epochs, Link, LinkConfig};
+use super::link::{Link, LinkConfig};
 use super::reply::with_reply_timeout;
 use super::reply_error;
 use super::session::Session;
-use super::topology::Sentinels;
+use super::topology::{Seeds, Sentinels};
 use crate::runtime::background;
 use crate::{Error, Result};
 use view::{Sighting, View};
@@ -92,15 +91,8 @@ impl WatchedMaster {
         }
     }
 
-    /// The user and the settings for the master, without its host.
-    pub(super) fn server(&self) -> &Address {
-        &self.sentinels.seeds.server
-    }
-}
-
-impl fmt::Display for WatchedMaster {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.sentinels.seeds.fmt(f)
+    pub(super) fn seeds(&self) -> &Seeds {
+        &self.sentinels.seeds
     }
 }
 
@@ -124,12 +116,8 @@ impl Sentinel {
         let switched = Arc::<Notify>::default();
         let notified = Arc::clone(&switched);
         let link = Link::spawn(LinkConfig {
-            endpoint: address.into(),
-            channel: SWITCHES.to_owned(),
             on_push: Arc::new(move |_, _| notified.notify_one()),
-            handshake: Arc::new(|_: Arc<Session>| Box::pin(async { Ok(None) })),
-            runtime: None,
-            epochs: Epochs::default(),
+            ..LinkConfig::new(address, SWITCHES.to_owned())
         });
         Self {
             link,

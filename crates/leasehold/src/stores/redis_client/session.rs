@@ -4,14 +4,15 @@ mod open;
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use redis::aio::{MultiplexedConnection, PubSubSink};
-use redis::{Cmd, RedisError, Value};
-use tokio::sync::Notify;
+use redis::{Cmd, FromRedisValue, RedisError, Value};
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
+use super::reply::decode;
 use super::reply_error;
 use crate::{Error, Result};
 
@@ -30,7 +31,7 @@ pub(in crate::stores) struct Session {
     /// With RESP2, a subscription needs a connection of its own.
     subscription: Option<PubSubSink>,
     channel: String,
-    closed: Arc<Closed>,
+    is_closed: watch::Sender<bool>,
     tasks: Mutex<Vec<AbortHandle>>,
     sent: AtomicU64,
     /// Requests with a reply, and requests whose caller no longer waits.
@@ -46,12 +47,6 @@ impl Drop for RequestsInFlight<'_> {
     fn drop(&mut self) {
         self.0.done.fetch_add(1, Ordering::Relaxed);
     }
-}
-
-#[derive(Debug, Default)]
-struct Closed {
-    is_set: AtomicBool,
-    notify: Notify,
 }
 
 impl Session {
@@ -74,6 +69,12 @@ impl Session {
             Value::ServerError(error) => Err(error.into()),
             reply => Ok(reply),
         }
+    }
+
+    /// Sends a request, and returns its reply as the type that the command returns.
+    pub(in crate::stores) async fn request<T: FromRedisValue>(&self, request: &Cmd) -> Result<T> {
+        let reply = self.send(request).await;
+        decode(reply.map_err(reply_error::store_error)?)
     }
 
     /// Sends a request to a node that is receiving the slot of its keys.
@@ -110,11 +111,9 @@ impl Session {
         // Only the server can reply to this. A proxy might reply to a PING.
         let mut request = redis::cmd("PUBSUB");
         request.arg("NUMSUB").arg(&self.channel);
-        let reply = self
-            .send(&request)
-            .await
-            .map_err(reply_error::store_error)?;
-        if subscribers(&reply).is_some_and(|count| count > 0) {
+        let reply = self.request(&request).await?;
+        let subscribers: Vec<(String, u64)> = decode(reply).unwrap_or_default();
+        if subscribers.iter().any(|(_, count)| *count > 0) {
             return Ok(());
         }
 
@@ -162,8 +161,7 @@ impl Session {
 
         let mut request = redis::cmd("CLIENT");
         request.arg(&["TRACKING", "ON", "BCAST", "PREFIX", prefix]);
-        let reply = self.send(&request).await;
-        reply.map(drop).map_err(reply_error::store_error)
+        self.request(&request).await
     }
 
     /// Waits for a reply. Fails once the connection is closed.
@@ -177,7 +175,7 @@ impl Session {
         tokio::select! {
             biased;
             reply = reply => reply,
-            () = self.closed.wait() => Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
+            () = self.closed_signal() => Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
         }
     }
 
@@ -186,51 +184,26 @@ impl Session {
         for task in self.tasks.lock().drain(..) {
             task.abort();
         }
-        self.closed.set();
+        self.is_closed.send_replace(true);
     }
 
     /// Waits until the connection is closed.
     pub(in crate::stores) async fn closed_signal(&self) {
-        self.closed.wait().await;
+        // The sender lives as long as this value.
+        let _ = self
+            .is_closed
+            .subscribe()
+            .wait_for(|is_closed| *is_closed)
+            .await;
     }
 
     pub(in crate::stores) fn is_closed(&self) -> bool {
-        self.closed.is_set.load(Ordering::Acquire)
+        *self.is_closed.borrow()
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
         self.close();
-    }
-}
-
-impl Closed {
-    fn set(&self) {
-        self.is_set.store(true, Ordering::Release);
-        self.notify.notify_waiters();
-    }
-
-    async fn wait(&self) {
-        loop {
-            let push = self.notify.notified();
-            if self.is_set.load(Ordering::Acquire) {
-                return;
-            }
-            push.await;
-        }
-    }
-}
-
-/// Returns the count in a reply to `PUBSUB NUMSUB` for one channel.
-fn subscribers(reply: &Value) -> Option<i64> {
-    let count = match reply {
-        Value::Array(pair) => pair.get(1)?,
-        Value::Map(pairs) => &pairs.first()?.1,
-        _ => return None,
-    };
-    match count {
-        Value::Int(count) => Some(*count),
-        _ => None,
     }
 }

@@ -81,10 +81,8 @@ impl Sample {
 
     async fn take(session: &Session) -> Result<Self> {
         let sent_at = BootInstant::now();
-        let reply = session.send(&redis::cmd("TIME")).await;
+        let (seconds, micros) = session.request(&redis::cmd("TIME")).await?;
         let read_at = BootInstant::now();
-        let (seconds, micros) = redis::from_redis_value(reply.map_err(redis_client::store_error)?)
-            .map_err(|_| redis_client::protocol_error())?;
         let time = redis_client::micros_of(seconds, micros)
             .and_then(|time| i64::try_from(time).ok())
             .ok_or_else(redis_client::protocol_error)?;

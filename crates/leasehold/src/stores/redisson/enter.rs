@@ -24,7 +24,7 @@ impl Redisson {
                 self.shrink(local, share).await.map(Some)
             }
             Standing::Held { .. } if self.still_holds(local).await? => Ok(Some(local.standing())),
-            Standing::Held { .. } => Ok(Some(self.gone(local))),
+            Standing::Held { .. } => Ok(Some(self.claims.gone(local))),
             Standing::Queued { .. } if on_contention == OnContention::Queue => {
                 local.set_share(share);
                 local.keep_until(self.kept_from_now(local));
@@ -56,7 +56,7 @@ impl Redisson {
         match self.lock(local).await? {
             LockReply::Granted(token) => Ok(Standing::Held { token }),
             LockReply::Held(_) if waits => Ok(self.claims.wait(local, until)),
-            LockReply::Held(_) | LockReply::Gone => Ok(self.gone(local)),
+            LockReply::Held(_) | LockReply::Gone => Ok(self.claims.gone(local)),
         }
     }
 
@@ -80,7 +80,7 @@ impl Redisson {
                 local.set_share(share);
                 Ok(Standing::Held { token })
             }
-            LockReply::Held(_) | LockReply::Gone => Ok(self.gone(local)),
+            LockReply::Held(_) | LockReply::Gone => Ok(self.claims.gone(local)),
         }
     }
 
@@ -99,7 +99,7 @@ impl Redisson {
         let lease = self.store_lease(&local.claim);
         match local.renew_waiting(sent_at, lease) {
             (Standing::Queued { .. }, None) => {
-                self.claims.close(local.claim.id);
+                self.claims.gone(local);
                 Ok(None)
             }
             (Standing::Queued { .. }, remaining) => {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::stores::votes::{parse_info, write_info};
+use crate::stores::votes::{hashed, parse_info, write_info};
 use crate::{Claim, ClaimId, ClaimantInfo, Entry, Error, Share, Standing, Token};
 
 /// The length of a client id of Redisson.
@@ -62,22 +62,12 @@ fn own_holder(field: &[u8], share: Share) -> Option<Entry> {
     Some(Entry::new(id, share, standing, info))
 }
 
-/// Describes a holder of Redisson. The hash of its field identifies it.
-///
-/// On an `RLock` the token is a part of the hash too. It is not a fencing token, but it differs
-/// from others.
+/// Describes a holder of Redisson. The hash of its field identifies it, on an `RLock` with a token
+/// too.
 fn external_holder(raw: &RawHolder, share: Share, counter: Option<Token>) -> Entry {
-    let mut sha = sha1_smol::Sha1::new();
-    sha.update(&raw.field);
-    let bytes = sha.digest().bytes();
-    let (id, _) = bytes
-        .split_first_chunk::<16>()
-        .expect("a digest has twenty bytes");
-
-    let hashed = u64::from(u32::from_be_bytes([id[0], id[1], id[2], id[3]]));
-    let hashed = Token::new(hashed.max(1)).expect("it is above zero");
+    let (id, token) = hashed(&raw.field);
     let standing = Standing::Held {
-        token: counter.unwrap_or(hashed),
+        token: counter.unwrap_or(token),
     };
     let info = ClaimantInfo {
         host: String::new(),
@@ -86,7 +76,7 @@ fn external_holder(raw: &RawHolder, share: Share, counter: Option<Token>) -> Ent
         label: label(raw),
         since: SystemTime::UNIX_EPOCH,
     };
-    Entry::new(ClaimId::from_bytes(*id), share, standing, info)
+    Entry::new(id, share, standing, info)
 }
 
 /// Returns a permit as Redisson shows it, or the client, the thread and the number of acquires.

@@ -126,11 +126,7 @@ impl RedissonKeys {
 
 /// Returns the key of an additional part of an object, as Redisson's `prefixName` does.
 fn with_prefix(prefix: &str, name: &str) -> String {
-    if name.contains('{') {
-        format!("{prefix}:{name}")
-    } else {
-        format!("{prefix}:{{{name}}}")
-    }
+    format!("{prefix}:{}", tag(name))
 }
 
 /// Returns the part of a key that decides its slot, as Redisson's `suffixName` does.

@@ -11,7 +11,7 @@ use super::field::{foreign, token_in, words};
 use super::keys::uuid_text;
 use super::local_claim::{LATE_MAX, RedissonClaim};
 use crate::runtime::clock::BootInstant;
-use crate::stores::redis_client::{self, Script, reply_timeout, text, with_reply_timeout};
+use crate::stores::redis_client::{self, Script, decode, reply_timeout, with_reply_timeout};
 use crate::{Claim, Error, Result, Share, Token};
 
 /// How long after it was sent the server may execute a request to lock.
@@ -213,7 +213,7 @@ impl Redisson {
         let script = &self.mapper.class.scripts().renew;
         let arguments = [&*field, "", &permits];
         let reply = self.run(script, local.claim.lease, &keys, &arguments);
-        Ok(text(reply.await?)? == "1")
+        Ok(decode::<String>(reply.await?)? == "1")
     }
 
     /// Renews held claims; returns for each whether it still holds.
@@ -243,7 +243,7 @@ impl Redisson {
         let leases = held.iter().map(|local| local.claim.lease);
         let lease = leases.min().unwrap_or_default();
         let script = &self.mapper.class.scripts().renew;
-        let reply = text(self.run(script, lease, &keys, &arguments).await?)?;
+        let reply: String = decode(self.run(script, lease, &keys, &arguments).await?)?;
         if reply.len() != held.len() {
             return Err(self.protocol_error());
         }

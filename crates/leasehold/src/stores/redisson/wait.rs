@@ -52,7 +52,7 @@ impl Redisson {
                 self.claims.leave_head_start(&local.claim.name).await;
                 match self.lock(local).await? {
                     LockReply::Granted(token) => return Ok(Some(Standing::Held { token })),
-                    LockReply::Gone => return Ok(Some(self.gone(local))),
+                    LockReply::Gone => return Ok(Some(self.claims.gone(local))),
                     LockReply::Held(left) => pause_of(left),
                 }
             } else {
@@ -87,7 +87,7 @@ impl Redisson {
                     return Ok(local.standing());
                 }
                 if !self.check_hold(local).await? {
-                    return Ok(self.gone(local));
+                    return Ok(self.claims.gone(local));
                 }
                 tokio::select! {
                     () = message => {}
@@ -112,12 +112,7 @@ impl Redisson {
             return Some(standing);
         }
         let is_kept = local.kept_until() > BootInstant::now();
-        (!is_kept).then(|| self.gone(local))
-    }
-
-    pub(super) fn gone(&self, local: &RedissonClaim) -> Standing {
-        self.claims.close(local.claim.id);
-        Standing::Gone
+        (!is_kept).then(|| self.claims.gone(local))
     }
 }
 

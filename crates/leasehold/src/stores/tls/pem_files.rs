@@ -20,6 +20,14 @@ pub(in crate::stores) struct PemFiles {
     identity: Option<ClientIdentity>,
 }
 
+/// What a file contains.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Authority,
+    Certificate,
+    Key,
+}
+
 /// The client's certificate and its key.
 #[derive(Debug, PartialEq, Eq)]
 struct ClientIdentity {
@@ -29,16 +37,19 @@ struct ClientIdentity {
 
 #[derive(PartialEq, Eq)]
 struct PemFile {
+    part: Part,
     path: PathBuf,
     content: Vec<u8>,
 }
 
 impl PemFiles {
     pub(in crate::stores) fn read(paths: &TlsFiles) -> Result<Self> {
-        let authority = paths.authority.as_deref().map(read_authority);
+        let authority = paths.authority.as_deref();
         let identity = paths.identity.as_ref().map(ClientIdentity::read);
         Ok(Self {
-            authority: authority.transpose()?,
+            authority: authority
+                .map(|path| PemFile::read(Part::Authority, path))
+                .transpose()?,
             identity: identity.transpose()?,
         })
     }
@@ -53,17 +64,15 @@ impl PemFiles {
             return Ok(config.with_no_client_auth());
         };
 
-        let certificates = certificate
-            .certificates()
-            .map_err(|error| certificate.unreadable("certificate", &error))?;
+        let certificates = certificate.certificates()?;
         if certificates.is_empty() {
-            return Err(certificate.unreadable("certificate", &"it contains no certificate"));
+            return Err(certificate.unusable("it contains no certificate"));
         }
-        let secret = PrivateKeyDer::from_pem_slice(&key.content)
-            .map_err(|error| unusable_key(&key.path, &error))?;
+        let secret =
+            PrivateKeyDer::from_pem_slice(&key.content).map_err(|error| key.unusable(error))?;
         config
             .with_client_auth_cert(certificates, secret)
-            .map_err(|error| unusable_key(&key.path, &error))
+            .map_err(|error| key.unusable(error))
     }
 
     fn roots(&self) -> Result<RootCertStore> {
@@ -71,13 +80,11 @@ impl PemFiles {
             return system_roots();
         };
 
-        let unreadable = |error: &dyn Display| authority.unreadable("authority", error);
         let mut roots = RootCertStore::empty();
-        for certificate in authority
-            .certificates()
-            .map_err(|error| unreadable(&error))?
-        {
-            roots.add(certificate).map_err(|error| unreadable(&error))?;
+        for certificate in authority.certificates()? {
+            roots
+                .add(certificate)
+                .map_err(|error| authority.unusable(error))?;
         }
 
         if roots.is_empty() {
@@ -94,54 +101,50 @@ impl PemFiles {
 impl ClientIdentity {
     fn read(paths: &Identity) -> Result<Self> {
         Ok(Self {
-            certificate: read_certificate(&paths.certificate)?,
-            key: read_key(&paths.key)?,
+            certificate: PemFile::read(Part::Certificate, &paths.certificate)?,
+            key: PemFile::read(Part::Key, &paths.key)?,
         })
     }
 }
 
 impl PemFile {
-    fn read(path: &Path) -> std::io::Result<Self> {
+    fn read(part: Part, path: &Path) -> Result<Self> {
+        let content = std::fs::read(path).map_err(|error| unusable(part, path, error))?;
         Ok(Self {
+            part,
             path: path.to_owned(),
-            content: std::fs::read(path)?,
+            content,
         })
     }
 
-    fn certificates(
-        &self,
-    ) -> std::result::Result<Vec<CertificateDer<'static>>, impl Display + use<>> {
-        CertificateDer::pem_slice_iter(&self.content).collect::<std::result::Result<Vec<_>, _>>()
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>> {
+        CertificateDer::pem_slice_iter(&self.content)
+            .map(|certificate| certificate.map_err(|error| self.unusable(error)))
+            .collect()
     }
 
-    fn unreadable(&self, what: &str, error: &dyn Display) -> Error {
-        unreadable_certificate(what, &self.path, error)
+    fn unusable(&self, error: impl Display) -> Error {
+        unusable(self.part, &self.path, error)
     }
 }
 
-fn read_authority(path: &Path) -> Result<PemFile> {
-    PemFile::read(path).map_err(|error| unreadable_certificate("authority", path, &error))
-}
-
-fn read_certificate(path: &Path) -> Result<PemFile> {
-    PemFile::read(path).map_err(|error| unreadable_certificate("certificate", path, &error))
-}
-
-fn read_key(path: &Path) -> Result<PemFile> {
-    PemFile::read(path).map_err(|error| unusable_key(path, &error))
-}
-
-fn unreadable_certificate(what: &str, path: &Path, error: &dyn Display) -> Error {
-    let setting = if what == "authority" { "ca=" } else { "cert=" };
+fn unusable(part: Part, path: &Path, error: impl Display) -> Error {
     let path = path.display();
-    Error::invalid(format!("the {what} {path} cannot be read: {error}"))
-        .help(format!("give {setting} a file of PEM certificates"))
-}
-
-fn unusable_key(path: &Path, error: &dyn Display) -> Error {
-    let path = path.display();
-    Error::invalid(format!("the key {path} cannot be used: {error}"))
-        .help("give key= the PEM file of the key that belongs to cert=, without a passphrase")
+    let (problem, help) = match part {
+        Part::Authority => (
+            format!("the authority {path} cannot be read: {error}"),
+            "give ca= a file of PEM certificates",
+        ),
+        Part::Certificate => (
+            format!("the certificate {path} cannot be read: {error}"),
+            "give cert= a file of PEM certificates",
+        ),
+        Part::Key => (
+            format!("the key {path} cannot be used: {error}"),
+            "give key= the PEM file of the key that belongs to cert=, without a passphrase",
+        ),
+    };
+    Error::invalid(problem).help(help)
 }
 
 /// Shows no content: it may be a key.

@@ -1,12 +1,10 @@
 //! Acquiring and confirming a lock: tokens, and repeated rounds.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use super::VotingStore;
@@ -15,7 +13,7 @@ use super::round::RoundResult;
 use super::tracked_claim::{ClaimVotes, TrackedClaim};
 use super::vote::VoteMode;
 use super::voting::TallyOutcome;
-use crate::{Claim, Error, Name, Result, Share, Token};
+use crate::{Claim, Error, Result, Share, Token};
 
 /// The outcome of an attempt to acquire the lock.
 pub(super) enum AcquireOutcome {
@@ -34,34 +32,10 @@ const TOKEN_AHEAD_MAX: u64 = 24 * 60 * 60 * 1_000_000_000;
 const TOKEN_MAX: u64 = 9_999_999_999_999_999_999;
 /// The number of tokens that differ only in their client's digits.
 const TOKEN_STEP: u64 = 1_000;
-/// For how many names a client remembers the highest token. If a token is forgotten, an acquire
-/// takes one more round.
-const NAMES_MAX: usize = 4096;
 /// How long a ping may take.
 const PING_MAX: Duration = Duration::from_millis(500);
 
-/// The highest token that this client knows for each name.
-#[derive(Debug, Default)]
-pub(super) struct KnownTokens {
-    by_name: Mutex<HashMap<Name, u64>>,
-}
-
-impl KnownTokens {
-    fn highest(&self, name: &Name) -> u64 {
-        self.by_name.lock().get(name).copied().unwrap_or(0)
-    }
-
-    pub(super) fn saw(&self, name: &Name, token: u64) {
-        let mut by_name = self.by_name.lock();
-        if by_name.len() >= NAMES_MAX && !by_name.contains_key(name) {
-            by_name.clear();
-        }
-        let highest = by_name.entry(name.clone()).or_default();
-        *highest = token.max(*highest);
-    }
-}
-
-impl VotingStore {
+impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
     /// Returns the state of a claim that this store supports.
     pub(super) fn tracked(&self, claim: &Claim) -> Result<Arc<TrackedClaim>> {
         if claim.share.units() != Share::MUTEX.units() {
@@ -195,17 +169,14 @@ impl VotingStore {
         too_few(all, all - result.tally.unknown, &result.errors)
     }
 
-    /// Returns a token that is larger than every token received: the time of the masters' clocks,
-    /// or the successor of the highest token.
+    /// Returns a token that is larger than every token that the claim has received: the time of the
+    /// masters' clocks, or the successor of the highest token.
     ///
     /// The tokens in the masters' replies may be ahead of the clocks by any amount: a clock that
     /// was ahead may have been corrected since.
     fn proposal(&self, tracked: &TrackedClaim) -> Result<u64> {
         let now = self.micros() * 1_000;
-        let in_replies = self
-            .known_tokens
-            .highest(&tracked.claim.name)
-            .max(tracked.highest_reply_token());
+        let in_replies = tracked.highest_reply_token();
         let seen = in_replies.max(tracked.highest_token());
         if seen > in_replies.max(now).saturating_add(TOKEN_AHEAD_MAX) {
             return Err(Error::invalid(format!(

@@ -15,7 +15,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
 
 use crate::Result;
-use crate::stores::redis_client::{self, ChannelSubscription, Channels, READ_TIMEOUT, Session};
+use crate::stores::redis_client::{ChannelSubscription, Channels, READ_TIMEOUT, Session};
 
 /// How long after the reply a notification may arrive. With RESP2 it arrives on a second
 /// connection.
@@ -107,8 +107,7 @@ impl Events {
         let mut del = redis::cmd("DEL");
         del.arg(&self.test_key);
         for request in [set, del] {
-            let reply = session.send(&request).await;
-            reply.map_err(redis_client::store_error)?;
+            session.request::<()>(&request).await?;
         }
 
         session.ping().await?;

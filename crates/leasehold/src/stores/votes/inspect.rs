@@ -10,7 +10,7 @@ use super::VotingStore;
 use super::master::Master;
 use super::quorum_count::QuorumCount;
 use super::record::{Holder, Inspected};
-use crate::stores::redis_client::{self, READ_TIMEOUT, Scan, ScanLimits, reply_timeout};
+use crate::stores::redis_client::{self, READ_TIMEOUT, Scan, decode, reply_timeout};
 use crate::{Entry, Error, Name, Result, ServerStatus, Standing, Token};
 
 /// The status of one master, and the claim that has its vote.
@@ -19,7 +19,7 @@ pub(super) struct Observation {
     holder: Option<Holder>,
 }
 
-impl VotingStore {
+impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
     pub(super) fn entry(&self, holder: &Holder, token: Token) -> Entry {
         let standing = Standing::Held { token };
         // A key that does not expire is reported with the shortest time.
@@ -56,17 +56,28 @@ impl VotingStore {
         });
         let replies = join_all(replies).await;
 
+        let observed = self.masters.iter().zip(&replies);
+        let observations = observed
+            .map(|(master, reply)| observation(master, reply))
+            .collect();
+        self.of_quorum(replies).map(|_| observations)
+    }
+
+    /// Returns what the masters have replied, if they are a quorum.
+    pub(super) fn of_quorum<T>(&self, replies: Vec<Result<T>>) -> Result<Vec<T>> {
         let mut count = QuorumCount::of(self.masters.len());
-        let mut observations = Vec::new();
+        let mut successes = Vec::new();
         for (master, reply) in self.masters.iter().zip(replies) {
-            observations.push(observation(master, &reply));
             match reply {
-                Ok(_) => count.succeed(),
+                Ok(reply) => {
+                    count.succeed();
+                    successes.push(reply);
+                }
                 Err(error) => count.fail(&master.url, error)?,
             }
         }
         if count.is_reached() {
-            return Ok(observations);
+            return Ok(successes);
         }
         Err(count.error())
     }
@@ -75,8 +86,7 @@ impl VotingStore {
         let (session, _) = master.session()?;
         let script = self.format.inspect_script();
         let reply = script.run(&session, &[key], &[]).await?;
-        let (record, left_ms): (Vec<u8>, u64) =
-            redis::from_redis_value(reply).map_err(|_| redis_client::protocol_error())?;
+        let (record, left_ms): (Vec<u8>, u64) = decode(reply)?;
         if record.is_empty() {
             return Ok(Inspected {
                 last_token: 0,
@@ -95,18 +105,16 @@ impl VotingStore {
         pattern: &str,
         count_max: usize,
     ) -> Vec<Result<BTreeSet<Name>>> {
-        let limits = ScanLimits::new(reply_timeout(READ_TIMEOUT), count_max);
+        let scan = Scan {
+            pattern,
+            key_type: "string",
+            script: self.format.list_script(),
+            count_max,
+            batch: usize::MAX,
+        };
         join_all(self.masters.iter().map(|master| {
-            redis_client::list(
-                &master.links.background,
-                Scan {
-                    pattern,
-                    key_type: "string",
-                },
-                self.format.list_script(),
-                limits,
-                |key: &str| self.format.name_of(key),
-            )
+            let link = &master.links.background;
+            redis_client::list(link, scan, |key: &str| self.format.name_of(key))
         }))
         .await
     }
@@ -125,12 +133,8 @@ fn observation(master: &Master, reply: &Result<Inspected>) -> Observation {
         }
     };
 
-    let quarantine = master.quarantine.remaining();
-    if !quarantine.is_zero() {
-        status.error = Some(format!(
-            "started or emptied recently; its vote counts in {:.1} s",
-            quarantine.as_secs_f64()
-        ));
+    if !master.quarantine.remaining().is_zero() {
+        status.error = Some(master.quarantine.message());
     }
     status.last_token = Token::new(inspected.last_token);
     if let Some(holder) = &inspected.holder {

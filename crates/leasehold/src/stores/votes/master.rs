@@ -6,16 +6,19 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
+use super::departures::Departures;
 use super::open::MasterSettings;
 use super::quarantine::{Quarantine, RunIds, read_incarnation};
 use crate::stores::redis_client::{
-    self, Address, DoHandshake, Epochs, Handshake, Link, LinkConfig, Links, PushHandler,
-    ServerClock, Session, State,
+    self, Address, DoHandshake, Handshake, Link, LinkConfig, Links, PushHandler, ServerClock,
+    Session, State,
 };
 use crate::{Error, Result};
 
 #[derive(Debug)]
 pub(super) struct Master {
+    /// Its position among the masters of the store.
+    pub(super) at: usize,
     pub(super) links: Links,
     pub(super) url: String,
     pub(super) clock: Arc<ServerClock>,
@@ -23,6 +26,7 @@ pub(super) struct Master {
     /// Set when the master misses a reply deadline, and cleared by its next reply. A round does not
     /// wait for a silent master unless a quorum needs it.
     pub(super) silent: AtomicBool,
+    pub(super) departures: Departures,
 }
 
 /// What all masters of a store share.
@@ -35,32 +39,40 @@ pub(super) struct MasterConfig {
 }
 
 impl Master {
-    pub(super) fn spawn(address: &Address, config: MasterConfig, on_push: PushHandler) -> Self {
+    pub(super) fn spawn(
+        at: usize,
+        address: &Address,
+        config: MasterConfig,
+        on_push: PushHandler,
+    ) -> Self {
         let url = address.to_string();
         let clock = Arc::<ServerClock>::default();
         let quarantine = Quarantine::new(url.clone(), config.settings, config.run_ids);
         let quarantine = Arc::new(quarantine);
         let handshake = handshake(Arc::clone(&clock), Arc::clone(&quarantine));
 
-        let link = |channel: &str, on_push: PushHandler, runtime| {
-            Link::spawn(LinkConfig {
-                endpoint: address.clone().into(),
-                channel: format!("leasehold:{channel}:{}", config.client),
-                on_push,
-                handshake: Arc::clone(&handshake),
-                runtime,
-                epochs: Epochs::default(),
-            })
+        let link = |channel: &str| LinkConfig {
+            handshake: Arc::clone(&handshake),
+            ..LinkConfig::new(
+                address.clone(),
+                format!("leasehold:{channel}:{}", config.client),
+            )
         };
         Self {
+            at,
             links: Links {
-                caller: link("inbox", on_push, config.runtime),
-                background: link("far", Arc::new(|_, _| {}), None),
+                caller: Link::spawn(LinkConfig {
+                    on_push,
+                    runtime: config.runtime,
+                    ..link("inbox")
+                }),
+                background: Link::spawn(link("far")),
             },
             url,
             clock,
             quarantine,
             silent: AtomicBool::new(false),
+            departures: Departures::default(),
         }
     }
 

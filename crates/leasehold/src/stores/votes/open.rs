@@ -18,21 +18,64 @@ use super::quorum_count::QuorumCount;
 use super::record::Push;
 use super::tracked_claim::ClaimVotes;
 use crate::Result;
+use crate::examination::Examination;
 use crate::runtime::background;
 use crate::stores::local_claims::LocalClaims;
 use crate::stores::redis_client::{Address, fresh_client};
+use crate::stores::redis_examination::{self, Kind};
 
 /// How long opening a store waits for the last masters once a quorum is connected.
 const STRAGGLERS_MAX: Duration = Duration::from_millis(50);
 /// How long opening a store waits for masters that were busy or cut off at first.
 const SECOND_CHANCE: Duration = Duration::from_secs(2);
 
-/// The masters of a store, and the settings of all of them.
+/// The servers of a store, and its settings.
 #[derive(Clone, Debug)]
-pub(in crate::stores) struct Masters {
+pub struct VotingBuilder<const MASTERS_MIN: usize> {
     pub(in crate::stores) addresses: Vec<Address>,
     pub(in crate::stores) format: &'static dyn VoteFormat,
     pub(in crate::stores) settings: MasterSettings,
+    pub(in crate::stores) kind: Kind,
+    pub(in crate::stores) shown_url: String,
+}
+
+impl<const MASTERS_MIN: usize> VotingBuilder<MASTERS_MIN> {
+    /// Returns the URL without user, password and settings other than the dialect.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.shown_url.clone()
+    }
+
+    /// Examines risks to locks on the servers.
+    pub(crate) async fn examine(&self) -> Result<Examination> {
+        redis_examination::examine(self.kind, &self.addresses).await
+    }
+
+    /// Connects. The store reconnects by itself after each broken connection.
+    ///
+    /// # Errors
+    /// - [`is_unavailable`](crate::Error::is_unavailable) if fewer masters than a majority can be
+    ///   reached, or the only server cannot be reached.
+    /// - [`is_invalid`](crate::Error::is_invalid) if two masters are the same server, or one is a
+    ///   replica.
+    /// - [`is_denied`](crate::Error::is_denied) and
+    ///   [`is_unsupported`](crate::Error::is_unsupported) as for
+    ///   [`Redis`](crate::stores::Redis).
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connections that it has opened.
+    pub async fn connect(self) -> Result<VotingStore<MASTERS_MIN>> {
+        self.connect_on(Handle::try_current().ok()).await
+    }
+
+    /// `runtime` drives the caller links; the background thread drives them if it is `None`.
+    pub(crate) async fn connect_on(
+        self,
+        runtime: Option<Handle>,
+    ) -> Result<VotingStore<MASTERS_MIN>> {
+        background::start()?;
+        background::on_background(VotingStore::open(self, runtime)).await
+    }
 }
 
 /// The settings that do not concern a Redis connection.
@@ -51,19 +94,8 @@ impl MasterSettings {
     }
 }
 
-impl VotingStore {
-    /// Connects to the masters.
-    ///
-    /// `runtime` drives the caller links; the background thread drives them if it is `None`.
-    pub(in crate::stores) async fn connect(
-        masters: Masters,
-        runtime: Option<Handle>,
-    ) -> Result<Self> {
-        background::start()?;
-        background::on_background(Self::open(masters, runtime)).await
-    }
-
-    async fn open(masters: Masters, runtime: Option<Handle>) -> Result<Self> {
+impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
+    async fn open(masters: VotingBuilder<MASTERS_MIN>, runtime: Option<Handle>) -> Result<Self> {
         let client: Arc<str> = fresh_client().into();
         let claims = Arc::<LocalClaims<ClaimVotes>>::default();
         let events = match &masters.addresses[..] {
@@ -86,13 +118,12 @@ impl VotingStore {
                 format: masters.format,
             };
             let on_push = Arc::new(move |channel: &str, text: &str| inbox.receive(channel, text));
-            Master::spawn(address, config.clone(), on_push)
+            Arc::new(Master::spawn(at, address, config.clone(), on_push))
         });
 
         let store = Self {
             masters: spawned.collect(),
             claims,
-            known_tokens: Arc::default(),
             client,
             token_digits: uuid::Uuid::new_v4().as_u64_pair().1 % 1_000,
             runtime,

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::open::MasterSettings;
 use super::record::millis;
 use crate::runtime::clock::BootInstant;
-use crate::stores::redis_client::{self, Handshake, Script, Session, script};
+use crate::stores::redis_client::{Handshake, Script, Session, decode, script};
 use crate::{Error, Result};
 
 /// What a client knows about what one master remembers.
@@ -94,6 +94,14 @@ impl Quarantine {
         counts_from.map_or(Duration::ZERO, |from| {
             from.duration_since(BootInstant::now())
         })
+    }
+
+    /// Returns why the votes of this master do not count yet.
+    pub(super) fn message(&self) -> String {
+        format!(
+            "started or emptied recently; its vote counts in {:.1} s",
+            self.remaining().as_secs_f64()
+        )
     }
 
     /// Whether a handshake with this master has ever succeeded.
@@ -183,8 +191,7 @@ pub(super) async fn read_incarnation(
     let reply = INCARNATION
         .run(session, &keys, &[run_id, &longest.to_string()])
         .await?;
-    let (id, age, of_others): (String, u64, u64) =
-        redis::from_redis_value(reply).map_err(|_| redis_client::protocol_error())?;
+    let (id, age, of_others): (String, u64, u64) = decode(reply)?;
     check_longest_lease(longest, of_others)?;
 
     // One percent for the different rates of two clocks, and 10 ms for their resolution.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::voting::VoteOutcome;
 use crate::stores::redis_client::id_from;
-use crate::{Claim, ClaimId, ClaimantInfo, Share};
+use crate::{Claim, ClaimId, ClaimantInfo, Share, Token};
 
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 pub(in crate::stores) const TOKEN_LEN: usize = 19;
@@ -105,6 +105,21 @@ pub(in crate::stores) struct Holder {
     pub(in crate::stores) share: Share,
     pub(in crate::stores) info: ClaimantInfo,
     pub(in crate::stores) remaining: Duration,
+}
+
+/// Returns the id and the token that stand for a holder of another library: both are parts of the
+/// hash of its value.
+///
+/// It is not a fencing token, but it differs from those of other holders.
+pub(in crate::stores) fn hashed(value: &[u8]) -> (ClaimId, Token) {
+    let hash = sha1_smol::Sha1::from(value).digest().bytes();
+    let (id, _) = hash
+        .split_first_chunk::<16>()
+        .expect("a digest has twenty bytes");
+
+    let token = u64::from(u32::from_be_bytes([id[0], id[1], id[2], id[3]]));
+    let token = Token::new(token.max(1)).expect("it is above zero");
+    (ClaimId::from_bytes(*id), token)
 }
 
 /// Appends the share, the lease and the claimant, with which every record ends.

@@ -11,8 +11,8 @@ use super::master::Master;
 use super::record::VoteReply;
 use super::tracked_claim::TrackedClaim;
 use super::voting::VoteOutcome;
-use crate::stores::redis_client::{self, Handshake, Session, text};
-use crate::{Error, Result};
+use crate::Result;
+use crate::stores::redis_client::{self, Handshake, Session, decode};
 
 /// Requests the vote of a master for a claim and a token.
 #[derive(Debug)]
@@ -29,14 +29,6 @@ pub(in crate::stores) struct VoteRequest {
     /// The client, and since when it waits; empty if it needs no notification.
     pub(in crate::stores) waiter: String,
     pub(super) kind: VoteKind,
-}
-
-/// One master, and how a request reaches it.
-pub(super) struct Destination<'a> {
-    pub(super) master: &'a Master,
-    pub(super) at: usize,
-    /// How long the request waits for a connection.
-    pub(super) wait: Duration,
 }
 
 /// A master's reply, and what it means for the claim.
@@ -65,17 +57,19 @@ pub(super) enum MasterVote {
 }
 
 impl VoteRequest {
+    /// Sends the request to a master. `wait` is how long it waits for a connection.
     pub(super) async fn send(
         &self,
-        to: &Destination<'_>,
+        master: &Master,
+        wait: Duration,
         tracked: &TrackedClaim,
     ) -> Result<MasterReply> {
-        let _master_lock = lock_master(Some(tracked), to.at).await;
-        let (session, incarnation) = to.master.connected(to.wait).await?;
+        let _master_lock = lock_master(Some(tracked), master).await;
+        let (session, incarnation) = master.connected(wait).await?;
 
         let arguments = VoteArguments {
             incarnation: incarnation.as_deref().unwrap_or_default(),
-            kind: self.kind_for(to.at, tracked),
+            kind: self.kind_for(master, tracked),
         };
         let reply = self.format.vote(self, arguments).run(&session).await?;
         let Some(reply) = VoteReply::parse(&reply, &self.id) else {
@@ -83,11 +77,11 @@ impl VoteRequest {
             return Err(redis_client::protocol_error());
         };
 
-        to.master.silent.store(false, Ordering::Relaxed);
-        let vote = self.judge(to, tracked, &incarnation, reply);
+        master.silent.store(false, Ordering::Relaxed);
+        let vote = self.judge(master, tracked, &incarnation, reply);
         if !reply.same_incarnation {
             // The master was emptied. The next handshake gives it a new incarnation.
-            to.master.links.reconnect();
+            master.links.reconnect();
         }
         Ok(MasterReply {
             last_token: reply.last_token,
@@ -96,8 +90,8 @@ impl VoteRequest {
     }
 
     /// A master on which another client broke the hold must not restore it.
-    fn kind_for(&self, at: usize, tracked: &TrackedClaim) -> VoteKind {
-        if self.kind == VoteKind::Restore && tracked.is_broken_on(at) {
+    fn kind_for(&self, master: &Master, tracked: &TrackedClaim) -> VoteKind {
+        if self.kind == VoteKind::Restore && tracked.is_broken_on(master.at) {
             return VoteKind::Keep;
         }
         self.kind
@@ -105,7 +99,7 @@ impl VoteRequest {
 
     fn judge(
         &self,
-        to: &Destination<'_>,
+        master: &Master,
         tracked: &TrackedClaim,
         incarnation: &Handshake,
         reply: VoteReply,
@@ -118,13 +112,15 @@ impl VoteRequest {
         }
 
         if !self.format.remembers_last_token() {
-            if tracked.renewal_counts(to.at, reply.renewal) {
+            if tracked.renewal_counts(master.at, reply.renewal) {
                 return MasterVote::Granted;
             }
             return MasterVote::Restored;
         }
-        let quarantine = &to.master.quarantine;
-        if quarantine.counts(incarnation, reply.same_incarnation) {
+        if master
+            .quarantine
+            .counts(incarnation, reply.same_incarnation)
+        {
             return MasterVote::Granted;
         }
         MasterVote::Quarantined
@@ -198,9 +194,7 @@ impl LeaveRequest {
             Some(("2", id)) if id == self.id => Ok(LeaveReply::HandedOver),
             _ => {
                 session.close();
-                Err(Error::unavailable(
-                    "the reply belongs to another request; the connection was closed",
-                ))
+                Err(redis_client::protocol_error())
             }
         }
     }
@@ -209,15 +203,15 @@ impl LeaveRequest {
 impl Call<'_> {
     async fn run(&self, session: &Session) -> Result<String> {
         let reply = self.script.run(session, &self.keys, &self.arguments).await;
-        text(reply?)
+        decode(reply?)
     }
 }
 
 /// Waits until no other request about this claim is in flight to a master that forgets tokens.
 pub(super) async fn lock_master(
     tracked: Option<&TrackedClaim>,
-    at: usize,
+    master: &Master,
 ) -> Option<OwnedMutexGuard<()>> {
-    let lock = tracked?.details.master_locks.get(at)?;
+    let lock = tracked?.details.master_locks.get(master.at)?;
     Some(Arc::clone(lock).lock_owned().await)
 }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 
 use super::VotingStore;
+use super::master::Master;
 use super::quorum_count::MissingVote;
 use super::requests::{MasterReply, MasterVote};
 use super::voting::{Tally, TallyOutcome, quorum};
@@ -44,9 +46,9 @@ where
     }
 }
 
-impl VotingStore {
+impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
     /// Starts one request to each master. `send` takes how long it waits for a connection.
-    pub(super) fn round<F>(&self, send: impl Fn(usize, Duration) -> F) -> Round<F>
+    pub(super) fn round<F>(&self, send: impl Fn(Arc<Master>, Duration) -> F) -> Round<F>
     where
         F: Future + Send + 'static,
         F::Output: Send,
@@ -63,8 +65,9 @@ impl VotingStore {
         };
 
         let is_on_caller_runtime = self.masters[0].links.caller.is_on_caller_runtime();
+        let masters = self.masters.iter().map(Arc::clone);
         Round {
-            requests: (0..self.masters.len()).map(|at| send(at, wait)).collect(),
+            requests: masters.map(|master| send(master, wait)).collect(),
             executor: self.runtime.clone().filter(|_| is_on_caller_runtime),
         }
     }
@@ -77,7 +80,7 @@ impl VotingStore {
         deadline: Instant,
     ) -> RoundResult
     where
-        F: Future<Output = (usize, Result<MasterReply>)>,
+        F: Future<Output = (Arc<Master>, Result<MasterReply>)>,
     {
         let mut result = RoundResult::begin(self.masters.len(), token);
         let mut awaited = self.awaited();
@@ -92,15 +95,15 @@ impl VotingStore {
             } else {
                 timeout_at(deadline, requests.next()).await.ok().flatten()
             };
-            let Some((at, reply)) = next else {
+            let Some((master, reply)) = next else {
                 self.mark_silent(&awaited);
                 result.time_out(self.masters.len());
                 break;
             };
-            awaited.remove(&at);
+            awaited.remove(&master.at);
             match reply {
-                Ok(reply) => self.count(&mut result, at, reply.vote),
-                Err(error) => result.fail(&self.masters[at].url, error),
+                Ok(reply) => result.count(&master, reply.vote),
+                Err(error) => result.fail(&master.url, error),
             }
         }
         // A minority never decides. The other masters may reply to the next round.
@@ -108,27 +111,6 @@ impl VotingStore {
             result.refusals.clear();
         }
         result
-    }
-
-    fn count(&self, result: &mut RoundResult, at: usize, vote: MasterVote) {
-        match vote {
-            MasterVote::Granted => result.tally.granted += 1,
-            MasterVote::Quarantined => {
-                result.tally.unknown += 1;
-                result
-                    .errors
-                    .push(MissingVote::because(self.quarantine_message(at)));
-            }
-            // The vote is taken back if the claim loses the round.
-            MasterVote::Restored => result.tally.refused += 1,
-            MasterVote::HeldByOther { token, remaining } => {
-                result.refuse(at);
-                result.holder_tokens.push(token);
-                let remaining = Some(remaining).filter(|remaining| !remaining.is_zero());
-                result.remaining = result.remaining.max(remaining);
-            }
-            MasterVote::Stale => result.refuse(at),
-        }
     }
 
     /// Returns the masters to wait for. Silent ones are among them only if a quorum needs them.
@@ -149,16 +131,6 @@ impl VotingStore {
         for at in masters {
             self.masters[*at].silent.store(true, Ordering::Relaxed);
         }
-    }
-
-    fn quarantine_message(&self, at: usize) -> String {
-        let master = &self.masters[at];
-        let remaining = master.quarantine.remaining();
-        format!(
-            "{} was started or emptied recently; its vote counts in {:.1} s",
-            master.url,
-            remaining.as_secs_f64()
-        )
     }
 }
 
@@ -205,6 +177,26 @@ impl RoundResult {
     /// Whether the masters refused only because of the token.
     pub(super) fn is_stale(&self) -> bool {
         self.holder_tokens.is_empty() && self.tally.refused > 0
+    }
+
+    fn count(&mut self, master: &Master, vote: MasterVote) {
+        match vote {
+            MasterVote::Granted => self.tally.granted += 1,
+            MasterVote::Quarantined => {
+                self.tally.unknown += 1;
+                let message = format!("{} was {}", master.url, master.quarantine.message());
+                self.errors.push(MissingVote::because(message));
+            }
+            // The vote is taken back if the claim loses the round.
+            MasterVote::Restored => self.tally.refused += 1,
+            MasterVote::HeldByOther { token, remaining } => {
+                self.refuse(master.at);
+                self.holder_tokens.push(token);
+                let remaining = Some(remaining).filter(|remaining| !remaining.is_zero());
+                self.remaining = self.remaining.max(remaining);
+            }
+            MasterVote::Stale => self.refuse(master.at),
+        }
     }
 
     fn refuse(&mut self, at: usize) {

@@ -7,18 +7,18 @@ use futures_util::StreamExt;
 use tokio::time::Instant;
 
 use super::VotingStore;
+use super::departures::{MasterDeparture, leave_later};
 use super::format::{Keys, VoteKind};
+use super::master::Master;
 use super::quorum_count::QuorumCount;
 use super::record::{DAY, millis};
-use super::requests::{
-    Destination, LeaveReply, LeaveRequest, LeaveScope, MasterVote, VoteRequest, lock_master,
-};
+use super::requests::{LeaveReply, LeaveRequest, LeaveScope, MasterVote, VoteRequest, lock_master};
 use super::round::RoundResult;
 use super::tracked_claim::TrackedClaim;
 use super::voting::TallyOutcome;
 use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::id_text;
-use crate::{Claim, Result};
+use crate::{Claim, Error, Result};
 
 /// The head start of a notified waiter of another client: a few round trips.
 const HEAD_START: Duration = Duration::from_millis(5);
@@ -34,7 +34,7 @@ pub(super) enum VoteMode {
     Renew,
 }
 
-impl VotingStore {
+impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
     /// Requests the votes of all masters for a token.
     pub(super) async fn vote(
         &self,
@@ -52,24 +52,18 @@ impl VotingStore {
         // The lease counts from before the request.
         let valid_until = BootInstant::now().saturating_add(lease);
         tracked.request_sent(token);
-        let mut round = self.round(|at, wait| {
-            let masters = Arc::clone(&self.masters);
-            let known_tokens = Arc::clone(&self.known_tokens);
+        let mut round = self.round(|master, wait| {
             let tracked = Arc::clone(tracked);
             let request = Arc::clone(&request);
             async move {
-                let master = &masters[at];
-                let reply = request
-                    .send(&Destination { master, at, wait }, &tracked)
-                    .await;
+                let reply = request.send(&master, wait, &tracked).await;
                 if let Ok(reply) = &reply {
-                    known_tokens.saw(&tracked.claim.name, reply.last_token);
                     tracked.saw_token(reply.last_token);
                     if reply.vote == MasterVote::Granted {
-                        tracked.granted_by(at, token, valid_until);
+                        tracked.granted_by(master.at, token, valid_until);
                     }
                 }
-                (at, reply)
+                (master, reply)
             }
         });
 
@@ -152,17 +146,16 @@ impl VotingStore {
         let keys = tracked.details.keys.clone();
         let scope = LeaveScope::Quiet;
         let request = Arc::new(self.leave_request(&tracked.claim, keys, result.token, scope));
-        let round = self.round(|at, _| {
-            let masters = Arc::clone(&self.masters);
+        let round = self.round(|master, _| {
             let tracked = Arc::clone(tracked);
             let request = Arc::clone(&request);
-            let has_refused = result.refused_by.contains(&at);
+            let has_refused = result.refused_by.contains(&master.at);
             async move {
                 // A master that refused has replied: no vote of this round can follow there.
                 if !has_refused {
-                    let _master_lock = lock_master(Some(&tracked), at).await;
-                    // A vote that cannot be taken back ends with its lease.
-                    let _ = request.send(&masters[at]).await;
+                    let tracked = Some(tracked);
+                    // Without a reply it is repeated. Any other error leaves the vote to its lease.
+                    let _ = leave_master(&master, MasterDeparture { request, tracked }).await;
                 }
             }
         });
@@ -186,13 +179,12 @@ impl VotingStore {
         };
         let request = Arc::new(self.leave_request(claim, keys, highest_token, scope));
 
-        let mut round = self.round(|at, _| {
-            let masters = Arc::clone(&self.masters);
+        let mut round = self.round(|master, _| {
             let tracked = tracked.cloned();
             let request = Arc::clone(&request);
             async move {
-                let _master_lock = lock_master(tracked.as_deref(), at).await;
-                (at, request.send(&masters[at]).await)
+                let left = leave_master(&master, MasterDeparture { request, tracked }).await;
+                (master, left)
             }
         });
 
@@ -200,7 +192,7 @@ impl VotingStore {
         let mut was_there = false;
         while !count.is_reached() {
             let next = round.requests.next().await;
-            let (at, reply) = next.expect("the masters reply, or are too few");
+            let (master, reply) = next.expect("the masters reply, or are too few");
             match reply {
                 Ok(reply) => {
                     count.succeed();
@@ -210,7 +202,7 @@ impl VotingStore {
                     }
                 }
                 Err(error) => {
-                    count.fail(&self.masters[at].url, error)?;
+                    count.fail(&master.url, error)?;
                     if count.is_impossible() {
                         return Err(count.error());
                     }
@@ -238,6 +230,16 @@ impl VotingStore {
             counter_life: self.counter_life(claim.lease),
         }
     }
+}
+
+/// Leaves one master. A request without a reply is repeated in the background.
+async fn leave_master(master: &Arc<Master>, departure: MasterDeparture) -> Result<LeaveReply> {
+    let _master_lock = lock_master(departure.tracked.as_deref(), master).await;
+    let reply = departure.request.send(master).await;
+    if reply.as_ref().is_err_and(Error::is_unavailable) {
+        leave_later(master, departure.clone());
+    }
+    reply
 }
 
 /// Records the outcome of a round in the claim.

@@ -32,7 +32,7 @@ struct Waiting {
     listening: Option<ChannelSubscription>,
 }
 
-impl VotingStore {
+impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
     /// Waits until a claim is no longer waiting: it is held or gone.
     pub(super) async fn wait_for_grant(&self, tracked: &Arc<TrackedClaim>) -> Result<Standing> {
         let mut waiting = Waiting::default();
@@ -47,8 +47,7 @@ impl VotingStore {
                 return Ok(tracked.standing());
             }
             if tracked.kept_until() <= BootInstant::now() {
-                self.claims.close(tracked.claim.id);
-                return Ok(Standing::Gone);
+                return Ok(self.claims.gone(tracked));
             }
 
             if !self.claims.is_first(tracked) {
@@ -79,8 +78,7 @@ impl VotingStore {
             // The notification of one master decides nothing: a quorum has to confirm it.
             let is_notified = tracked.notified(self.masters.len()) != Notified::None;
             if is_notified && !self.confirm(tracked, token).await? {
-                self.claims.close(tracked.claim.id);
-                return Ok(Standing::Gone);
+                return Ok(self.claims.gone(tracked));
             }
             changed.await;
         }
@@ -106,8 +104,7 @@ impl VotingStore {
         // before reporting it.
         let is_late = BootInstant::now().duration_since(sent_at) > tracked.claim.lease / 4;
         if is_late && !self.confirm(tracked, token).await? {
-            self.claims.close(tracked.claim.id);
-            return Ok(Some(Standing::Gone));
+            return Ok(Some(self.claims.gone(tracked)));
         }
         Ok(Some(Standing::Held { token }))
     }

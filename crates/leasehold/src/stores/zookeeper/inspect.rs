@@ -35,24 +35,11 @@ pub(super) async fn entries(lock_node: LockNode<'_>, dialect: Dialect) -> Result
 
 fn entry(dialect: Dialect, member: &Member, standing: Standing, data: &[u8], stat: &Stat) -> Entry {
     if let (Some(record), Some(id)) = (record::read(data), member.id) {
-        return Entry {
-            lease_left: None,
-            id,
-            share: record.share,
-            standing,
-            reserved: 0,
-            info: record.info,
-        };
+        return Entry::new(id, record.share, standing, record.info);
     }
 
-    Entry {
-        lease_left: None,
-        id: record::foreign_id(stat),
-        share: member.share,
-        standing,
-        reserved: 0,
-        info: record::foreign_info(data, &dialect.to_string(), stat.ctime),
-    }
+    let info = record::foreign_info(data, &dialect.to_string(), stat.ctime);
+    Entry::new(record::foreign_id(stat), member.share, standing, info)
 }
 
 /// Whether a lock has claims.

@@ -1,9 +1,9 @@
 //! One session with the servers, and until when it certainly exists.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use zookeeper_client::Client;
 
@@ -15,34 +15,25 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) client: Client,
-    /// Until when the session certainly exists, in nanoseconds of the clock.
-    valid_until: AtomicU64,
-    confirmed: Notify,
-    /// Whether a claim of the session has been granted.
-    has_held: AtomicBool,
-    /// Until when heartbeats are sent at the short interval of a holder, in nanoseconds of the
-    /// clock.
-    held_until: AtomicU64,
-    held: Notify,
-    /// An upper bound of half a tick of the servers, in nanoseconds; 0 while it is unknown.
-    half_tick: AtomicU64,
+    /// Until when the session certainly exists.
+    valid_until: watch::Sender<BootInstant>,
+    /// Until when heartbeats are sent at the short interval of a holder. `None` until a claim of
+    /// the session has been granted.
+    held_until: watch::Sender<Option<BootInstant>>,
+    /// An upper bound of half a tick of the servers, once it has been measured.
+    half_tick: OnceLock<Duration>,
     /// Whether a server has shown a node that the other servers do not have.
-    is_abandoned: AtomicBool,
-    abandoned: Notify,
+    is_abandoned: watch::Sender<bool>,
 }
 
 impl Session {
     pub(super) fn new(client: Client, liveness: &Liveness) -> Self {
         let session = Self {
             client,
-            valid_until: AtomicU64::default(),
-            confirmed: Notify::default(),
-            has_held: AtomicBool::default(),
-            held_until: AtomicU64::default(),
-            held: Notify::default(),
-            half_tick: AtomicU64::default(),
-            is_abandoned: AtomicBool::default(),
-            abandoned: Notify::default(),
+            valid_until: watch::Sender::new(BootInstant::from_nanos(0)),
+            held_until: watch::Sender::default(),
+            half_tick: OnceLock::new(),
+            is_abandoned: watch::Sender::default(),
         };
 
         session.confirm(liveness);
@@ -63,8 +54,7 @@ impl Session {
     /// # Errors
     /// [`is_unavailable`](Error::is_unavailable) if the session may be over at `from`.
     pub(super) fn remaining(&self, from: BootInstant) -> Result<Duration> {
-        let valid_until = BootInstant::from_nanos(self.valid_until.load(Ordering::Acquire));
-        let remaining = valid_until.duration_since(from);
+        let remaining = self.valid_until.borrow().duration_since(from);
         if remaining.is_zero() {
             return Err(unconfirmed());
         }
@@ -75,31 +65,24 @@ impl Session {
     ///
     /// It usually returns at once. After an outage it takes one or two heartbeats.
     pub(super) async fn confirmed(&self) {
-        loop {
-            let confirmed = self.confirmed.notified();
-            if self.is_over() || self.is_confirmed() {
-                return;
-            }
-            tokio::select! {
-                () = confirmed => {}
-                () = self.ended() => {}
-            }
+        let least = self.timeout() / 4;
+        let mut valid_until = self.valid_until.subscribe();
+        tokio::select! {
+            _ = valid_until.wait_for(|until| is_after(*until, least)) => {}
+            () = self.ended() => {}
         }
     }
 
     /// Records that a claim is held. Heartbeats are more frequent while claims are held and
     /// renewed.
     pub(super) fn note_holder(&self) {
-        self.has_held.store(true, Ordering::Release);
-
+        let now = BootInstant::now();
         // Holders renew at least once in a tenth of the session.
-        let held_until = BootInstant::now().saturating_add(self.timeout() / 8);
-        let before = self
-            .held_until
-            .swap(held_until.as_nanos(), Ordering::AcqRel);
-        if before <= BootInstant::now().as_nanos() {
-            self.held.notify_one();
-        }
+        let held_until = now.saturating_add(self.timeout() / 8);
+        self.held_until.send_if_modified(|until| {
+            let before = until.replace(held_until);
+            before.is_none_or(|before| before <= now)
+        });
     }
 
     /// Keeps the frequent heartbeats for a holder that renews, and waits for the next one.
@@ -108,30 +91,32 @@ impl Session {
     /// limit a little above the usual interval. After an outage the first confirmation is enough
     /// for the hold.
     pub(super) async fn next_confirmation(&self) {
-        if !self.has_held.load(Ordering::Acquire) {
+        if self.held_until.borrow().is_none() {
             return;
         }
 
-        let confirmed = self.confirmed.notified();
+        let mut valid_until = self.valid_until.subscribe();
         self.note_holder();
-        if self.is_valid_for(self.timeout() / 2) {
+        if is_after(*self.valid_until.borrow(), self.timeout() / 2) {
             // Without a new confirmation the session is valid until the end known so far.
-            let _ = timeout(self.timeout() / 12, confirmed).await;
+            let _ = timeout(self.timeout() / 12, valid_until.changed()).await;
         }
     }
 
     pub(super) fn is_held(&self) -> bool {
-        BootInstant::now().as_nanos() < self.held_until.load(Ordering::Acquire)
+        let held_until = *self.held_until.borrow();
+        held_until.is_some_and(|until| BootInstant::now() < until)
     }
 
     /// Waits until the heartbeat after the last one of `liveness` is due.
     pub(super) async fn next_heartbeat(&self, liveness: &Liveness) {
+        let mut held_until = self.held_until.subscribe();
         loop {
             let interval = liveness::heartbeat_interval(self.timeout(), self.is_held());
             let due = liveness.next_heartbeat(interval);
             tokio::select! {
                 () = sleep(due.duration_since(BootInstant::now())) => return,
-                () = self.held.notified() => {}
+                _ = held_until.changed() => {}
             }
         }
     }
@@ -139,41 +124,30 @@ impl Session {
     /// Returns an upper bound of half a tick of the servers.
     pub(super) fn half_tick(&self) -> Duration {
         let bound = liveness::half_tick(self.timeout());
-        match self.half_tick.load(Ordering::Acquire) {
-            0 => bound,
-            nanos => bound.min(Duration::from_nanos(nanos)),
-        }
+        let measured = self.half_tick.get();
+        measured.map_or(bound, |measured| bound.min(*measured))
     }
 
     pub(super) fn set_half_tick(&self, half_tick: Duration) {
-        let nanos = u64::try_from(half_tick.as_nanos()).unwrap_or(u64::MAX);
-        self.half_tick.store(nanos, Ordering::Release);
+        self.half_tick.get_or_init(|| half_tick);
     }
 
     pub(super) fn is_confirmed(&self) -> bool {
-        self.is_valid_for(self.timeout() / 4)
-    }
-
-    fn is_valid_for(&self, time: Duration) -> bool {
-        self.remaining(BootInstant::now())
-            .is_ok_and(|remaining| remaining >= time)
+        is_after(*self.valid_until.borrow(), self.timeout() / 4)
     }
 
     /// Whether the servers have ended the session, or this client has abandoned it.
     pub(super) fn is_over(&self) -> bool {
-        self.is_abandoned.load(Ordering::Acquire) || self.client.state().is_terminated()
+        *self.is_abandoned.borrow() || self.client.state().is_terminated()
     }
 
     /// Waits until the session is over.
     pub(super) async fn ended(&self) {
         let mut states = self.client.state_watcher();
-        loop {
-            let abandoned = self.abandoned.notified();
-            if self.is_over() {
-                return;
-            }
+        let mut is_abandoned = self.is_abandoned.subscribe();
+        while !self.is_over() {
             tokio::select! {
-                () = abandoned => {}
+                _ = is_abandoned.changed() => {}
                 _ = states.changed() => {}
             }
         }
@@ -188,8 +162,7 @@ impl Session {
             "a server shows nodes that the other servers do not have: \
              the client gives up its session and all its locks"
         );
-        self.is_abandoned.store(true, Ordering::Release);
-        self.abandoned.notify_waiters();
+        self.is_abandoned.send_replace(true);
         Error::unavailable("a server shows nodes that the other servers do not have").help(
             "its data is damaged: stop that server, empty its data folder, and start it again",
         )
@@ -201,10 +174,13 @@ impl Session {
         // remaining time, not from the whole timeout.
         let certain = self.timeout().saturating_sub(self.timeout() / 2_000);
         let valid_until = liveness.valid_from().saturating_add(certain);
-        self.valid_until
-            .store(valid_until.as_nanos(), Ordering::Release);
-        self.confirmed.notify_waiters();
+        self.valid_until.send_replace(valid_until);
     }
+}
+
+/// Whether a moment is at least `time` away.
+fn is_after(moment: BootInstant, time: Duration) -> bool {
+    moment.duration_since(BootInstant::now()) >= time
 }
 
 pub(super) fn unconfirmed() -> Error {

@@ -28,6 +28,7 @@ impl Observe for ZooKeeper {
 }
 
 /// A watch is used up by one change, so it is set again after each change.
+#[derive(Debug)]
 struct WatchedChildren {
     supervisor: Arc<SessionSupervisor>,
     address: Arc<Address>,
@@ -68,14 +69,6 @@ impl WatchedChildren {
         Err(Error::unavailable(
             "the node of the lock is created and removed repeatedly",
         ))
-    }
-}
-
-impl std::fmt::Debug for WatchedChildren {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WatchedChildren")
-            .field("path", &self.path)
-            .finish_non_exhaustive()
     }
 }
 

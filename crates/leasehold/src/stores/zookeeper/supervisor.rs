@@ -5,6 +5,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
@@ -12,13 +14,13 @@ use zookeeper_client::{Client, Error as ZkError, MultiWriteError};
 
 use super::address::Address;
 use super::liveness::{self, Heartbeat, Liveness};
-use super::reachability::unreachable;
 use super::reply_error::{store_error, without_panic};
 use super::session::{Session, unconfirmed};
 use super::tls;
 use crate::runtime::background;
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
+use crate::stores::url::{Host, io_reason};
 use crate::{Error, Result, metrics};
 
 /// Keeps a session until it is dropped.
@@ -172,6 +174,24 @@ pub(super) async fn connect(address: &Address, session: Duration) -> Result<Clie
     }
 }
 
+/// Returns the error of an ensemble that cannot be reached, with a reason for each server.
+///
+/// The client library reports only that it has no connection. So this connects to each server
+/// once more.
+async fn unreachable(servers: &[Host]) -> Error {
+    let reasons = join_all(servers.iter().map(reason)).await;
+    Error::unavailable(format!("no server can be reached: {}", reasons.join(", ")))
+}
+
+async fn reason(server: &Host) -> String {
+    let connecting = TcpStream::connect((server.name.as_str(), server.port));
+    match timeout(CONNECT_TIMEOUT, connecting).await {
+        Ok(Err(error)) => format!("{server}: {}", io_reason(&error)),
+        Ok(Ok(_)) => format!("{server}: it accepts connections, but no session"),
+        Err(_elapsed) => format!("{server}: no reply within {CONNECT_TIMEOUT:?}"),
+    }
+}
+
 fn warn_of_other_timeout(address: &Address, client: &Client) {
     let requested = address.settings.session;
     let agreed = client.session_timeout();
@@ -251,3 +271,5 @@ fn closed() -> Error {
 
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
+/// How long one server has to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);

@@ -2,6 +2,7 @@
 
 use redis::Value;
 
+use crate::stores::redis_client::handshake::field;
 use crate::stores::redis_client::reply_error;
 use crate::stores::redis_client::session::Session;
 use crate::stores::url::Host;
@@ -61,29 +62,17 @@ pub(super) async fn ask(session: &Session, host: &Host) -> Result<Ranges> {
         request.arg(word);
         request
     };
-    let reply = session
-        .send(&request("INFO"))
-        .await
-        .map_err(reply_error::store_error)?;
-    let info: String = redis::from_redis_value(reply).map_err(|_| reply_error::protocol_error())?;
+    let info: String = session.request(&request("INFO")).await?;
     if field(&info, "cluster_state") != Some("ok") {
         return Err(Error::unavailable("the cluster is down"));
     }
 
-    let slots = session
-        .send(&request("SLOTS"))
-        .await
-        .map_err(reply_error::store_error)?;
+    let slots = session.request(&request("SLOTS")).await?;
     let epoch = field(&info, "cluster_current_epoch");
     Ok(Ranges {
         epoch: epoch.and_then(|epoch| epoch.parse().ok()).unwrap_or(0),
         ranges: parse(&slots, host).ok_or_else(reply_error::protocol_error)?,
     })
-}
-
-fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    let mut lines = text.lines();
-    lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim))
 }
 
 /// Parses the reply to `CLUSTER SLOTS` of the node at `host`.

@@ -7,12 +7,12 @@ use futures_util::StreamExt;
 use parking_lot::Mutex;
 use redis::aio::{MultiplexedConnection, PubSub, PubSubStream};
 use redis::{
-    AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError,
-    Value,
+    AsyncConnectionConfig, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo,
+    RedisError, Value,
 };
-use tokio::task::AbortHandle;
+use tokio::sync::watch;
 
-use super::{Closed, INVALIDATION, PushHandler, Session};
+use super::{INVALIDATION, PushHandler, Session};
 use crate::runtime::background;
 use crate::stores::redis_client::address::Address;
 use crate::stores::redis_client::reply_error;
@@ -51,23 +51,17 @@ impl Session {
             return Self::open_old(address, channel, epoch, on_push).await;
         }
         match Self::open_new(address, channel, epoch, Arc::clone(&on_push)).await {
-            Err(Refused::Protocol) => Self::open_old(address, channel, epoch, on_push).await,
-            Err(Refused::For(error)) => Err(error),
-            Ok(session) => Ok(session),
+            Err(error) if lacks_resp3(&error) => {
+                Self::open_old(address, channel, epoch, on_push).await
+            }
+            opened => opened,
         }
     }
 
     /// Connects without a subscription, for requests that any server and proxy supports.
     pub(in crate::stores) async fn open_unsubscribed(address: &Address) -> Result<Self> {
         let address = &address.with_current_password().await;
-        let login = login(address, ProtocolVersion::RESP2);
-        let stream = Stream::connect(&address.target).await?;
-        let connecting = MultiplexedConnection::new_with_config(&login, stream, config());
-        let (connection, driver) = connecting.await.map_err(reply_error::store_error)?;
-
-        let closed = Arc::<Closed>::default();
-        let tasks = vec![drive(driver, &closed)];
-        Ok(Self::new(1, "", connection, closed, tasks))
+        Self::log_in(address, ProtocolVersion::RESP2, config(), "", 1).await
     }
 
     /// RESP3: one connection for requests, replies and notifications.
@@ -76,18 +70,9 @@ impl Session {
         channel: &str,
         epoch: u32,
         on_push: PushHandler,
-    ) -> Result<Self, Refused> {
-        let stream = Stream::connect(&address.target)
-            .await
-            .map_err(Refused::For)?;
-        let login = login(address, ProtocolVersion::RESP3);
+    ) -> Result<Self> {
         let config = config().set_push_sender(push_sender(on_push));
-        let connecting = MultiplexedConnection::new_with_config(&login, stream, config);
-        let (connection, driver) = connecting.await.map_err(Refused::from_error)?;
-
-        let closed = Arc::<Closed>::default();
-        let tasks = vec![drive(driver, &closed)];
-        Ok(Self::new(epoch, channel, connection, closed, tasks))
+        Self::log_in(address, ProtocolVersion::RESP3, config, channel, epoch).await
     }
 
     /// RESP2: a connection for requests, and one that is subscribed already.
@@ -97,19 +82,60 @@ impl Session {
         epoch: u32,
         on_push: PushHandler,
     ) -> Result<Self> {
-        let login = login(address, ProtocolVersion::RESP2);
-        let (subscription, messages) = subscribe(address, &login, channel).await?.split();
+        let (subscription, messages) = subscribe(address, channel).await?.split();
+        let protocol = ProtocolVersion::RESP2;
+        let mut session = Self::log_in(address, protocol, config(), channel, epoch).await?;
 
-        let stream = Stream::connect(&address.target).await?;
-        let connecting = MultiplexedConnection::new_with_config(&login, stream, config());
-        let (connection, driver) = connecting.await.map_err(reply_error::store_error)?;
-
-        let closed = Arc::<Closed>::default();
-        let driving = drive(driver, &closed);
-        let receiving = drive(receive(messages, on_push), &closed);
-        let mut session = Self::new(epoch, channel, connection, closed, vec![driving, receiving]);
+        session.drive(receive(messages, on_push));
         session.subscription = Some(subscription);
         Ok(session)
+    }
+
+    async fn log_in(
+        address: &Address,
+        protocol: ProtocolVersion,
+        config: AsyncConnectionConfig,
+        channel: &str,
+        epoch: u32,
+    ) -> Result<Self> {
+        let login = login(address, protocol);
+        let stream = Stream::connect(&address.target).await?;
+        let connecting = MultiplexedConnection::new_with_config(&login, stream, config);
+        let (connection, driver) = connecting.await.map_err(reply_error::store_error)?;
+
+        let mut session = Self::new(epoch, channel, connection);
+        session.drive(driver);
+        Ok(session)
+    }
+
+    /// Spawns a task of the connection. The session is closed when the task ends or is dropped.
+    fn drive(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        struct CloseOnDrop(watch::Sender<bool>);
+        impl Drop for CloseOnDrop {
+            fn drop(&mut self) {
+                self.0.send_replace(true);
+            }
+        }
+        let close_on_drop = CloseOnDrop(self.is_closed.clone());
+        let driving = background::spawn_here(async move {
+            task.await;
+            drop(close_on_drop);
+        });
+        self.tasks.get_mut().push(driving);
+    }
+
+    fn new(epoch: u32, channel: &str, connection: MultiplexedConnection) -> Self {
+        Self {
+            epoch,
+            connection,
+            subscription: None,
+            channel: channel.to_owned(),
+            is_closed: watch::Sender::default(),
+            tasks: Mutex::default(),
+            sent: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+        }
     }
 
     /// Subscribes to the channel of the session, unless that was done before.
@@ -117,26 +143,6 @@ impl Session {
         match &self.subscription {
             Some(_) => Ok(()),
             None => self.listen(&self.channel).await,
-        }
-    }
-
-    fn new(
-        epoch: u32,
-        channel: &str,
-        connection: MultiplexedConnection,
-        closed: Arc<Closed>,
-        tasks: Vec<AbortHandle>,
-    ) -> Self {
-        Self {
-            epoch,
-            connection,
-            subscription: None,
-            channel: channel.to_owned(),
-            closed,
-            tasks: Mutex::new(tasks),
-            sent: AtomicU64::new(0),
-            done: AtomicU64::new(0),
-            received: AtomicU64::new(0),
         }
     }
 }
@@ -164,13 +170,10 @@ fn push_sender(on_push: PushHandler) -> impl Fn(PushInfo) -> Result<(), ()> + Se
     }
 }
 
-async fn subscribe(
-    address: &Address,
-    login: &RedisConnectionInfo,
-    channel: &str,
-) -> Result<PubSub> {
+async fn subscribe(address: &Address, channel: &str) -> Result<PubSub> {
+    let login = login(address, ProtocolVersion::RESP2);
     let stream = Stream::connect(&address.target).await?;
-    let connecting = PubSub::new(login, stream);
+    let connecting = PubSub::new(&login, stream);
     let mut subscription = connecting.await.map_err(reply_error::store_error)?;
 
     let subscribed = subscription.subscribe(channel).await;
@@ -187,22 +190,6 @@ async fn receive(mut messages: PubSubStream, on_push: PushHandler) {
     }
 }
 
-/// Spawns the driver of a connection, and sets `closed` when the driver ends or is dropped.
-fn drive(driver: impl Future<Output = ()> + Send + 'static, closed: &Arc<Closed>) -> AbortHandle {
-    struct SetOnDrop(Arc<Closed>);
-    impl Drop for SetOnDrop {
-        fn drop(&mut self) {
-            self.0.set();
-        }
-    }
-    let set_on_drop = SetOnDrop(Arc::clone(closed));
-    let driving = async move {
-        driver.await;
-        drop(set_on_drop);
-    };
-    background::spawn_here(driving)
-}
-
 fn login(address: &Address, protocol: ProtocolVersion) -> RedisConnectionInfo {
     let mut login = RedisConnectionInfo::default()
         .set_db(address.database)
@@ -217,22 +204,15 @@ fn login(address: &Address, protocol: ProtocolVersion) -> RedisConnectionInfo {
     }
 }
 
-enum Refused {
-    /// The server or a proxy does not support RESP3.
-    Protocol,
-    For(Error),
-}
-
-impl Refused {
-    fn from_error(error: RedisError) -> Self {
-        let text = error.to_string();
-        let unknown =
-            text.contains("NOPROTO") || text.contains("unknown command") && text.contains("HELLO");
-        if unknown || error.kind() == redis::ErrorKind::RESP3NotSupported {
-            return Self::Protocol;
-        }
-        Self::For(reply_error::store_error(error))
-    }
+/// Whether the server or a proxy does not support RESP3.
+fn lacks_resp3(error: &Error) -> bool {
+    let cause = std::error::Error::source(error);
+    let Some(cause) = cause.and_then(|cause| cause.downcast_ref::<RedisError>()) else {
+        return false;
+    };
+    let text = cause.to_string();
+    let is_unknown = text.contains("unknown command") && text.contains("HELLO");
+    is_unknown || text.contains("NOPROTO") || cause.kind() == ErrorKind::RESP3NotSupported
 }
 
 #[cfg(test)]
@@ -264,7 +244,7 @@ mod tests {
         let login = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2);
         let connecting = MultiplexedConnection::new_with_config(&login, client, config());
         let (connection, _driver) = connecting.await.expect("the login is accepted");
-        let session = Session::new(1, "", connection, Arc::default(), Vec::new());
+        let session = Session::new(1, "", connection);
 
         let request = redis::cmd("PING");
         let mut sending = std::pin::pin!(session.send(&request));

@@ -12,10 +12,10 @@ use percent_encoding::utf8_percent_encode;
 use super::{Call, Keys, VoteArguments, VoteFormat};
 use crate::stores::redis_client::{PLAIN, Script, id_from, id_text, pattern_of, script};
 use crate::stores::votes::record::{
-    CLIENT_LEN, Holder, ID_LEN, Inspected, TOKEN_LEN, parse_info, write_info,
+    CLIENT_LEN, Holder, ID_LEN, Inspected, TOKEN_LEN, hashed, parse_info, write_info,
 };
 use crate::stores::votes::requests::{LeaveRequest, VoteRequest};
-use crate::{Claim, ClaimId, ClaimantInfo, Error, Name, Result, Share};
+use crate::{Claim, ClaimantInfo, Error, Name, Result, Share};
 
 /// One key for each lock. The key is the lock's name, and expires with the lease.
 ///
@@ -159,20 +159,11 @@ fn own_holder(value: &[u8], remaining: Duration) -> Option<Holder> {
 }
 
 /// Describes a holder of another library by the hash of its value.
-///
-/// Its token is a part of the hash too. It is not a fencing token, but it differs from others.
 fn external_holder(value: &[u8], remaining: Duration) -> Holder {
-    let mut sha = sha1_smol::Sha1::new();
-    sha.update(value);
-    let bytes = sha.digest().bytes();
-    let (id, _) = bytes
-        .split_first_chunk::<16>()
-        .expect("a digest has twenty bytes");
-
-    let token = u32::from_be_bytes([id[0], id[1], id[2], id[3]]);
+    let (id, token) = hashed(value);
     Holder {
-        id: ClaimId::from_bytes(*id),
-        token: u64::from(token).max(1),
+        id,
+        token: token.get(),
         share: Share::MUTEX,
         info: ClaimantInfo {
             host: String::new(),
