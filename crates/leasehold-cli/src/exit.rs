@@ -72,12 +72,6 @@ impl Exit {
     }
 }
 
-impl From<u8> for Exit {
-    fn from(code: u8) -> Self {
-        Self::by_code(code.into())
-    }
-}
-
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         match exit {

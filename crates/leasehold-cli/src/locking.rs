@@ -49,13 +49,7 @@ pub(crate) async fn acquire(
     retry: &mut Retry,
     signals: &mut Signals,
 ) -> Result<Acquired> {
-    let mut acquiring = Acquiring {
-        locks,
-        request,
-        retry,
-    };
-
-    let acquired = acquiring.run(signals).await;
+    let acquired = acquire_all(locks, request, retry, signals).await;
     if !matches!(acquired, Ok(Acquired::Granted(_))) {
         leave_queues().await;
     }
@@ -68,75 +62,77 @@ pub(crate) async fn leave_queues() {
     drop(timeout(LEAVE_TIMEOUT, leasehold::drain()).await);
 }
 
-struct Acquiring<'a> {
-    locks: &'a Locks,
-    request: Request<'a>,
-    /// The attempts within `--wait`.
-    retry: &'a mut Retry,
+async fn acquire_all(
+    locks: &Locks,
+    request: Request<'_>,
+    retry: &mut Retry,
+    signals: &mut Signals,
+) -> Result<Acquired> {
+    let needs_numbers =
+        request.slot_numbers == SlotNumbers::Taken && request.options.slots.is_some();
+
+    match acquire_names(locks, request, retry, signals).await? {
+        Acquired::Granted(guards) if needs_numbers => {
+            let left = retry.remaining();
+            number_slots(locks, guards, request.options, left, signals).await
+        }
+        acquired => Ok(acquired),
+    }
 }
 
-impl Acquiring<'_> {
-    async fn run(&mut self, signals: &mut Signals) -> Result<Acquired> {
-        let acquired = self.acquire_names(signals).await?;
-        match acquired {
-            Acquired::Granted(guards) if self.needs_slot_numbers() => {
-                self.number_slots(guards, signals).await
-            }
-            _ => Ok(acquired),
-        }
-    }
+async fn acquire_names(
+    locks: &Locks,
+    request: Request<'_>,
+    retry: &mut Retry,
+    signals: &mut Signals,
+) -> Result<Acquired> {
+    let Request { names, options, .. } = request;
+    let set = leasehold::all(
+        names
+            .iter()
+            .map(|name| options.lock(locks, name, request.label)),
+    );
+    let order = set.in_order()?;
 
-    async fn acquire_names(&mut self, signals: &mut Signals) -> Result<Acquired> {
-        let Request { names, options, .. } = self.request;
-        let set = leasehold::all(names.iter().map(|name| self.lock(name)));
-        let order = set.in_order()?;
-
-        loop {
-            let mut guards = Vec::new();
-            for lock in &order {
-                match waiting::wait(lock, self.locks, options, self.retry, signals).await? {
-                    Acquired::Granted(guard) => guards.push(guard),
-                    Acquired::TimedOut => return Ok(Acquired::TimedOut),
-                    Acquired::Interrupted(by) => return Ok(Acquired::Interrupted(by)),
-                }
-            }
-
-            // A hold may have been lost during the wait for the next name.
-            if guards.iter().all(|guard: &Guard| guard.check().is_ok()) {
-                guards.sort_by_key(|guard| names.iter().position(|name| name == guard.name()));
-                return Ok(Acquired::Granted(Guards::new(guards)));
+    loop {
+        let mut guards = Vec::new();
+        for lock in &order {
+            match waiting::wait(lock, locks, options, retry, signals).await? {
+                Acquired::Granted(guard) => guards.push(guard),
+                Acquired::TimedOut => return Ok(Acquired::TimedOut),
+                Acquired::Interrupted(by) => return Ok(Acquired::Interrupted(by)),
             }
         }
+
+        // A hold may have been lost during the wait for the next name.
+        if guards.iter().all(|guard: &Guard| guard.check().is_ok()) {
+            guards.sort_by_key(|guard| names.iter().position(|name| name == guard.name()));
+            return Ok(Acquired::Granted(Guards::new(guards)));
+        }
     }
+}
 
-    fn lock(&self, name: &str) -> Lock {
-        let options = self.request.options;
-        options.lock(self.locks, name, self.request.label)
-    }
+async fn number_slots(
+    locks: &Locks,
+    mut guards: Guards,
+    options: &LockOptions,
+    left: Option<Duration>,
+    signals: &mut Signals,
+) -> Result<Acquired> {
+    let numbers = tokio::select! {
+        numbers = slots::take_numbers(locks, guards.first(), options, left) => numbers?,
+        signal = signals.next_to_end() => return Ok(Acquired::Interrupted(signal?)),
+        never = reap_as_init() => match never? {},
+    };
 
-    fn needs_slot_numbers(&self) -> bool {
-        self.request.slot_numbers == SlotNumbers::Taken && self.request.options.slots.is_some()
-    }
-
-    async fn number_slots(&self, mut guards: Guards, signals: &mut Signals) -> Result<Acquired> {
-        let options = self.request.options;
-        let left = self.retry.remaining();
-        let taking = slots::take_numbers(self.locks, guards.first(), options, left);
-
-        let numbers = tokio::select! {
-            numbers = taking => numbers?,
-            signal = signals.next_to_end() => return Ok(Acquired::Interrupted(signal?)),
-            never = reap_as_init() => match never? {},
-        };
-        match numbers {
-            Numbering::Taken(numbers) => {
-                guards.slots = numbers;
-                Ok(Acquired::Granted(guards))
-            }
-            Numbering::TimedOut(name) => {
-                waiting::print_timed_out(self.locks, &name, options).await;
-                Ok(Acquired::TimedOut)
-            }
+    match numbers {
+        Numbering::Taken(numbers) => {
+            guards.slots = numbers;
+            Ok(Acquired::Granted(guards))
+        }
+        Numbering::TimedOut(name) => {
+            waiting::print_timed_out(locks, &name, options).await;
+            Ok(Acquired::TimedOut)
         }
     }
 }

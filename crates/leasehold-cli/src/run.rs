@@ -59,7 +59,7 @@ pub(crate) async fn run(mut args: Run) -> Result<Exit> {
     if let Some(outer) = outer {
         // The command inherits the signal mask.
         drop(signals);
-        return nested::join(&outer, locks, &args);
+        return nested::join(outer, &args);
     }
 
     signals.install()?;
@@ -105,8 +105,13 @@ async fn hold(
     signals: &mut Signals,
 ) -> Result<Held> {
     let granted = Instant::now();
-    let mut started = match start(&guards, locks, args, stopping, signals).await {
-        Ok(started) => started,
+    let jobs = JobControl::new();
+    let preparation = Preparation {
+        foreground: jobs.is_given(),
+        blocked: signals.blocked_at_start(),
+    };
+    let mut child = match start(&guards, locks, args, stopping, preparation).await {
+        Ok(child) => child,
         Err(error) => {
             guards.release().await?;
             return Err(error).context("cannot start another process");
@@ -114,19 +119,19 @@ async fn hold(
     };
 
     let supervision = Supervision {
-        child: &mut started.child,
+        child: &mut child,
         guard: &guards,
         signals: &mut *signals,
         stopping,
         store: locks.url(),
-        jobs: started.jobs,
+        jobs,
         until_all_end: args.until_all_end,
         stage: Stage::Held,
         forwarded: Vec::new(),
     };
     let ended = supervision.run().await?;
     // This ends the watchdog.
-    drop(started.child);
+    drop(child);
 
     let mut exit = ended.exit;
     if let Some(shortest) = args.hold_at_least {
@@ -164,35 +169,25 @@ struct Held {
     end_requested: bool,
 }
 
-/// The processes and the job control of a held lock.
-struct Started {
-    child: Child,
-    jobs: JobControl,
-}
-
 async fn start(
     guard: &Guards,
     locks: &Locks,
     args: &Run,
     stopping: &Stopping,
-    signals: &Signals,
-) -> Result<Started> {
+    preparation: Preparation,
+) -> Result<Child> {
     if args.until_all_end {
         // An error here is better than one after the command has ended.
         ProcessTable::read()?;
     }
 
-    let jobs = JobControl::new();
     let environment = nested::environment(guard, locks.url(), args);
     let holds_len = nested::len_of_holds(&environment);
     let settings = Spawn {
         command: &args.command,
         environment,
         inheritable_fds: &guard.inheritable_fds()?,
-        preparation: Preparation {
-            foreground: jobs.is_given(),
-            blocked: signals.blocked_at_start(),
-        },
+        preparation,
     };
 
     let child = if stopping.needs_watchdog(guard) {
@@ -200,10 +195,7 @@ async fn start(
     } else {
         Child::spawn(settings)
     };
-    Ok(Started {
-        child: child.map_err(|error| explain_spawn_error(error, holds_len))?,
-        jobs,
-    })
+    child.map_err(|error| explain_spawn_error(error, holds_len))
 }
 
 /// Explains why the command was not started. `holds_len` is the length of the list of its holds.

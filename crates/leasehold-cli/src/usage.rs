@@ -4,7 +4,10 @@ use leasehold::LockState;
 use leasehold::store::Share;
 
 /// The kind of a lock. A free lock has no kind until its next claim decides it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// A mutex and a read-write lock may use one name, which then is a read-write lock: the mutex counts
+/// as a writer. So the kinds have an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Mutex,
     RwLock,
@@ -27,7 +30,7 @@ impl Usage {
         let holders = || lock_state.holders().map(|entry| entry.share);
 
         Some(Self {
-            kind: shares().map(Kind::of).max_by_key(|kind| kind.rank())?,
+            kind: shares().map(Kind::of).max()?,
             held: holders().map(weight).sum(),
             has_writer: holders().any(Share::is_whole),
         })
@@ -48,16 +51,6 @@ impl Kind {
             1 => Self::Mutex,
             Share::RW_CAPACITY => Self::RwLock,
             slots => Self::Semaphore { slots },
-        }
-    }
-
-    /// Returns the kind of a share. A mutex and a read-write lock may use one name, and the mutex
-    /// then counts as a writer.
-    fn rank(self) -> u8 {
-        match self {
-            Self::Mutex => 0,
-            Self::RwLock => 1,
-            Self::Semaphore { .. } => 2,
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use leasehold::LockState;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout;
 
 use crate::commands::Wait;
 use crate::exit::{Exit, print_error};
@@ -14,9 +14,6 @@ use crate::run::waiting::holder_text;
 use crate::show::is_free;
 
 pub(crate) async fn wait(args: &Wait) -> Result<Exit> {
-    let deadline = args
-        .limit
-        .and_then(|limit| Instant::now().checked_add(limit));
     let mut retry = Retry::within(args.limit, &args.store);
     let locks = retry.until_available(|| args.store.open()).await?;
     let name = &args.name;
@@ -32,7 +29,7 @@ pub(crate) async fn wait(args: &Wait) -> Result<Exit> {
 
     let mut observer = retry.until_available(|| locks.observe(name)).await?;
     while !is_free(&last_seen) {
-        let Some(changed) = before(deadline, observer.next()).await else {
+        let Some(changed) = within(retry.remaining(), observer.next()).await else {
             print_timed_out(args, &last_seen);
             return Ok(args.busy.exit());
         };
@@ -44,10 +41,10 @@ pub(crate) async fn wait(args: &Wait) -> Result<Exit> {
     Ok(Exit::DONE)
 }
 
-/// Returns the output of a future, or `None` if the deadline passes first.
-async fn before<T>(deadline: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
-    match deadline {
-        Some(deadline) => timeout_at(deadline, future).await.ok(),
+/// Returns the output of a future, or `None` if the time is over first.
+async fn within<T>(limit: Option<Duration>, future: impl Future<Output = T>) -> Option<T> {
+    match limit {
+        Some(limit) => timeout(limit, future).await.ok(),
         None => Some(future.await),
     }
 }

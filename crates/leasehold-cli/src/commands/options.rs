@@ -25,7 +25,7 @@ pub(crate) struct BusyExit {
 impl BusyExit {
     /// How leasehold ends if the lock is not granted, or not free, in time.
     pub(crate) fn exit(self) -> Exit {
-        self.code.map_or(Exit::NOT_IN_TIME, Exit::from)
+        self.code.map_or(Exit::NOT_IN_TIME, Exit::Code)
     }
 }
 
@@ -72,16 +72,13 @@ impl Store {
     /// Refuses the store of a single process.
     pub(crate) fn check(&self) -> leasehold::Result<()> {
         if self.url.starts_with("memory:") {
-            return Err(memory_store());
+            return Err(leasehold::Error::invalid(
+                "a memory: store is inside one process, so no other command would find its locks",
+            )
+            .help("write file: for the locks of this machine"));
         }
         Ok(())
     }
-}
-
-/// The error of a store that would exclude no other process.
-fn memory_store() -> leasehold::Error {
-    let message = "a memory: store is inside one process, so no other command would find its locks";
-    leasehold::Error::invalid(message).help("write file: for the locks of this machine")
 }
 
 /// What leasehold reports of its work.

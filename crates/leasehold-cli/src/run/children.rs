@@ -17,17 +17,14 @@ const KILL_MAX: Duration = Duration::from_secs(10);
 /// Returns the children of this process's main thread, also those that have ended.
 pub(crate) fn children() -> io::Result<Vec<i32>> {
     let own = getpid().as_raw_pid();
-    match read_to_string(format!("/proc/self/task/{own}/children")) {
-        Ok(list) => {
-            let pids = list.split_whitespace();
-            Ok(pids.filter_map(|pid| pid.parse().ok()).collect())
-        }
-        // A kernel without CONFIG_PROC_CHILDREN.
-        Err(_) => {
-            let table = ProcessTable::read()?;
-            Ok(table.children(own).map(|child| child.pid).collect())
-        }
+    if let Ok(list) = read_to_string(format!("/proc/self/task/{own}/children")) {
+        let pids = list.split_whitespace();
+        return Ok(pids.filter_map(|pid| pid.parse().ok()).collect());
     }
+
+    // A kernel without CONFIG_PROC_CHILDREN.
+    let table = ProcessTable::read()?;
+    Ok(table.children(own).map(|child| child.pid).collect())
 }
 
 /// Reaps the children that have ended, except those in `kept`.

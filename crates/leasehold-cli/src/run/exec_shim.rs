@@ -24,8 +24,6 @@ use crate::own_program::{arguments_as, start_as};
 
 /// The argument that starts leasehold as the shim. No subcommand has this name.
 const SHIM_ARGUMENT: &str = "__child";
-const FOREGROUND: &str = "foreground";
-const BACKGROUND: &str = "background";
 
 /// How the shim prepares its process.
 #[derive(Clone, Copy, Debug)]
@@ -42,14 +40,9 @@ pub(crate) struct Preparation {
 impl Preparation {
     /// Returns the arguments of [`start`].
     pub(crate) fn arguments(self, command: &[OsString]) -> Vec<OsString> {
-        let position = if self.foreground {
-            FOREGROUND
-        } else {
-            BACKGROUND
-        };
         let own = [
             getpid().to_string().into(),
-            position.into(),
+            self.foreground.to_string().into(),
             self.blocked.to_string().into(),
         ];
         [&own, command].concat()
@@ -73,7 +66,7 @@ pub(crate) fn run_if_shim() -> Option<Exit> {
     let mut arguments = arguments_as(SHIM_ARGUMENT)?;
     let parent = arguments.next()?;
     let leasehold = arguments.next()?;
-    let position = arguments.next()?;
+    let foreground = arguments.next()?;
     let blocked = arguments.next()?;
     let program = arguments.next()?;
 
@@ -84,7 +77,7 @@ pub(crate) fn run_if_shim() -> Option<Exit> {
         return Some(Exit::INTERNAL);
     }
 
-    if position == FOREGROUND
+    if foreground == "true"
         && let Some(terminal) = Terminal::controlling()
     {
         terminal.hand_to(getpid());

@@ -3,7 +3,8 @@
 use std::process::Command;
 
 use anyhow::Result;
-use leasehold::{Entry, Error, Guard, Locks, Token};
+use leasehold::store::Share;
+use leasehold::{Error, Guard, Locks};
 use serde::{Deserialize, Serialize};
 
 use super::exec_shim::become_command;
@@ -29,6 +30,12 @@ struct EnclosingHold {
     /// Empty if an older release of leasehold has set the environment.
     #[serde(default)]
     claim: String,
+}
+
+/// A hold that the store has confirmed, and its share.
+pub(crate) struct Enclosing {
+    hold: EnclosingHold,
+    share: Share,
 }
 
 impl EnclosingHold {
@@ -133,13 +140,13 @@ fn joined(numbers: &[impl ToString]) -> String {
 pub(crate) async fn enclosing_all(
     locks: &Locks,
     names: &[String],
-) -> leasehold::Result<Option<Vec<Entry>>> {
+) -> leasehold::Result<Option<Vec<Enclosing>>> {
     let mut outer = Vec::new();
     let mut first_held = None;
     for name in names {
-        if let Some(entry) = enclosing(locks, name).await? {
+        if let Some(hold) = enclosing(locks, name).await? {
             first_held.get_or_insert(name);
-            outer.push(entry);
+            outer.push(hold);
         }
     }
 
@@ -161,20 +168,24 @@ fn partly_held(name: &str) -> Error {
 /// Returns the hold of `name` that this process runs under.
 ///
 /// The store must confirm it, because an environment may outlive the hold that it names.
-async fn enclosing(locks: &Locks, name: &str) -> leasehold::Result<Option<Entry>> {
-    let holds = enclosing_holds()
-        .into_iter()
-        .filter(|hold| hold.name == name && is_same_store(&hold.store, locks.url()));
-    let tokens: Vec<_> = holds.filter_map(|hold| Token::new(hold.token)).collect();
-    if tokens.is_empty() {
+async fn enclosing(locks: &Locks, name: &str) -> leasehold::Result<Option<Enclosing>> {
+    let mut holds = enclosing_holds();
+    holds.retain(|hold| hold.name == name && is_same_store(&hold.store, locks.url()));
+    if holds.is_empty() {
         return Ok(None);
     }
 
     let lock_state = locks.inspect(name).await?;
-    Ok(lock_state
-        .holders()
-        .find(|entry| entry.token().is_some_and(|token| tokens.contains(&token)))
-        .cloned())
+    Ok(lock_state.holders().find_map(|entry| {
+        let token = entry.token()?.get();
+        let mut hold = holds.iter().find(|hold| hold.token == token)?.clone();
+        locks.url().clone_into(&mut hold.store);
+        if hold.claim.is_empty() {
+            hold.claim = entry.id.to_string();
+        }
+        let share = entry.share;
+        Some(Enclosing { hold, share })
+    }))
 }
 
 /// Compares the URLs of two stores. Several paths may lead to the same folder.
@@ -191,12 +202,11 @@ fn enclosing_holds() -> Vec<EnclosingHold> {
 /// Replaces leasehold with the command, under the outer holds of all names.
 ///
 /// Fails without `--reentrant`, or if an outer hold has a smaller share than this run requests.
-pub(crate) fn join(outer: &[Entry], locks: &Locks, args: &Run) -> Result<Exit> {
-    let names = args.names();
+pub(crate) fn join(outer: Vec<Enclosing>, args: &Run) -> Result<Exit> {
     let mut holds = Vec::new();
-    for (entry, name) in outer.iter().zip(&names) {
-        check_share(entry, name, args)?;
-        holds.push(joined_hold(entry, name, locks));
+    for enclosing in outer {
+        check_share(&enclosing, args)?;
+        holds.push(enclosing.hold);
     }
 
     let mut command = Command::new(&args.command[0]);
@@ -206,7 +216,8 @@ pub(crate) fn join(outer: &[Entry], locks: &Locks, args: &Run) -> Result<Exit> {
     Ok(become_command(&mut command))
 }
 
-fn check_share(outer: &Entry, name: &str, args: &Run) -> leasehold::Result<()> {
+fn check_share(outer: &Enclosing, args: &Run) -> leasehold::Result<()> {
+    let name = &outer.hold.name;
     let requested = args.lock.share()?;
     if !args.reentrant {
         return Err(waits_for_itself(name).help("add --reentrant to run it under that hold"));
@@ -237,23 +248,5 @@ pub(crate) async fn check_not_enclosed(locks: &Locks, name: &str) -> leasehold::
     match enclosing(locks, name).await? {
         Some(_) => Err(waits_for_itself(name).help("the command has the lock already")),
         None => Ok(()),
-    }
-}
-
-fn joined_hold(outer: &Entry, name: &str, locks: &Locks) -> EnclosingHold {
-    let token = outer
-        .token()
-        .expect("the outer hold was found among the holders")
-        .get();
-    let claim = enclosing_holds()
-        .into_iter()
-        .find(|hold| hold.name == name && hold.token == token && !hold.claim.is_empty())
-        .map_or_else(|| outer.id.to_string(), |hold| hold.claim);
-
-    EnclosingHold {
-        store: locks.url().to_owned(),
-        name: name.to_owned(),
-        token,
-        claim,
     }
 }

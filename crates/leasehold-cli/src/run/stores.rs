@@ -1,9 +1,9 @@
 //! The store of a run, and the second one of `--also-store`.
 
-use leasehold::{Entry, Error, Guarantees, Locks, Result};
+use leasehold::{Error, Guarantees, Locks, Result};
 use tokio::time::timeout;
 
-use super::nested;
+use super::nested::{self, Enclosing};
 use super::retry::Retry;
 use super::signals::Signals;
 use super::waiting::Acquired;
@@ -42,7 +42,7 @@ impl Stores {
     /// Returns the holds of `names` in the main store that this process runs under.
     ///
     /// Fails if only one of the stores has such holds.
-    pub(crate) async fn enclosing(&self, names: &[String]) -> Result<Option<Vec<Entry>>> {
+    pub(crate) async fn enclosing(&self, names: &[String]) -> Result<Option<Vec<Enclosing>>> {
         let outer = nested::enclosing_all(&self.main, names).await?;
         let Some(also) = &self.also else {
             return Ok(outer);
@@ -72,37 +72,24 @@ impl Stores {
             return locking::acquire(&self.main, request, retry, signals).await;
         };
 
-        let mut acquiring = AcquiringBoth {
-            main: &self.main,
-            also,
-            request: Request {
-                slot_numbers: SlotNumbers::Unneeded,
-                ..request
-            },
-            retry,
+        let request = Request {
+            slot_numbers: SlotNumbers::Unneeded,
+            ..request
         };
-        acquiring.run(signals).await
-    }
-}
+        let is_main_first = self.main.url() < also.url();
+        let (first_store, second_store) = if is_main_first {
+            (&self.main, also)
+        } else {
+            (also, &self.main)
+        };
 
-/// An acquisition in two stores.
-struct AcquiringBoth<'a> {
-    main: &'a Locks,
-    also: &'a Locks,
-    request: Request<'a>,
-    /// The attempts within `--wait`, in both stores.
-    retry: &'a mut Retry,
-}
-
-impl<'a> AcquiringBoth<'a> {
-    async fn run(&mut self, signals: &mut Signals) -> anyhow::Result<Acquired> {
         loop {
-            let first = match self.acquire_in(self.ordered()[0], signals).await? {
+            let first = match locking::acquire(first_store, request, retry, signals).await? {
                 Acquired::Granted(guards) => guards,
                 refused => return Ok(refused),
             };
 
-            let second = match self.acquire_second(&first, signals).await {
+            let second = match acquire_second(&first, second_store, request, retry, signals).await {
                 Ok(Acquired::Granted(guards)) => guards,
                 refused => {
                     give_back(first).await;
@@ -111,69 +98,41 @@ impl<'a> AcquiringBoth<'a> {
             };
 
             // The first hold may have been lost during the wait for the second one.
-            if first.check().is_ok() && second.check().is_ok() {
-                return Ok(Acquired::Granted(self.joined(first, second)));
+            if first.check().is_err() || second.check().is_err() {
+                give_back(first).await;
+                give_back(second).await;
+                continue;
             }
-            give_back(first).await;
-            give_back(second).await;
+            // The tokens of the hold are those of the main store.
+            let (mut hold, other) = if is_main_first {
+                (first, second)
+            } else {
+                (second, first)
+            };
+            hold.also = Some(AlsoHeld {
+                url: also.url().to_owned(),
+                guards: other.into_names(),
+            });
+            return Ok(Acquired::Granted(hold));
         }
     }
+}
 
-    async fn acquire_in(
-        &mut self,
-        store: &Locks,
-        signals: &mut Signals,
-    ) -> anyhow::Result<Acquired> {
-        locking::acquire(store, self.request, self.retry, signals).await
+/// Acquires the second store, unless it is the first one under another URL.
+async fn acquire_second(
+    first: &Guards,
+    store: &Locks,
+    request: Request<'_>,
+    retry: &mut Retry,
+    signals: &mut Signals,
+) -> anyhow::Result<Acquired> {
+    let own = first.first();
+    let lock_state = store.inspect(own.name()).await?;
+    let mut holders = lock_state.holders();
+    if holders.any(|entry| entry.id == own.claim_id()) {
+        return Err(same_store().into());
     }
-
-    /// Acquires the second store, unless it is the first one under another URL.
-    async fn acquire_second(
-        &mut self,
-        first: &Guards,
-        signals: &mut Signals,
-    ) -> anyhow::Result<Acquired> {
-        let store = self.ordered()[1];
-        let own = first.first();
-        let claim = own.claim_id().to_string();
-
-        let lock_state = store.inspect(own.name()).await?;
-        if lock_state
-            .holders()
-            .any(|entry| entry.id.to_string() == claim)
-        {
-            return Err(same_store().into());
-        }
-        self.acquire_in(store, signals).await
-    }
-
-    /// Returns both stores in the byte order of their URLs.
-    fn ordered(&self) -> [&'a Locks; 2] {
-        if self.main_is_first() {
-            [self.main, self.also]
-        } else {
-            [self.also, self.main]
-        }
-    }
-
-    fn main_is_first(&self) -> bool {
-        self.main.url() < self.also.url()
-    }
-
-    /// One hold of both stores, whose tokens are those of the main store.
-    fn joined(&self, first: Guards, second: Guards) -> Guards {
-        let (mut main, also) = if self.main_is_first() {
-            (first, second)
-        } else {
-            (second, first)
-        };
-
-        main.also = Some(AlsoHeld {
-            url: self.also.url().to_owned(),
-            guards: also.into_names(),
-        });
-        main
-    }
+    locking::acquire(store, request, retry, signals).await
 }
 
 /// Releases unused holds. If a store does not reply, it frees them when they expire.

@@ -115,23 +115,19 @@ impl Supervision<'_> {
     async fn changed(&mut self) -> io::Result<Change> {
         loop {
             let watchdog = self.child.watchdog();
-            let event = tokio::select! {
-                change = self.child.changed() => Event::Changed(change?),
-                signal = self.signals.next() => Event::Received(signal),
-                () = self.stage.is_over(self.guard, self.stopping) => Event::StageIsOver,
-                () = self.jobs.retry() => Event::Retry,
+            tokio::select! {
+                change = self.child.changed() => match change? {
+                    Change::Stopped(by) => self.child_stopped(by)?,
+                    Change::WatchdogEnded(by) => self.kill_unguarded(by),
+                    change => return Ok(change),
+                },
+                signal = self.signals.next() => self.forward(signal)?,
+                () = self.stage.is_over(self.guard, self.stopping) => self.next_stage(),
+                // The command is stopped because it lacks the terminal, and may get it now.
+                () = self.jobs.retry() => self.retry_for_terminal()?,
                 never = self.stage.follow(watchdog.as_deref(), self.guard, self.stopping) => {
                     match never {}
                 }
-            };
-
-            match event {
-                Event::Changed(Change::Stopped(by)) => self.child_stopped(by)?,
-                Event::Changed(Change::WatchdogEnded(by)) => self.kill_unguarded(by),
-                Event::Changed(change) => return Ok(change),
-                Event::Received(signal) => self.forward(signal)?,
-                Event::StageIsOver => self.next_stage(),
-                Event::Retry => self.retry_for_terminal()?,
             }
         }
     }
@@ -329,12 +325,4 @@ impl Stage {
             Self::Killed | Self::Ignored | Self::Unguarded => pending().await,
         }
     }
-}
-
-enum Event {
-    Changed(Change),
-    Received(Signal),
-    StageIsOver,
-    /// The command is stopped because it lacks the terminal, and may get it now.
-    Retry,
 }

@@ -51,7 +51,7 @@ impl Terminal {
     /// leasehold must be in the foreground, and no other member of its process group may read from
     /// the terminal.
     pub(crate) fn can_be_given(&self) -> bool {
-        let has_reader = |others: Vec<Process>| others.into_iter().any(reads_terminal);
+        let has_reader = |others: Vec<Process>| others.iter().any(reads_terminal);
         self.is_own() && other_members().is_ok_and(|others| !has_reader(others))
     }
 
@@ -129,7 +129,7 @@ fn is_parallel_make() -> bool {
 ///
 /// Only readers matter: many programs write to the terminal, and any process group may do that.
 /// leasehold itself does not read from it.
-fn reads_terminal(process: Process) -> bool {
+fn reads_terminal(process: &Process) -> bool {
     let folder = format!("/proc/{}", process.pid);
     let program = std::fs::read_link(format!("{folder}/exe"));
     if program.is_ok_and(|program| std::env::current_exe().is_ok_and(|own| own == program)) {

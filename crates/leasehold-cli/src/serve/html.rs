@@ -10,17 +10,13 @@ pub(super) struct Html<'a>(pub(super) &'a str);
 impl Display for Html<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let visible = Escaped(self.0).to_string();
-        for c in visible.chars() {
-            match c {
-                '&' => f.write_str("&amp;")?,
-                '<' => f.write_str("&lt;")?,
-                '>' => f.write_str("&gt;")?,
-                '"' => f.write_str("&quot;")?,
-                '\'' => f.write_str("&#39;")?,
-                c => write!(f, "{c}")?,
-            }
-        }
-        Ok(())
+        let html = visible
+            .replace('&', "&amp;")
+            .replace('<', "&lt;")
+            .replace('>', "&gt;")
+            .replace('"', "&quot;")
+            .replace('\'', "&#39;");
+        f.write_str(&html)
     }
 }
 

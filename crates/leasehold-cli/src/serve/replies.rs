@@ -7,8 +7,8 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame};
 use hyper::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue,
-    REFERRER_POLICY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, REFERRER_POLICY,
+    WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::{Response, StatusCode};
 use serde::Serialize;
@@ -69,21 +69,16 @@ pub(super) fn method_not_allowed(allowed: &'static str) -> Reply {
 }
 
 fn with_headers(status: StatusCode, content_type: &'static str, body: Body) -> Reply {
-    let mut reply = Response::new(body);
-    *reply.status_mut() = status;
-
-    let headers = reply.headers_mut();
-    let fixed = HeaderValue::from_static;
-    headers.insert(CONTENT_TYPE, fixed(content_type));
-    headers.insert(CONTENT_SECURITY_POLICY, fixed(POLICY));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, fixed("nosniff"));
-    headers.insert(REFERRER_POLICY, fixed("no-referrer"));
-    headers.insert(CACHE_CONTROL, fixed("no-store"));
-    headers.insert(
-        HeaderName::from_static("cross-origin-resource-policy"),
-        fixed("same-origin"),
-    );
-    reply
+    Response::builder()
+        .status(status)
+        .header(CONTENT_TYPE, content_type)
+        .header(CONTENT_SECURITY_POLICY, POLICY)
+        .header(X_CONTENT_TYPE_OPTIONS, "nosniff")
+        .header(REFERRER_POLICY, "no-referrer")
+        .header(CACHE_CONTROL, "no-store")
+        .header("cross-origin-resource-policy", "same-origin")
+        .body(body)
+        .expect("all headers are constants")
 }
 
 /// The Content-Security-Policy of the page: the page runs its own script only. So a lock's name

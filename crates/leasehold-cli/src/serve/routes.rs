@@ -13,7 +13,6 @@ use super::scanner::Scanner;
 use super::{breaking, events, metrics, page};
 
 /// What every request needs.
-#[derive(Debug)]
 pub(super) struct Site {
     pub(super) access: Access,
     pub(super) scanner: Scanner,

@@ -15,22 +15,7 @@ use crate::scan::scan;
 pub(super) struct Scanner {
     locks: Locks,
     prefix: String,
-    last: Mutex<Option<LastScan>>,
-}
-
-#[derive(Debug)]
-struct LastScan {
-    ended: Instant,
-    snapshot: Arc<Snapshot>,
-}
-
-impl LastScan {
-    fn new(snapshot: &Arc<Snapshot>) -> Self {
-        Self {
-            ended: Instant::now(),
-            snapshot: Arc::clone(snapshot),
-        }
-    }
+    last: Mutex<Option<Arc<Snapshot>>>,
 }
 
 impl Scanner {
@@ -75,9 +60,8 @@ impl Scanner {
             return Arc::new(self.failed(error, None));
         };
 
-        let before = last.as_ref().map(|last| Arc::clone(&last.snapshot));
-        let snapshot = Arc::new(self.failed(error, before));
-        *last = Some(LastScan::new(&snapshot));
+        let snapshot = Arc::new(self.failed(error, last.as_deref()));
+        *last = Some(Arc::clone(&snapshot));
         snapshot
     }
 
@@ -88,14 +72,13 @@ impl Scanner {
     pub(super) async fn current(&self) -> Arc<Snapshot> {
         let mut last = self.last.lock().await;
         if let Some(last) = &*last
-            && last.ended.elapsed() < freshness(&last.snapshot)
+            && last.ended.elapsed() < freshness(last)
         {
-            return Arc::clone(&last.snapshot);
+            return Arc::clone(last);
         }
 
-        let before = last.as_ref().map(|last| Arc::clone(&last.snapshot));
-        let snapshot = Arc::new(self.scan(before).await);
-        *last = Some(LastScan::new(&snapshot));
+        let snapshot = Arc::new(self.scan(last.as_deref()).await);
+        *last = Some(Arc::clone(&snapshot));
         snapshot
     }
 
@@ -106,7 +89,7 @@ impl Scanner {
         Ok(broken.is_some())
     }
 
-    async fn scan(&self, before: Option<Arc<Snapshot>>) -> Snapshot {
+    async fn scan(&self, before: Option<&Snapshot>) -> Snapshot {
         let started = Instant::now();
         let read = timeout(SCAN_MAX, self.read())
             .await
@@ -121,7 +104,7 @@ impl Scanner {
     }
 
     /// The locks of the last successful scan, with the reason why this one failed.
-    fn failed(&self, error: &Error, before: Option<Arc<Snapshot>>) -> Snapshot {
+    fn failed(&self, error: &Error, before: Option<&Snapshot>) -> Snapshot {
         let unread = Snapshot::unread(self.locks.url().to_owned());
         let error = Some(error.to_string());
         match before {

@@ -1,7 +1,7 @@
 //! The locks of a store at one moment.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use leasehold::LockState;
 use serde::Serialize;
@@ -26,6 +26,7 @@ pub(super) struct Snapshot {
     pub(super) error: Option<String>,
     /// How long the scan took.
     pub(super) took: Duration,
+    pub(super) ended: Instant,
 }
 
 impl Snapshot {
@@ -39,6 +40,7 @@ impl Snapshot {
             skipped: Vec::new(),
             error: None,
             took: Duration::ZERO,
+            ended: Instant::now(),
         }
     }
 

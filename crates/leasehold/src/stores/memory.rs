@@ -260,29 +260,20 @@ impl Store for Memory {
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
+        let mut lock_state = LockState::new(name.clone());
         if !self.queues.lock().contains_key(name) {
-            return Ok(LockState {
-                name: name.clone(),
-                entries: Vec::new(),
-                last_token: None,
-                external_holders: Vec::new(),
-                servers: Vec::new(),
-            });
+            return Ok(lock_state);
         }
 
-        Ok(self.queue(name, |queue| {
+        self.queue(name, |queue| {
             let entries = queue.entries.iter().enumerate().map(|(at, queued)| Entry {
                 standing: queue.standing_at(at),
                 ..queued.entry.clone()
             });
-            LockState {
-                name: name.clone(),
-                entries: entries.collect(),
-                last_token: Token::new(queue.last_token),
-                external_holders: Vec::new(),
-                servers: Vec::new(),
-            }
-        }))
+            lock_state.entries = entries.collect();
+            lock_state.last_token = Token::new(queue.last_token);
+        });
+        Ok(lock_state)
     }
 
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {

@@ -232,26 +232,14 @@ function showChanges(message) {
   take(message);
   for (const lock of message.changed) {
     describe(locks.get(lock.name), lock);
-    if (!locks.has(lock.name)) names.splice(place(lock.name), 0, lock.name);
     locks.set(lock.name, lock);
   }
   for (const name of message.removed) {
     describe(locks.get(name), undefined);
-    if (locks.delete(name)) names.splice(place(name), 1);
+    locks.delete(name);
   }
+  names = [...locks.keys()].sort();
   draw();
-}
-
-// Returns where a name is, or would be, among the names.
-function place(name) {
-  let from = 0;
-  let to = names.length;
-  while (from < to) {
-    const middle = (from + to) >> 1;
-    if (names[middle] < name) from = middle + 1;
-    else to = middle;
-  }
-  return from;
 }
 
 function openBreak(lock, holder) {

@@ -18,7 +18,6 @@ pub struct FileBuilder {
     folder: PathBuf,
     locality: Locality,
     access: Option<Access>,
-    is_system: bool,
 }
 
 impl FileBuilder {
@@ -27,15 +26,6 @@ impl FileBuilder {
             folder: folder.to_owned(),
             locality: Locality::Known,
             access: None,
-            is_system: false,
-        }
-    }
-
-    /// The store of `system:`, which an administrator has made.
-    fn system() -> Self {
-        Self {
-            is_system: true,
-            ..Self::new(Path::new(File::SYSTEM_FOLDER))
         }
     }
 
@@ -59,10 +49,6 @@ impl FileBuilder {
     /// As [`File::at`].
     pub fn open(self) -> Result<File> {
         let boot = counter::this_boot()?;
-        if self.is_system {
-            check_system_folder(&self.folder)?;
-        }
-
         let folder = Folder::open(&self.folder, self.locality, self.access)?;
         File::open(folder, boot)
     }
@@ -110,15 +96,17 @@ impl File {
             let message = format!("system: has a fixed folder, but the URL names {path:?}");
             return Err(Error::invalid(message).help("write system:, or file:/some/folder"));
         }
-        FileBuilder::system().with_settings(settings)?.open()
+
+        let folder = Path::new(Self::SYSTEM_FOLDER);
+        let builder = FileBuilder::new(folder).with_settings(settings)?;
+        check_system_folder(folder)?;
+        builder.open()
     }
 }
 
 fn split_settings(url: &str) -> (&str, Option<&str>) {
-    match url.split_once('?') {
-        None => (url, None),
-        Some((path, settings)) => (path, Some(settings)),
-    }
+    url.split_once('?')
+        .map_or((url, None), |(path, settings)| (path, Some(settings)))
 }
 
 /// Checks that the folder of `system:` exists and that this user is in its group.

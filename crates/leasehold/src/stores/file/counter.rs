@@ -40,8 +40,8 @@ pub(super) type Boot = [u8; 16];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TokenCounter {
     generation: u64,
-    boot: Boot,
-    last_token: u64,
+    pub(super) boot: Boot,
+    pub(super) last_token: u64,
     reserved_up_to: u64,
 }
 
@@ -154,19 +154,6 @@ impl TokenCounter {
         }
     }
 
-    /// Moves the counter to this boot, from the next write on.
-    pub(super) fn move_to(&mut self, boot: Boot) {
-        self.boot = boot;
-    }
-
-    pub(super) fn boot(&self) -> Boot {
-        self.boot
-    }
-
-    pub(super) fn last_token(&self) -> u64 {
-        self.last_token
-    }
-
     /// Whether no token was ever granted from this counter.
     pub(super) fn is_fresh(&self) -> bool {
         self.generation == 0
@@ -180,11 +167,6 @@ impl TokenCounter {
     /// Whether a range of this length lies within the reservation.
     pub(super) fn has_room_for(&self, len: u64) -> bool {
         self.last_token.saturating_add(len) <= self.reserved_up_to
-    }
-
-    /// Raises the counter in memory. Without [room](Self::has_room_for) it must be reserved next.
-    pub(super) fn raise(&mut self, at_least: u64) {
-        self.last_token = self.last_token.max(at_least);
     }
 
     /// Writes that the next `len` tokens are taken, and returns their range. A counter without

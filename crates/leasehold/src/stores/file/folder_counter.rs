@@ -67,7 +67,7 @@ pub(super) fn raise(folder: &Arc<Folder>, boot: Boot, token: u64) -> Result<()> 
 
     match present {
         // A spent counter may be in the middle of a reservation, which may take its value back.
-        CounterState::Intact(counter) if !counter.is_spent() && counter.last_token() >= token => {
+        CounterState::Intact(counter) if !counter.is_spent() && counter.last_token >= token => {
             Ok(())
         }
         _ => take_range(folder, boot, token, 0, MayWait::Yes).map(|_| ()),
@@ -90,15 +90,16 @@ fn take_locked(
     };
     let mut counter = kind.counter(&counter::read(file.file()), boot)?;
 
-    counter.raise(at_least);
-    if counter.boot() != boot || counter.is_spent() || !counter.has_room_for(len) {
+    // Without room for the tokens, it is reserved next.
+    counter.last_token = counter.last_token.max(at_least);
+    if counter.boot != boot || counter.is_spent() || !counter.has_room_for(len) {
         if may_wait == MayWait::No {
             return Ok(None);
         }
         // After power loss, the file must exist and must have this value.
         at.sync_parent()
             .map_err(|error| at.io_error(error, "sync the folder of"))?;
-        counter.move_to(boot);
+        counter.boot = boot;
         counter
             .reserve(file.file())
             .map_err(|error| at.io_error(error, "write"))?;

@@ -12,7 +12,7 @@ mod members;
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{FileType, OFlags, mknodat, renameat};
@@ -31,7 +31,7 @@ use crate::{ClaimId, Result};
 pub(super) use members::{Members, remove_stale};
 
 /// The identity of one opening of a store by one process.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct ProcessId([u8; 16]);
 
 impl ProcessId {
@@ -50,12 +50,6 @@ impl fmt::Display for ProcessId {
     }
 }
 
-impl fmt::Debug for ProcessId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
 /// This process in the store.
 ///
 /// It counts as alive until this value and its inbox are dropped. If the process ends without
@@ -65,7 +59,6 @@ impl fmt::Debug for ProcessId {
 pub(super) struct Process {
     id: ProcessId,
     at: Location,
-    path: PathBuf,
     fifo: OwnedFd,
 }
 
@@ -99,12 +92,7 @@ impl Process {
             .as_fd()
             .try_clone_to_owned()
             .map_err(|error| at.io_error(error, "keep open"))?;
-        let process = Self {
-            id,
-            path: at.path(),
-            at,
-            fifo,
-        };
+        let process = Self { id, at, fifo };
         Ok((process, Inbox { fifo: inbox, size }))
     }
 
@@ -122,7 +110,7 @@ impl Process {
     /// Whether others can still see this process. The FIFO may have been deleted, or the folder
     /// replaced, so the check goes by the path.
     pub(super) fn is_listed(&self) -> bool {
-        self.path.exists()
+        self.at.path().exists()
     }
 
     /// Keeps the times of the FIFO recent, so that cleaners do not delete it.

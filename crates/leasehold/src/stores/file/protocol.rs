@@ -209,7 +209,8 @@ impl Transaction {
         if let Some(flock) = self.shared.flocks.lock().get_mut(&claim.id) {
             flock.downgrade(&Location::lock(&self.shared.folder(), &claim.name))?;
         }
-        self.queue.set_share(at, claim.share)
+        self.queue
+            .change(at, |stored| stored.set_share(claim.share))
     }
 
     /// Checks that a claim has the same kind and capacity as the other claims of living processes.
@@ -238,7 +239,7 @@ impl Transaction {
         };
 
         let token = self.queue.mint(claim.reserved)?;
-        self.queue.grant(at, token)?;
+        self.queue.change(at, |stored| stored.grant(token))?;
         self.shared.flocks.lock().insert(claim.id, flock);
         Ok(Situation::Decided(Standing::Held { token }))
     }

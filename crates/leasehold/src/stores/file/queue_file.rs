@@ -92,12 +92,12 @@ impl QueueFile {
         let path = at.path();
         let described = counter_file(&path);
         let state = TokenCounter::read(bytes);
-        let is_current = matches!(state, CounterState::Intact(stored) if stored.boot() == boot);
+        let is_current = matches!(state, CounterState::Intact(stored) if stored.boot == boot);
         let counter = described.counter(&state, boot)?;
 
         let (entries, torn) = read_entries(bytes.get(COUNTER_LEN..).unwrap_or_default());
         if let Some(slot) = torn.first()
-            && counter.boot() == boot
+            && counter.boot == boot
         {
             let message = format!("the entry in slot {slot} of {} is torn", path.display());
             return Err(Error::damaged(message).help(described.removal_help()));
@@ -186,7 +186,7 @@ impl QueueFile {
         if self.counter.is_fresh() {
             return 0;
         }
-        self.counter.last_token()
+        self.counter.last_token
     }
 
     /// Takes a range of tokens if the counter needs one and this is possible without waiting.
@@ -236,12 +236,17 @@ impl QueueFile {
         Ok(self.entries.len() - 1)
     }
 
-    pub(super) fn grant(&mut self, at: usize, token: Token) -> Result<()> {
-        self.change(at, |stored| stored.grant(token))
-    }
-
-    pub(super) fn set_share(&mut self, at: usize, share: Share) -> Result<()> {
-        self.change(at, |stored| stored.set_share(share))
+    /// Changes the claim at this position.
+    pub(super) fn change(
+        &mut self,
+        at: usize,
+        change: impl FnOnce(&mut StoredClaim),
+    ) -> Result<()> {
+        let mut stored = self.entries[at];
+        change(&mut stored);
+        self.write(&stored)?;
+        self.entries[at] = stored;
+        Ok(())
     }
 
     pub(super) fn remove(&mut self, at: usize) -> Result<()> {
@@ -334,14 +339,6 @@ impl QueueFile {
             .enumerate()
             .find(|(at, slot)| at != *slot)
             .map_or(used.len(), |(at, _)| at)
-    }
-
-    fn change(&mut self, at: usize, change: impl FnOnce(&mut StoredClaim)) -> Result<()> {
-        let mut stored = self.entries[at];
-        change(&mut stored);
-        self.write(&stored)?;
-        self.entries[at] = stored;
-        Ok(())
     }
 
     fn write(&self, stored: &StoredClaim) -> Result<()> {

@@ -33,20 +33,14 @@ pub(crate) const PENDING: &str = "new-";
 /// beginning is encoded too. So no file is hidden, and no name adds a `..` or a `/` to a path.
 pub(super) fn path_of(name: &Name, ending: &str) -> PathBuf {
     let encoded = encode(name.as_str());
-    let mut pieces = encoded
-        .as_bytes()
-        .chunks(PIECE_MAX)
-        .map(|piece| String::from_utf8_lossy(piece))
-        .peekable();
-
+    let mut rest = encoded.as_str();
     let mut path = PathBuf::new();
-    while let Some(piece) = pieces.next() {
-        if pieces.peek().is_some() {
-            path.push(format!("{piece}{CONTINUED}"));
-        } else {
-            path.push(format!("{piece}{ending}"));
-        }
+    while rest.len() > PIECE_MAX {
+        let (piece, behind) = rest.split_at(PIECE_MAX);
+        path.push(format!("{piece}{CONTINUED}"));
+        rest = behind;
     }
+    path.push(format!("{rest}{ending}"));
     path
 }
 
