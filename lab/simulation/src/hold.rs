@@ -20,10 +20,9 @@ pub(crate) struct HoldRecord {
     pub(crate) bound: BootInstant,
     /// Whether the client waits for the loss.
     pub(crate) is_watched: bool,
-    /// Whether an operator has removed the claim. Another client may hold then.
+    /// Whether an operator has removed the claim. Another client may hold then, but this one may
+    /// trust the claim only until it receives that it is gone, or until its lease ends.
     pub(crate) is_evicted: bool,
-    /// When the client received that the claim is gone, by a reply or a notification.
-    pub(crate) gone_since: Option<Nanos>,
     /// When the checker first saw it invalid.
     pub(crate) invalid_since: Option<Nanos>,
     /// Whether the client has given it back. The guard is then invalid forever.

@@ -149,7 +149,7 @@ impl World {
             );
             return Some(("a bound hold ends at its bound", details));
         }
-        if let Some(since) = hold.gone_since
+        if let Some(since) = client.gone_since.get(&id).copied()
             && now > awake_since(since)
             && !client.is_paused
         {
@@ -160,9 +160,8 @@ impl World {
         }
 
         let until = clock.time_of(until);
-        let is_evicted = hold.is_evicted;
         let kept_until = state.server.kept_until(id)?;
-        if until > kept_until && !is_evicted {
+        if until > kept_until {
             let details = format!("{id}: trusted until {until}, kept until {kept_until} ns");
             return Some((
                 "a hold is trusted no longer than the store keeps it",
@@ -272,11 +271,13 @@ type Found = (&'static str, String);
 
 impl crate::server::Server {
     /// Returns until when the server keeps a held claim, or kept it; `None` if it never had it.
+    ///
+    /// A claim that an operator removed counts until the lease that its client knows of.
     fn kept_until(&self, id: ClaimId) -> Option<Nanos> {
         match self.entry(id) {
             Some(entry) if entry.token.is_some() => Some(entry.expires_at),
             Some(_) => Some(0),
-            None => self.ended.get(&id).map(|ended| ended.at),
+            None => self.ended.get(&id).map(|ended| ended.kept_until),
         }
     }
 }

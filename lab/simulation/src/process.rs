@@ -26,6 +26,8 @@ pub(crate) struct Client {
     pub(crate) unwanted_since: Option<Nanos>,
     /// When each claim that leaves sent its first request to leave.
     pub(crate) leaving_since: BTreeMap<ClaimId, Nanos>,
+    /// When it received that a claim is gone, by a reply or a notification.
+    pub(crate) gone_since: BTreeMap<ClaimId, Nanos>,
     /// The tasks that the engine has spawned after its start: departures, among others.
     pub(crate) background: usize,
     /// The tasks of the test that have not ended.

@@ -163,7 +163,7 @@ impl Server {
             .extract_if(.., |entry| entry.expires_at <= now)
         {
             let ended = Ended {
-                at: entry.expires_at,
+                kept_until: entry.expires_at,
                 cause: Cause::Expired,
             };
             self.ended.insert(entry.claimed.id, ended);
@@ -207,14 +207,21 @@ impl Server {
 
     fn remove(&mut self, now: Nanos, name: u8, id: ClaimId, cause: Cause) -> bool {
         let queue = self.queues.entry(name).or_default();
-        let before = queue.entries.len();
-        queue.entries.retain(|entry| entry.claimed.id != id);
+        let Some(place) = queue
+            .entries
+            .iter()
+            .position(|entry| entry.claimed.id == id)
+        else {
+            return false;
+        };
 
-        let was_there = queue.entries.len() < before;
-        if was_there {
-            self.ended.insert(id, Ended { at: now, cause });
-        }
-        was_there
+        let entry = queue.entries.remove(place);
+        let kept_until = match cause {
+            Cause::Evicted => entry.expires_at,
+            _ => now,
+        };
+        self.ended.insert(id, Ended { kept_until, cause });
+        true
     }
 }
 

@@ -210,12 +210,8 @@ impl World {
             return;
         }
         let now = self.time();
-        let mut state = self.state();
-        if let Some(hold) = state.open_hold(id)
-            && hold.client == client
-        {
-            hold.gone_since.get_or_insert(now);
-        }
+        let gone_since = &mut self.state().clients[client].gone_since;
+        gone_since.entry(id).or_insert(now);
     }
 }
 

@@ -18,6 +18,7 @@ use super::children::{children, kill_descendants, reap_except};
 use super::exec_shim::{self, Preparation};
 use super::nested;
 use super::process_table::{Process, ProcessTable};
+use super::signals::end_by_real_time;
 use super::watchdog::{Message, Watchdog};
 use crate::exit::{Exit, print_error};
 
@@ -43,8 +44,9 @@ pub(crate) enum Change {
     Stopped(Signal),
     /// The command had already ended, and now all of its descendants have ended too.
     AllEnded,
-    /// Another process has killed the watchdog. leasehold is the parent of its children now.
-    WatchdogEnded,
+    /// Another process has ended the watchdog with this signal. leasehold is the parent of its
+    /// children now.
+    WatchdogEnded(Option<i32>),
 }
 
 /// The settings of [`Child::spawn`].
@@ -82,7 +84,13 @@ impl Child {
     ) -> io::Result<Self> {
         let mut prepared = Prepared::new(&settings)?;
         let watchdog = Watchdog::start(settings, remaining)?;
-        let pid = prepared.changes.until_started(&watchdog).await?;
+        let Some(pid) = prepared.changes.until_started(&watchdog).await? else {
+            // The command may run already.
+            let by = watchdog.reap();
+            kill_descendants(watchdog.pid(), &prepared.others)?;
+            end_by_real_time(by);
+            return Err(io::Error::other("the watchdog of the command was killed"));
+        };
         Ok(prepared.child(pid, Some(Rc::new(watchdog))))
     }
 
@@ -134,9 +142,8 @@ impl Child {
                 () = self.changes.received() => continue,
             };
             let Some(message) = message else {
-                watchdog.reap();
                 self.watchdog = None;
-                return Ok(Change::WatchdogEnded);
+                return Ok(Change::WatchdogEnded(watchdog.reap()));
             };
             if self.is_outdated(message) {
                 watchdog.send(Message::Noted);
@@ -362,16 +369,17 @@ impl ChildSignals {
         }
     }
 
-    /// Waits until the watchdog has started the command. Returns the command's id.
-    async fn until_started(&mut self, watchdog: &Watchdog) -> io::Result<i32> {
+    /// Waits until the watchdog has started the command. Returns the command's id, or `None` if the
+    /// watchdog has ended.
+    async fn until_started(&mut self, watchdog: &Watchdog) -> io::Result<Option<i32>> {
         loop {
             match self.until_report(watchdog).await? {
-                Some(Message::Started(command)) => return Ok(command),
+                Some(Message::Started(command)) => return Ok(Some(command)),
                 Some(Message::NotStarted(errno)) => {
                     return Err(io::Error::from_raw_os_error(errno));
                 }
                 Some(_) => {}
-                None => return Err(io::Error::other("the watchdog has ended")),
+                None => return Ok(None),
             }
         }
     }

@@ -8,6 +8,7 @@ use std::task::Poll;
 use nix::sys::signal::{SigSet, Signal, kill, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use nix::unistd::Pid;
+use signal_hook::low_level;
 use tokio::net::unix::pipe;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -190,6 +191,17 @@ fn unblock_stop() {
 /// All signals except the real-time signals, which leasehold neither blocks nor handles.
 pub(crate) fn standard_signals() -> SigSet {
     Signal::iterator().collect()
+}
+
+/// Ends this process by the signal that has ended the watchdog, if that is a real-time signal: its
+/// sender meant leasehold.
+pub(crate) fn end_by_real_time(signal: Option<i32>) {
+    if let Some(number) = signal
+        && Signal::try_from(number).is_err()
+    {
+        // Fails for an invalid number only.
+        let _ = low_level::raise(number);
+    }
 }
 
 /// Blocks the signals in `blocked` and no others. Spares the real-time signals.

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::child::{Change, Child};
 use super::job_control::JobControl;
-use super::signals::{Reach, Signals};
+use super::signals::{Reach, Signals, end_by_real_time};
 use super::stopping::Stopping;
 use super::watchdog::Watchdog;
 use crate::commands::OnLost;
@@ -127,7 +127,7 @@ impl Supervision<'_> {
 
             match event {
                 Event::Changed(Change::Stopped(by)) => self.child_stopped(by)?,
-                Event::Changed(Change::WatchdogEnded) => self.kill_unguarded(),
+                Event::Changed(Change::WatchdogEnded(by)) => self.kill_unguarded(by),
                 Event::Changed(change) => return Ok(change),
                 Event::Received(signal) => self.forward(signal)?,
                 Event::StageIsOver => self.next_stage(),
@@ -138,8 +138,10 @@ impl Supervision<'_> {
 
     /// Kills the command after another process has killed the watchdog. The kernel has killed its
     /// first process already.
-    fn kill_unguarded(&mut self) {
+    fn kill_unguarded(&mut self, by: Option<i32>) {
         self.child.kill_adopted();
+        end_by_real_time(by);
+
         print_error("the watchdog of the command was killed; sending KILL to the command");
         if matches!(self.stage, Stage::Held) {
             self.stage = Stage::Unguarded;

@@ -12,7 +12,7 @@
 //! ```
 //! If the watchdog is killed, the kernel kills COMMAND, leasehold adopts the other descendants, and
 //! kills them. A signal to the watchdog goes to leasehold, because it is the parent that COMMAND
-//! sees.
+//! sees. A real-time signal ends the watchdog, and leasehold then sends it to itself.
 //!
 //! A hold without an expiry time needs no watchdog: on the file store the kernel keeps the lock as
 //! long as the processes exist.
@@ -29,9 +29,7 @@ use std::time::Duration;
 use nix::sys::signal::SigmaskHow;
 use rustix::io::write;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process, waitid, waitpid,
-};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, waitpid};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
@@ -49,8 +47,8 @@ pub(super) const WATCHDOG_ARGUMENT: &str = "__watchdog";
 pub(crate) struct Watchdog {
     socket: UnixStream,
     pid: Pid,
-    /// Whether the process has been reaped. Its id may then belong to another process.
-    is_reaped: Cell<bool>,
+    /// How the process has ended, once it was reaped. Its id may then belong to another process.
+    ended: Cell<Option<WaitStatus>>,
     acts: Cell<bool>,
     has_printed: Cell<bool>,
 }
@@ -68,7 +66,7 @@ impl Watchdog {
         Ok(Self {
             socket: UnixStream::from_std(own)?,
             pid: spawn(settings, other)?,
-            is_reaped: Cell::new(false),
+            ended: Cell::new(None),
             acts: Cell::new(false),
             has_printed: Cell::new(false),
         })
@@ -152,7 +150,7 @@ impl Watchdog {
     /// must not be stopped, and a stop of the command's parent is meant for leasehold.
     pub(crate) fn check_stop(&self) {
         let options = WaitOptions::UNTRACED | WaitOptions::NOHANG;
-        if self.is_reaped.get() {
+        if self.ended.get().is_some() {
             return;
         }
         match waitpid(Some(self.pid), options) {
@@ -161,25 +159,27 @@ impl Watchdog {
                 let _ = kill_process(self.pid, Signal::CONT);
                 let _ = kill_process(getpid(), Signal::STOP);
             }
-            Ok(Some(_)) => self.is_reaped.set(true),
+            Ok(Some((_, status))) => self.ended.set(Some(status)),
             // It runs.
             Ok(None) | Err(_) => {}
         }
     }
 
     /// Waits until the watchdog, which has closed its socket, has ended. leasehold has adopted its
-    /// children then.
-    pub(crate) fn reap(&self) {
-        if !self.is_reaped.replace(true) {
+    /// children then. Returns the signal that has ended it.
+    pub(crate) fn reap(&self) -> Option<i32> {
+        if self.ended.get().is_none() {
             // Fails only if it was reaped before.
-            let _ = waitid(WaitId::Pid(self.pid), WaitIdOptions::EXITED);
+            let waited = waitpid(Some(self.pid), WaitOptions::empty()).ok().flatten();
+            self.ended.set(waited.map(|(_, status)| status));
         }
+        self.ended.get()?.terminating_signal()
     }
 }
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        if !self.is_reaped.get() {
+        if self.ended.get().is_none() {
             // Does not fail for a child that has not been reaped.
             let _ = kill_process(self.pid, Signal::KILL);
             self.reap();

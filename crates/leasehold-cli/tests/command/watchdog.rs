@@ -1,7 +1,7 @@
 //! The watchdog: the process that ends the command if leasehold is killed.
 
 use std::fs::{File, read_to_string};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
@@ -66,6 +66,10 @@ impl Processes {
     }
 }
 
+fn busy_loops() -> [Started; 4] {
+    [(); 4].map(|()| Started::of(Command::new("sh").args(["-c", "while :; do :; done"])))
+}
+
 fn state(pid: Pid) -> char {
     let stat = read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(") ")
@@ -128,8 +132,7 @@ fn run_that_is_killed_while_it_starts_leaves_no_process() {
     const RUNS: u64 = 100;
 
     let sandbox = Sandbox::on_redis();
-    let busy = || Started::of(Command::new("sh").args(["-c", "while :; do :; done"]));
-    let _load: Vec<_> = (0..4).map(|_| busy()).collect();
+    let _load = busy_loops();
 
     let runs = (0..RUNS).map(|number| {
         let line = format!("setsid sleep 1000 & echo > ready-{number}; wait");
@@ -145,6 +148,28 @@ fn run_that_is_killed_while_it_starts_leaves_no_process() {
     });
     for processes in runs.collect::<Vec<_>>() {
         until("all processes have ended", || processes.have_ended());
+    }
+}
+
+/// leasehold may not know the command yet.
+///
+/// Shows G-36.
+#[test]
+fn watchdog_that_is_killed_by_a_command_that_starts_leaves_no_process() {
+    const RUNS: u64 = 30;
+
+    let sandbox = Sandbox::on_redis();
+    let _load = busy_loops();
+
+    for number in 0..RUNS {
+        let line = "kill -KILL $PPID; setsid sleep 1000 2> /dev/null & wait";
+        let (processes, run) = Processes::start(&sandbox, &format!("a{number}"), line);
+        let done = run.wait();
+        assert!(
+            done.err.contains("the watchdog of the command was killed"),
+            "{done:?}"
+        );
+        assert!(processes.have_ended());
     }
 }
 
@@ -173,13 +198,21 @@ fn signal_to_the_parent_of_the_command_is_forwarded() {
     assert!(sandbox.is_free("a"));
 }
 
-/// leasehold does not handle this signal.
+/// leasehold does not handle these signals. The last two are real-time signals.
 #[test]
 fn signal_that_ends_leasehold_ends_it_through_the_parent_of_the_command_too() {
     let sandbox = Sandbox::on_redis();
-    let (processes, run) = Processes::start(&sandbox, "a", "kill -ALRM $PPID; sleep 1000");
-    run.wait().assert_signal(Signal::SIGALRM, "");
-    until("all processes have ended", || processes.have_ended());
+    for signal in [Signal::SIGALRM as i32, 34, 64] {
+        let line = format!("kill -{signal} $PPID; sleep 1000");
+        let (processes, run) = Processes::start(&sandbox, &format!("a{signal}"), &line);
+        let done = run.wait();
+        assert_eq!(
+            (done.status.signal(), done.err.as_str()),
+            (Some(signal), ""),
+            "{done:?}"
+        );
+        until("all processes have ended", || processes.have_ended());
+    }
 }
 
 #[test]

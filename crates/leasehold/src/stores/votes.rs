@@ -9,6 +9,7 @@
 //! libraries; both stores can use it.
 
 mod acquire;
+mod departures;
 mod events;
 mod format;
 mod inspect;

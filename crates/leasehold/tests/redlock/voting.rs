@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use lab_servers::Redis;
+use lab_servers::{Redis, Wire};
 use leasehold::{Guard, Locks, LossReason, ServerVote, blocking};
 
-use super::{DEADLINE, open, start};
+use super::{DEADLINE, open, start, wait_until_all_vote};
 
 /// If each master notified another waiter, no waiter would have a quorum of notifications.
 #[tokio::test]
@@ -170,4 +170,35 @@ async fn unrenewable_claim_does_not_end_other_claims() {
     let lost = tokio::time::timeout(LEASE, other.lost()).await;
     assert!(lost.is_err(), "{lost:?}");
     other.release().await.expect("released");
+}
+
+/// Each of two claims leaves while two other masters are cut off. Their votes must not stay, as
+/// only one master would remain.
+///
+/// Shows G-10.
+#[tokio::test]
+async fn claim_that_left_a_quorum_leaves_the_other_masters_later() {
+    let (masters, _) = start(5);
+    let wires: Vec<Wire> = masters
+        .iter()
+        .map(|master| Wire::to(master.address()))
+        .collect();
+    let hosts: Vec<String> = wires.iter().map(Wire::address).collect();
+    let locks = open(&hosts, "quarantine=off").await.expect("five");
+    wait_until_all_vote(&locks).await;
+    let mutex = locks.mutex("a").lease(Duration::from_secs(60));
+
+    for cut in [[0, 1], [2, 3]] {
+        let held = mutex.acquire().await.expect("granted");
+        for at in cut {
+            wires[at].refuse(true);
+            wires[at].partition();
+        }
+        held.release().await.expect("three masters reply");
+        for at in cut {
+            wires[at].refuse(false);
+        }
+    }
+    let acquired = mutex.try_acquire_for(DEADLINE).await.expect("they reply");
+    assert!(acquired.is_some(), "votes of released claims remain");
 }

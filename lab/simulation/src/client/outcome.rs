@@ -39,7 +39,6 @@ impl World {
             bound: bound_of(operation, &self.profile, now),
             is_watched: false,
             is_evicted: self.was_evicted(id),
-            gone_since: None,
             invalid_since: None,
             is_closed: false,
         };

@@ -25,10 +25,11 @@ pub(crate) struct QueueEntry {
     pub(crate) number: u64,
 }
 
-/// How and when a claim ended.
+/// How a claim ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
-    pub(crate) at: Nanos,
+    /// Until when its client may trust it.
+    pub(crate) kept_until: Nanos,
     pub(crate) cause: Cause,
 }
 

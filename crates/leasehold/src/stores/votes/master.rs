@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
+use super::departures::Departures;
 use super::open::MasterSettings;
 use super::quarantine::{Quarantine, RunIds, read_incarnation};
 use crate::stores::redis_client::{
@@ -25,6 +26,7 @@ pub(super) struct Master {
     /// Set when the master misses a reply deadline, and cleared by its next reply. A round does not
     /// wait for a silent master unless a quorum needs it.
     pub(super) silent: AtomicBool,
+    pub(super) departures: Departures,
 }
 
 /// What all masters of a store share.
@@ -70,6 +72,7 @@ impl Master {
             clock,
             quarantine,
             silent: AtomicBool::new(false),
+            departures: Departures::default(),
         }
     }
 

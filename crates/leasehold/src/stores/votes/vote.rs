@@ -7,7 +7,9 @@ use futures_util::StreamExt;
 use tokio::time::Instant;
 
 use super::VotingStore;
+use super::departures::{MasterDeparture, leave_later};
 use super::format::{Keys, VoteKind};
+use super::master::Master;
 use super::quorum_count::QuorumCount;
 use super::record::{DAY, millis};
 use super::requests::{LeaveReply, LeaveRequest, LeaveScope, MasterVote, VoteRequest, lock_master};
@@ -16,7 +18,7 @@ use super::tracked_claim::TrackedClaim;
 use super::voting::TallyOutcome;
 use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::id_text;
-use crate::{Claim, Result};
+use crate::{Claim, Error, Result};
 
 /// The head start of a notified waiter of another client: a few round trips.
 const HEAD_START: Duration = Duration::from_millis(5);
@@ -151,9 +153,9 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
             async move {
                 // A master that refused has replied: no vote of this round can follow there.
                 if !has_refused {
-                    let _master_lock = lock_master(Some(&tracked), &master).await;
-                    // A vote that cannot be taken back ends with its lease.
-                    let _ = request.send(&master).await;
+                    let tracked = Some(tracked);
+                    // Without a reply it is repeated. Any other error leaves the vote to its lease.
+                    let _ = leave_master(&master, MasterDeparture { request, tracked }).await;
                 }
             }
         });
@@ -181,9 +183,8 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
             let tracked = tracked.cloned();
             let request = Arc::clone(&request);
             async move {
-                let _master_lock = lock_master(tracked.as_deref(), &master).await;
-                let reply = request.send(&master).await;
-                (master, reply)
+                let left = leave_master(&master, MasterDeparture { request, tracked }).await;
+                (master, left)
             }
         });
 
@@ -229,6 +230,16 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
             counter_life: self.counter_life(claim.lease),
         }
     }
+}
+
+/// Leaves one master. A request without a reply is repeated in the background.
+async fn leave_master(master: &Arc<Master>, departure: MasterDeparture) -> Result<LeaveReply> {
+    let _master_lock = lock_master(departure.tracked.as_deref(), master).await;
+    let reply = departure.request.send(master).await;
+    if reply.as_ref().is_err_and(Error::is_unavailable) {
+        leave_later(master, departure.clone());
+    }
+    reply
 }
 
 /// Records the outcome of a round in the claim.
