@@ -127,8 +127,10 @@ fn peers(files: &str) -> Result<Vec<Download>> {
 
     for entry in fs::read_dir(repository::root().join(files))? {
         let file = entry?.path();
-        let stem = file.file_stem().context("a file has a name")?;
-        let stem = stem.to_string_lossy();
+        let stem = file
+            .file_stem()
+            .context("a file has a name")?
+            .to_string_lossy();
         let language = extension(&file.to_string_lossy()).to_owned();
 
         let folder = match language.as_str() {

@@ -153,10 +153,12 @@ impl Row {
             what, who, unit, ..
         } = self;
         let [median, least, most] = [self.median, self.min, self.max].map(shown);
-        let ratio = self.ratio.zip(self.beside.as_ref());
-        let ratio = ratio.map_or(String::new(), |(ratio, beside)| {
-            format!("{ratio:.2} × {beside}")
-        });
+        let ratio = self
+            .ratio
+            .zip(self.beside.as_ref())
+            .map_or(String::new(), |(ratio, beside)| {
+                format!("{ratio:.2} × {beside}")
+            });
         let goal = self.goal.map(Goal::shown).unwrap_or_default();
         let verdict = match self.met {
             Some(true) => "met",

@@ -265,8 +265,8 @@ fn clients(server: &Redis) -> usize {
 /// The inspecting client has a channel for grants and one for its liveness, and is the only
 /// subscriber of both.
 fn check_channels(server: &Redis) -> Result<()> {
-    let channels = server.command(&["PUBSUB", "CHANNELS", "*"]);
-    let channels = channels.texts();
+    let reply = server.command(&["PUBSUB", "CHANNELS", "*"]);
+    let channels = reply.texts();
     ensure!(channels.len() <= OBSERVERS, "channels: {channels:?}");
     for channel in channels {
         let subscribers = server.command(&["PUBSUB", "NUMSUB", channel]);

@@ -115,12 +115,12 @@ fn check_clean(backend: &Backend, testbed: &Testbed, last: &WorkerConfig) -> Res
 
 /// Runs `work` in a session of its own.
 fn with_client<T>(testbed: &Testbed, work: impl AsyncFnOnce(&Client) -> Result<T>) -> Result<T> {
-    let addresses: Vec<String> = testbed
+    let addresses = testbed
         .zookeeper()
         .into_iter()
         .map(Server::address)
-        .collect();
-    let addresses = addresses.join(",");
+        .collect::<Vec<String>>()
+        .join(",");
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let connect = || {
         runtime.block_on(

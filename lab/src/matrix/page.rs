@@ -195,8 +195,10 @@ fn columns(figures: &Figures) -> String {
     } = figures;
 
     let overlaps = overlap_times.len();
-    let longest = overlap_times.iter().max();
-    let longest = longest.map_or_else(String::new, |longest| format!("{} s", seconds(*longest)));
+    let longest = overlap_times
+        .iter()
+        .max()
+        .map_or_else(String::new, |longest| format!("{} s", seconds(*longest)));
     let recovery = seconds(figures.slowest_recovery);
     let bound = figures.bound.as_secs();
     format!(

@@ -97,9 +97,9 @@ static GIVEN_BACK: Condvar = Condvar::new();
 
 impl Slot {
     fn take() -> Self {
-        let free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+        let locked = FREE.lock().unwrap_or_else(PoisonError::into_inner);
         let mut free = GIVEN_BACK
-            .wait_while(free, |free| *free == 0)
+            .wait_while(locked, |free| *free == 0)
             .unwrap_or_else(PoisonError::into_inner);
         *free -= 1;
         Self

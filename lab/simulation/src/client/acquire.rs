@@ -86,8 +86,8 @@ async fn acquire_within(
     operation: &Operation,
     world: &World,
 ) -> Result<Option<Held>> {
-    let lock = lock_of(locks, operation, world);
-    let lock = with_bound(with_cohort(lock, operation), operation, world.profile.lease);
+    let unbound = with_cohort(lock_of(locks, operation, world), operation);
+    let lock = with_bound(unbound, operation, world.profile.lease);
     if operation.work == Work::Nested {
         return acquire_nested(locks, operation, world).await;
     }

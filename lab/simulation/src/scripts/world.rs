@@ -269,8 +269,8 @@ impl simulation::World for ScriptWorld {
         }
         let mut state = self.state.lock();
         let history = format!("{host:0>40}");
-        let host = state.hosts.entry(host.to_owned());
-        let host = Arc::clone(host.or_insert_with(|| Host::start(&history)));
+        let entry = state.hosts.entry(host.to_owned());
+        let host = Arc::clone(entry.or_insert_with(|| Host::start(&history)));
         drop(state);
 
         let (ours, theirs) = duplex(64 * 1024);

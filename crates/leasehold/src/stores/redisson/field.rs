@@ -48,8 +48,7 @@ pub(super) fn holder(raw: &RawHolder, counter: Option<Token>, slots: u32) -> Ent
 }
 
 fn own_holder(field: &[u8], share: Share) -> Option<Entry> {
-    let text = std::str::from_utf8(field).ok()?;
-    let text = text.split('#').next()?;
+    let text = std::str::from_utf8(field).ok()?.split('#').next()?;
     let (uuid, rest) = text.split_at_checked(UUID_LEN)?;
     let id = uuid::Uuid::try_parse(uuid).ok()?;
     let (requested, info) = parse_info(&rest[rest.find(' ')?..])?;

@@ -47,8 +47,11 @@ impl Master {
     ) -> Self {
         let url = address.to_string();
         let clock = Arc::<ServerClock>::default();
-        let quarantine = Quarantine::new(url.clone(), config.settings, config.run_ids);
-        let quarantine = Arc::new(quarantine);
+        let quarantine = Arc::new(Quarantine::new(
+            url.clone(),
+            config.settings,
+            config.run_ids,
+        ));
         let handshake = handshake(Arc::clone(&clock), Arc::clone(&quarantine));
 
         let link = |channel: &str| LinkConfig {

@@ -195,8 +195,8 @@ pub(super) async fn read_incarnation(
     check_longest_lease(longest, of_others)?;
 
     // One percent for the different rates of two clocks, and 10 ms for their resolution.
-    let wait = settings.longest_lease.mul_f64(1.01) + Duration::from_millis(10);
-    let wait = wait.saturating_sub(Duration::from_micros(age));
+    let longest = settings.longest_lease.mul_f64(1.01) + Duration::from_millis(10);
+    let wait = longest.saturating_sub(Duration::from_micros(age));
     Ok(Incarnation {
         id: Some(id.into()),
         counts_from: BootInstant::now().saturating_add(wait),

@@ -117,8 +117,8 @@ pub(in crate::stores) fn hashed(value: &[u8]) -> (ClaimId, Token) {
         .split_first_chunk::<16>()
         .expect("a digest has twenty bytes");
 
-    let token = u64::from(u32::from_be_bytes([id[0], id[1], id[2], id[3]]));
-    let token = Token::new(token.max(1)).expect("it is above zero");
+    let number = u64::from(u32::from_be_bytes([id[0], id[1], id[2], id[3]]));
+    let token = Token::new(number.max(1)).expect("it is above zero");
     (ClaimId::from_bytes(*id), token)
 }
 

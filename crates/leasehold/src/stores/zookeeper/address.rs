@@ -221,8 +221,8 @@ mod tests {
     fn urls_are_parsed() {
         let address = Address::parse(
             "zookeeper://me:p%40s%3As@h1:1,h2,[::1]:3/a/b?session=4s&dialect=kazoo&acl=creator",
-        );
-        let address = address.expect("good");
+        )
+        .expect("good");
         let servers: Vec<String> = address.servers.iter().map(ToString::to_string).collect();
         assert_eq!(servers, ["h1:1", "h2:2181", "[::1]:3"]);
         assert_eq!(address.base, "/a/b");

@@ -143,16 +143,22 @@ async fn linked_fifo_gets_no_message_and_its_process_counts_as_alive() {
     let locks = test_folder.boot(THIS);
     let held = locks.mutex("a").acquire().await.expect("granted");
     let members = test_folder.folder.path().join(".members");
-    let fifo = fs::read_dir(&members).expect("listed").next();
-    let fifo = fifo.expect("one process").expect("listed").path();
+    let fifo = fs::read_dir(&members)
+        .expect("listed")
+        .next()
+        .expect("one process")
+        .expect("listed")
+        .path();
     fs::hard_link(&fifo, test_folder.folder.path().join("second")).expect("linked");
 
     let folder = test_folder.opened();
-    let id = fifo
+    let file_name = fifo
         .file_name()
         .and_then(std::ffi::OsStr::to_str)
         .expect("an id");
-    let id = u128::from_str_radix(id, 16).expect("an id").to_be_bytes();
+    let id = u128::from_str_radix(file_name, 16)
+        .expect("an id")
+        .to_be_bytes();
     let error = Peer::open(&folder, ProcessId::from_bytes(id)).expect_err("refused");
     assert!(error.is_damaged(), "{error}");
 

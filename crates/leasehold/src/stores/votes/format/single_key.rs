@@ -178,9 +178,10 @@ fn external_holder(value: &[u8], remaining: Duration) -> Holder {
 
 /// Returns the beginning of another library's value as printable text.
 fn shown(value: &[u8]) -> String {
-    let text = std::str::from_utf8(value).ok();
-    let text = text.filter(|text| text.bytes().all(|byte| byte.is_ascii_graphic()));
-    let text = text.map_or_else(|| URL_SAFE_NO_PAD.encode(value), str::to_owned);
+    let text = std::str::from_utf8(value)
+        .ok()
+        .filter(|text| text.bytes().all(|byte| byte.is_ascii_graphic()))
+        .map_or_else(|| URL_SAFE_NO_PAD.encode(value), str::to_owned);
 
     let end = text.len().min(SHOWN_LEN);
     format!("{}…", &text[..end])
