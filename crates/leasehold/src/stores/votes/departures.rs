@@ -34,7 +34,16 @@ const COUNT_MAX: usize = 1_000;
 /// Repeats the request in the background until the master replies.
 #[cold]
 pub(super) fn leave_later(master: &Arc<Master>, departure: MasterDeparture) {
-    if master.departures.push(departure) {
+    let (is_only, given_up) = master.departures.push(departure, COUNT_MAX);
+
+    if let Some(departure) = given_up {
+        tracing::warn!(
+            server = master.url,
+            key = departure.request.keys.lock,
+            "too many votes cannot be taken back; the oldest one remains until the server ends it"
+        );
+    }
+    if is_only {
         background::spawn(leave_one_by_one(Arc::downgrade(master)));
     }
 }
@@ -73,21 +82,23 @@ impl MasterDeparture {
 }
 
 impl Departures {
-    /// Adds a departure; returns whether it is the only one.
-    fn push(&self, departure: MasterDeparture) -> bool {
+    /// Adds a departure; returns whether it is the only one, and the one that is given up for it.
+    fn push(
+        &self,
+        departure: MasterDeparture,
+        count_max: usize,
+    ) -> (bool, Option<MasterDeparture>) {
         let mut departures = self.0.lock();
         let id = &departure.request.id;
         // The engine repeats a departure that too few masters have replied to.
         if departures.iter().any(|other| other.request.id == *id) {
-            return false;
+            return (false, None);
         }
 
-        if departures.len() >= COUNT_MAX {
-            departures.pop_front();
-            tracing::debug!("a vote cannot be taken back; it ends with its lease");
-        }
+        let is_only = departures.is_empty();
+        let given_up = (departures.len() >= count_max).then(|| departures.pop_front());
         departures.push_back(departure);
-        departures.len() == 1
+        (is_only, given_up.flatten())
     }
 
     fn first(&self) -> Option<MasterDeparture> {
@@ -99,5 +110,54 @@ impl Departures {
         let mut departures = self.0.lock();
         departures.retain(|other| !Arc::ptr_eq(&other.request, &departure.request));
         departures.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::format::{SingleKey, VoteFormat as _};
+    use super::super::requests::LeaveScope;
+    use super::*;
+    use crate::conformance::support::claim;
+
+    fn departure() -> MasterDeparture {
+        let claim = claim("a");
+        let format = SingleKey::new(false);
+        let keys = format.keys(&claim.name).expect("a good name");
+        let request = LeaveRequest {
+            format,
+            keys,
+            id: claim.id.to_string(),
+            hexadecimal_id: claim.id.to_string(),
+            highest_token: String::new(),
+            client: String::new(),
+            scope: LeaveScope::Quiet,
+            counter_life: String::new(),
+        };
+        MasterDeparture {
+            request: Arc::new(request),
+            tracked: None,
+        }
+    }
+
+    /// Shows G-10.
+    #[test]
+    fn oldest_departure_of_a_master_is_given_up_when_there_are_too_many() {
+        let departures = Departures::default();
+        let [first, second, third] = [(); 3].map(|()| departure());
+        let id = |departure: Option<MasterDeparture>| departure.map(|one| one.request.id.clone());
+        let push = |departure: &MasterDeparture| {
+            let (is_only, given_up) = departures.push(departure.clone(), 2);
+            (is_only, id(given_up))
+        };
+
+        assert_eq!(push(&first), (true, None));
+        assert_eq!(push(&second), (false, None));
+        assert_eq!(push(&first), (false, None), "it is repeated already");
+        assert_eq!(push(&third), (false, Some(first.request.id.clone())));
+        assert_eq!(id(departures.first()), Some(second.request.id.clone()));
+
+        assert!(!departures.remove(&second));
+        assert!(departures.remove(&third));
     }
 }
