@@ -6,6 +6,7 @@ use lab_servers::Redis;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
+use crate::descendants::command_has_ended_before_the_next_grant;
 use crate::sandbox::{Sandbox, is_alive, until};
 use crate::servers::{
     killed_run_frees_the_lock, on_any_server, unresponsive_server_ends_the_command,
@@ -179,7 +180,17 @@ fn check_servers(shown: &Value, hosts: &[String]) {
 fn stopped_run_has_ended_its_command_before_the_next_grant() {
     let mut sandbox = Sandbox::on_redis();
     sandbox.set("crash-grace=2s");
-    crate::descendants::stopped_run_has_ended_its_command_before_the_next_grant(&sandbox);
+    let done = command_has_ended_before_the_next_grant(&sandbox, Signal::SIGSTOP);
+    assert_eq!(done.code(), 76);
+}
+
+/// Shows G-36.
+#[test]
+fn killed_run_has_ended_its_command_before_the_next_grant() {
+    let mut sandbox = Sandbox::on_redis();
+    sandbox.set("crash-grace=2s");
+    let done = command_has_ended_before_the_next_grant(&sandbox, Signal::SIGKILL);
+    done.assert_signal(Signal::SIGKILL, "");
 }
 
 /// The store grants the lock to the next waiter, so no process of the command may go on.
