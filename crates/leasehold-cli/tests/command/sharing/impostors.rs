@@ -13,6 +13,9 @@ use super::*;
 /// Another user of a shared folder.
 const ATTACKER: User = BOB;
 
+/// The place of the FIFO of a process that holds the lock.
+const MEMBER: &str = ".members/*";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Impostor {
     /// A second name of a file of the victim, which the attacker may write.
@@ -42,8 +45,9 @@ const IMPOSTORS: [Impostor; 8] = [
 ];
 
 impl Impostor {
-    /// Puts this at a path. `$1` is the path, and the files of the victim are in `$2`.
-    fn place(self, at: &Path, victims: &Path) {
+    /// Puts this at a path. `$1` is the path, the files of the victim are in `$2`, and `$3` is the
+    /// folder of the store.
+    fn place(self, at: &Path, folder: &Path, victims: &Path) {
         let script = match self {
             Self::HardLink => "ln \"$2/team\" \"$1\"",
             Self::EmptyHardLink => "ln \"$2/empty\" \"$1\"",
@@ -51,14 +55,27 @@ impl Impostor {
             Self::Fifo => "mkfifo -m 666 \"$1\"",
             Self::Device => return make_device(at),
             Self::Directory => "mkdir -m 777 \"$1\"",
-            Self::RenamedFile => "mv \"${1%/*}/private\" \"$1\"",
-            Self::RenamedDirectory => "mv \"${1%/*}/folder\" \"$1\"",
+            Self::RenamedFile => "mv \"$3/private\" \"$1\"",
+            Self::RenamedDirectory => "mv \"$3/folder\" \"$1\"",
         };
-        let mut shell = ATTACKER.command("sh");
-        shell.args(["-ec", script, "sh"]).arg(at).arg(victims);
-        let done: Finished = shell.output().unwrap().into();
-        assert_eq!(done.code(), 0, "{self:?}: {done:?}");
+        attack(script, &[at, victims, folder]);
     }
+}
+
+/// Removes the FIFO of the only process, and returns its path.
+fn take_member(folder: &Path) -> PathBuf {
+    let mut members = fs::read_dir(folder.join(".members")).unwrap();
+    let fifo = members.next().unwrap().unwrap().path();
+    attack("rm \"$1\"", &[&fifo]);
+    fifo
+}
+
+/// Runs a script of the attacker.
+fn attack(script: &str, arguments: &[&Path]) {
+    let mut shell = ATTACKER.command("sh");
+    shell.args(["-ec", script, "sh"]).args(arguments);
+    let done: Finished = shell.output().unwrap().into();
+    assert_eq!(done.code(), 0, "{script}: {done:?}");
 }
 
 /// The null device: root alone can make one, for instance by unpacking an archive.
@@ -83,6 +100,7 @@ fn impostors_of_files_are_neither_changed_nor_opened() {
         ("a.queue", "a"),
         (".members", "a"),
         (long_folder.as_str(), long.as_str()),
+        (MEMBER, "a"),
     ];
     // Each user in a folder with the sticky bit and in one without it.
     let folders = [
@@ -128,12 +146,15 @@ struct Case<'a> {
 impl Case<'_> {
     /// Whether another user can put this there, and leasehold must keep it as it is.
     ///
-    /// With the sticky bit, a user cannot rename the files of another user. A folder of another
-    /// user may be used as a folder, and removed when it is empty.
+    /// With the sticky bit, a user cannot rename the files of another user. The folder of another
+    /// user cannot be moved into another one. A folder of another user may be used as a folder, and
+    /// removed when it is empty. A FIFO without a reader is what a dead process leaves.
     fn is_attack(self) -> bool {
         match self.impostor {
-            Impostor::RenamedFile | Impostor::RenamedDirectory => self.mode & 0o1000 == 0,
+            Impostor::RenamedFile => !self.is_sticky(),
+            Impostor::RenamedDirectory => !self.is_sticky() && !self.is_for_member(),
             Impostor::Directory => !self.is_for_directory(),
+            Impostor::Fifo => !self.is_for_member(),
             _ => true,
         }
     }
@@ -142,7 +163,7 @@ impl Case<'_> {
     /// leasehold the folder.
     fn may_be_opened(self) -> bool {
         match self.impostor {
-            Impostor::RenamedFile => true,
+            Impostor::RenamedFile => !self.is_for_member(),
             Impostor::RenamedDirectory => self.is_for_directory(),
             _ => false,
         }
@@ -152,33 +173,58 @@ impl Case<'_> {
         self.place == ".members" || self.place.ends_with('+')
     }
 
+    fn is_for_member(self) -> bool {
+        self.place == MEMBER
+    }
+
+    fn is_sticky(self) -> bool {
+        self.mode & 0o1000 != 0
+    }
+
     /// Runs leasehold as the victim. An error says what was wrong.
     fn check(self, sandbox: &Sandbox) -> Result<(), String> {
-        let folder = sandbox.path("folder");
+        let folder = sandbox.path("store");
         let victims = sandbox.path("victims");
         self.make_folders(&folder, &victims);
-        let at = folder.join(self.place);
-        self.impostor.place(&at, &victims);
+        let holder = self.is_for_member().then(|| self.stopped_holder(sandbox));
+        let at = match &holder {
+            Some(_) => take_member(&folder),
+            None => folder.join(self.place),
+        };
+        self.impostor.place(&at, &folder, &victims);
 
         let watched = [at, victims.join("team"), victims.join("empty")];
         let before = watched.each_ref().map(|path| State::of(path));
         let events = (!self.may_be_opened()).then(|| Events::of(&watched));
-        let url = format!("file:{}", folder.display());
-        let run = [
-            "run", self.name, "--store", &url, "--wait", "0", "--", "true",
-        ];
-        let done = self.victim.done(sandbox, &run);
+        let done = self.victim.tries(sandbox, self.name);
 
         let events = events.map_or_else(Vec::new, Events::read);
         let after = watched.each_ref().map(|path| State::of(path));
         if !events.is_empty() || after != before {
             return Err(format!("{events:?}, {after:?} was {before:?}"));
         }
-        let is_refused = [64, 70, 77].contains(&done.code()) && done.err.contains(self.place);
+        let is_refused = match holder {
+            // The holder still has the lock file locked.
+            Some(_) => done.code() == 75,
+            None => [64, 70, 77].contains(&done.code()) && done.err.contains(self.place),
+        };
         if !is_refused && !self.may_be_opened() {
             return Err(format!("{done:?}"));
         }
         Ok(())
+    }
+
+    /// Starts a process whose FIFO the attacker can remove. It is stopped, so that it does not notice
+    /// that and remove what has the name of its FIFO.
+    fn stopped_holder(self, sandbox: &Sandbox) -> Started {
+        let user = if self.is_sticky() {
+            ATTACKER
+        } else {
+            self.victim
+        };
+        let holder = user.holder(sandbox, self.name);
+        holder.signal(Signal::SIGSTOP);
+        holder
     }
 
     /// Makes the folder of the store, and one with files of the victim.
