@@ -27,6 +27,12 @@ pub struct ScriptReport {
     pub grants: u32,
     /// The number of connections that broke while a client held.
     pub breaks_with_hold: u32,
+    /// The number of grants to a reader beside another valid guard.
+    pub shared_grants: u32,
+    /// The number of those whose lease is unlike the lease of the other guard.
+    pub unlike_leases: u32,
+    /// The number of downgrades that succeeded.
+    pub downgrades: u32,
     /// The grants and losses, in order.
     pub events: Vec<String>,
 }
@@ -72,6 +78,15 @@ impl ScriptPlan {
             clients: rng.usize(3..=4),
             outage: lease.mul_f64([0.0, 0.3, 1.2][rng.usize(..3)]),
         }
+    }
+
+    /// Returns the lease of a client.
+    fn lease_of(&self, client: usize) -> Duration {
+        if !self.has_unlike_leases {
+            return self.lease;
+        }
+        let client = u32::try_from(client).expect("a plan has a few clients");
+        self.lease / (1 + 3 * client)
     }
 }
 

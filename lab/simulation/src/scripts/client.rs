@@ -66,7 +66,9 @@ async fn run(world: Arc<ScriptWorld>, number: usize) {
         if kind == Kind::Writer && rng.bool() {
             world.downgrades(number);
             // A guard whose downgrade failed is a writer's or a reader's.
-            let _ = guard.downgrade().await;
+            if guard.downgrade().await.is_ok() {
+                world.downgraded();
+            }
             hold_for(&world, number, &guard, hold).await;
         }
         world.event(&format!("client {number} releases"));
@@ -149,11 +151,5 @@ fn lock_of(world: &ScriptWorld, locks: &Locks, number: usize, kind: Kind) -> Loc
         Kind::Reader => locks.rwlock("job").shared(),
         Kind::Writer => locks.rwlock("job").exclusive(),
     };
-    let lease = world.plan.lease;
-    if !world.plan.has_unlike_leases {
-        return lock.lease(lease);
-    }
-
-    let number = u32::try_from(number).expect("a plan has a few clients");
-    lock.lease(lease / (1 + 3 * number))
+    lock.lease(world.plan.lease_of(number))
 }

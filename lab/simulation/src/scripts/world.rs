@@ -43,6 +43,21 @@ struct ScriptState {
     report: ScriptReport,
 }
 
+impl ScriptState {
+    /// Counts the grant to a reader, if it is beside another valid guard.
+    fn count_shared(&mut self, granted: &Granted, plan: &ScriptPlan, now: BootInstant) {
+        let lease = plan.lease_of(granted.client);
+        let others = self
+            .guards
+            .iter()
+            .filter(|guard| guard.probe.expires_at() > now);
+        let leases: Vec<Duration> = others.map(|guard| plan.lease_of(guard.client)).collect();
+
+        self.report.shared_grants += u32::from(!leases.is_empty());
+        self.report.unlike_leases += u32::from(leases.iter().any(|other| *other != lease));
+    }
+}
+
 /// What a client acquires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -115,12 +130,16 @@ impl ScriptWorld {
             state.last_token
         };
         state.last_token = state.last_token.max(token);
-        state.guards.push(Granted {
+        let granted = Granted {
             client,
             token,
             kind,
             probe,
-        });
+        };
+        if kind == Kind::Reader {
+            state.count_shared(&granted, &self.plan, self.boot_time());
+        }
+        state.guards.push(granted);
         drop(state);
 
         if token <= last && self.has_rising_tokens() {
@@ -140,6 +159,10 @@ impl ScriptWorld {
         {
             guard.kind = Kind::Reader;
         }
+    }
+
+    pub(super) fn downgraded(&self) {
+        self.state.lock().report.downgrades += 1;
     }
 
     pub(super) fn lost(&self, client: usize) {

@@ -2,8 +2,8 @@
 
 use lab_simulation::scripts::{ScriptPlan, run_scripts};
 
-/// The histories of a test run.
-const SEEDS: u64 = 6;
+/// The histories of a test run. Two of them have readers with unlike leases.
+const SEEDS: u64 = 8;
 
 #[test]
 fn script_histories_keep_exclusion_and_tokens() {
@@ -11,11 +11,14 @@ fn script_histories_keep_exclusion_and_tokens() {
     let first = std::env::var("SCRIPT_FROM")
         .map_or(Ok(0), |first| first.parse::<u64>())
         .expect("a number");
-    let mut broke = 0;
+    let [mut broke, mut shared, mut unlike, mut downgraded] = [0; 4];
     for seed in first..first + count.expect("a number") {
         let plan = ScriptPlan::draw(seed);
         let report = run_scripts(&plan);
-        broke += u32::from(report.breaks_with_hold > 0);
+        broke += report.breaks_with_hold;
+        shared += report.shared_grants;
+        unlike += report.unlike_leases;
+        downgraded += report.downgrades;
 
         if let Some(violation) = report.violation {
             report.events.iter().for_each(|event| println!("{event}"));
@@ -26,4 +29,7 @@ fn script_histories_keep_exclusion_and_tokens() {
         }
     }
     assert!(broke > 0, "no connection broke while a client held");
+    assert!(shared > 0, "no reader was granted beside another guard");
+    assert!(unlike > 0, "no reader had a lease unlike the other guard's");
+    assert!(downgraded > 0, "no guard was downgraded");
 }
