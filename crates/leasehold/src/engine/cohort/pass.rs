@@ -105,7 +105,7 @@ impl Cohort {
         next: &NextHold,
     ) -> Option<Hold> {
         let origin = hold.origin();
-        let until = origin.validity.hand_over()?;
+        let until = origin.validity.claim_ends_at();
         let claim = Arc::clone(&origin.validity.claim);
         let id = claim.id;
 
@@ -121,9 +121,16 @@ impl Cohort {
             });
         }
 
+        // The renewals drop a validity that has ended, so the next one takes its place before.
         let validity = Arc::new(validity);
-        if !origin.engine.renewals.replace(Arc::clone(&validity)) {
+        let renewals = &origin.engine.renewals;
+        if !renewals.replace(Arc::clone(&validity)) {
             // The claim was broken meanwhile.
+            validity.end(End::Left);
+            return None;
+        }
+        if origin.validity.hand_over().is_none() {
+            renewals.remove(id);
             validity.end(End::Left);
             return None;
         }

@@ -1,12 +1,17 @@
 //! The renewal task, its schedule and its intervals.
 
 use async_trait::async_trait;
+use tracing::Subscriber;
+use tracing::span::{Id, Record};
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::{Layer, Registry};
 
 use super::*;
 use crate::conformance::{Intercept, Intercepted};
+use crate::engine::Engine;
 use crate::runtime::background;
 use crate::stores::Memory;
-use crate::{ClaimantInfo, Error, Name, OnContention, Share, Store};
+use crate::{ClaimantInfo, Error, Locks, Name, OnContention, Share, Store};
 
 fn claim(name: &str) -> Claim {
     let name = Name::parse(name).expect("a valid name");
@@ -138,4 +143,40 @@ async fn hold_is_revoked_by_reply_to_its_waiting_renewal() {
     background::on_background(renewing).await;
 
     assert_eq!(held.ending(), Some(End::Lost(LossReason::Revoked)));
+}
+
+/// Looks for due claims while the end of a hold is recorded, as the task may do.
+struct LookAtEnds(Arc<Engine>);
+
+impl<S: Subscriber> Layer<S> for LookAtEnds {
+    fn on_record(&self, _: &Id, values: &Record<'_>, _: Context<'_, S>) {
+        if format!("{values:?}").contains("hold_ms") {
+            self.0.renewals.hasten();
+            drop(self.0.renewals.due());
+        }
+    }
+}
+
+/// Shows G-53.
+#[tokio::test]
+async fn hold_that_is_due_while_it_is_passed_on_is_not_lost() {
+    let locks = Locks::from_store(Memory::new(), "memory:").expect("it starts");
+    let engine = locks.engine();
+    let layer = LookAtEnds(Arc::clone(engine));
+    let _subscriber = tracing::subscriber::set_default(Registry::default().with(layer));
+
+    let lock = locks.mutex("a").cohort(8);
+    let first = lock.acquire().await.expect("granted");
+    let releasing = async {
+        while engine.local_waiters("a") == 0 {
+            tokio::task::yield_now().await;
+        }
+        first.release().await
+    };
+    let (released, second) = tokio::join!(releasing, lock.acquire());
+
+    released.expect("it is passed on");
+    let second = second.expect("granted");
+    second.check().expect("it is valid");
+    second.release().await.expect("released");
 }
