@@ -380,13 +380,7 @@ fn outage_after_a_slow_scan_is_reported_by_the_next_reply() {
 fn half_requests_do_not_delay_other_requests() {
     let sandbox = Sandbox::new();
     let site = Site::start(&sandbox, &[]);
-    let half = || {
-        let mut stream = TcpStream::connect(site.address()).unwrap();
-        stream
-            .write_all(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n")
-            .unwrap();
-        stream
-    };
+    let half = || begun_request(&site, HALF_HEAD);
     let _half_requests: Vec<TcpStream> = repeat_with(half).take(300).collect();
 
     let healthy = site.curl("/healthz", &["--max-time", "20"]);
@@ -395,19 +389,37 @@ fn half_requests_do_not_delay_other_requests() {
 
 /// Shows G-57.
 #[test]
+fn connection_whose_head_does_not_arrive_is_closed() {
+    let sandbox = Sandbox::new();
+    let site = Site::start(&sandbox, &[]);
+    let mut stream = begun_request(&site, HALF_HEAD);
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+}
+
+/// Shows G-57.
+#[test]
 fn body_that_does_not_arrive_is_refused() {
     let sandbox = Sandbox::new();
     let site = Site::start(&sandbox, &["--allow-break"]);
-    let mut stream = TcpStream::connect(site.address()).unwrap();
     let head = "POST /break HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n\
                 Content-Length: 9\r\n\r\n{";
-    stream.write_all(head.as_bytes()).unwrap();
+    let mut stream = begun_request(&site, head);
 
-    stream
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
     let mut reply = String::new();
     stream.read_to_string(&mut reply).unwrap();
     assert!(reply.starts_with("HTTP/1.1 400"), "{reply}");
     assert!(reply.contains("the body did not arrive in time"), "{reply}");
 }
+
+/// Sends the beginning of a request, and nothing more. The reply must end within 20 seconds.
+fn begun_request(site: &Site, beginning: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(site.address()).unwrap();
+    stream.write_all(beginning.as_bytes()).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    stream
+}
+
+const HALF_HEAD: &str = "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n";
