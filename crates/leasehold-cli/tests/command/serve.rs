@@ -11,6 +11,7 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use lab_servers::Redis;
 use serde_json::{Value, json};
 
 use crate::sandbox::{Sandbox, Started, until};
@@ -352,11 +353,28 @@ fn outage_of_the_store_is_reported_and_ends() {
     until("the store is read again", || site.get("/healthz") == "ok\n");
 }
 
-/// A scan that takes long serves requests for longer.
-///
 /// Shows G-57.
 #[test]
 fn outage_after_a_slow_scan_is_reported_by_the_next_reply() {
+    next_reply_after_a_slow_scan_reports(Redis::kill);
+}
+
+/// Shows G-57.
+#[test]
+fn silent_store_after_a_slow_scan_is_reported_by_the_next_reply() {
+    next_reply_after_a_slow_scan_reports(|server| server.pause());
+}
+
+/// Shows G-57.
+#[test]
+fn revoked_rights_after_a_slow_scan_are_reported_by_the_next_reply() {
+    next_reply_after_a_slow_scan_reports(|server| {
+        server.command(&["ACL", "SETUSER", "default", "-@all"]);
+    });
+}
+
+/// A scan that takes long serves requests for longer.
+fn next_reply_after_a_slow_scan_reports(fail: impl FnOnce(&mut Redis)) {
     let mut sandbox = Sandbox::on_redis();
     let _holder = sandbox.holder("a", &[]);
     let site = Site::start(&sandbox, &[]);
@@ -366,8 +384,8 @@ fn outage_after_a_slow_scan_is_reported_by_the_next_reply() {
     let metrics = site.get("/metrics");
     assert!(metrics.contains("leasehold_up 1\n"), "{metrics}");
 
-    sandbox.server_mut().kill();
-    assert_eq!(site.curl("/healthz", &[]).status, 503);
+    fail(sandbox.server_mut());
+    assert_eq!(site.curl("/healthz", &["--max-time", "10"]).status, 503);
     let metrics = site.get("/metrics");
     assert!(metrics.contains("leasehold_up 0\n"), "{metrics}");
     assert!(!metrics.contains("leasehold_holders"), "{metrics}");
