@@ -11,6 +11,7 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use lab_servers::Redis;
 use serde_json::{Value, json};
 
 use crate::sandbox::{Sandbox, Started, until};
@@ -335,7 +336,8 @@ fn outage_of_the_store_is_reported_and_ends() {
     let mut sandbox = Sandbox::on_redis();
     let holder = sandbox.holder("a", &[]);
     let site = Site::start(&sandbox, &[]);
-    assert_eq!(site.locks(""), ["a"]);
+    let before: Value = serde_json::from_str(&site.get("/locks")).unwrap();
+    assert_eq!(before["error"], Value::Null);
 
     sandbox.server_mut().kill();
     until("the outage is noticed", || {
@@ -345,18 +347,38 @@ fn outage_of_the_store_is_reported_and_ends() {
     assert!(metrics.contains("leasehold_up 0\n"), "{metrics}");
     assert!(!metrics.contains("leasehold_holders"), "{metrics}");
     assert!(site.get("/").contains("The store cannot be read"));
-    assert_eq!(site.locks(""), ["a"], "the last known locks");
+    let last_known: Value = serde_json::from_str(&site.get("/locks")).unwrap();
+    assert_ne!(last_known["error"], Value::Null);
+    assert_eq!(last_known["at"], before["at"]);
+    assert_eq!(last_known["locks"][0]["name"], "a");
     drop(holder);
 
     sandbox.server_mut().restart();
     until("the store is read again", || site.get("/healthz") == "ok\n");
 }
 
-/// A scan that takes long serves requests for longer.
-///
 /// Shows G-57.
 #[test]
 fn outage_after_a_slow_scan_is_reported_by_the_next_reply() {
+    next_reply_after_a_slow_scan_reports(Redis::kill);
+}
+
+/// Shows G-57.
+#[test]
+fn silent_store_after_a_slow_scan_is_reported_by_the_next_reply() {
+    next_reply_after_a_slow_scan_reports(|server| server.pause());
+}
+
+/// Shows G-57.
+#[test]
+fn revoked_rights_after_a_slow_scan_are_reported_by_the_next_reply() {
+    next_reply_after_a_slow_scan_reports(|server| {
+        server.command(&["ACL", "SETUSER", "default", "-@all"]);
+    });
+}
+
+/// A scan that takes long serves requests for longer.
+fn next_reply_after_a_slow_scan_reports(fail: impl FnOnce(&mut Redis)) {
     let mut sandbox = Sandbox::on_redis();
     let _holder = sandbox.holder("a", &[]);
     let site = Site::start(&sandbox, &[]);
@@ -366,8 +388,8 @@ fn outage_after_a_slow_scan_is_reported_by_the_next_reply() {
     let metrics = site.get("/metrics");
     assert!(metrics.contains("leasehold_up 1\n"), "{metrics}");
 
-    sandbox.server_mut().kill();
-    assert_eq!(site.curl("/healthz", &[]).status, 503);
+    fail(sandbox.server_mut());
+    assert_eq!(site.curl("/healthz", &["--max-time", "10"]).status, 503);
     let metrics = site.get("/metrics");
     assert!(metrics.contains("leasehold_up 0\n"), "{metrics}");
     assert!(!metrics.contains("leasehold_holders"), "{metrics}");
@@ -380,13 +402,7 @@ fn outage_after_a_slow_scan_is_reported_by_the_next_reply() {
 fn half_requests_do_not_delay_other_requests() {
     let sandbox = Sandbox::new();
     let site = Site::start(&sandbox, &[]);
-    let half = || {
-        let mut stream = TcpStream::connect(site.address()).unwrap();
-        stream
-            .write_all(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n")
-            .unwrap();
-        stream
-    };
+    let half = || begun_request(&site, HALF_HEAD);
     let _half_requests: Vec<TcpStream> = repeat_with(half).take(300).collect();
 
     let healthy = site.curl("/healthz", &["--max-time", "20"]);
@@ -395,19 +411,37 @@ fn half_requests_do_not_delay_other_requests() {
 
 /// Shows G-57.
 #[test]
+fn connection_whose_head_does_not_arrive_is_closed() {
+    let sandbox = Sandbox::new();
+    let site = Site::start(&sandbox, &[]);
+    let mut stream = begun_request(&site, HALF_HEAD);
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+}
+
+/// Shows G-57.
+#[test]
 fn body_that_does_not_arrive_is_refused() {
     let sandbox = Sandbox::new();
     let site = Site::start(&sandbox, &["--allow-break"]);
-    let mut stream = TcpStream::connect(site.address()).unwrap();
     let head = "POST /break HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n\
                 Content-Length: 9\r\n\r\n{";
-    stream.write_all(head.as_bytes()).unwrap();
+    let mut stream = begun_request(&site, head);
 
-    stream
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
     let mut reply = String::new();
     stream.read_to_string(&mut reply).unwrap();
     assert!(reply.starts_with("HTTP/1.1 400"), "{reply}");
     assert!(reply.contains("the body did not arrive in time"), "{reply}");
 }
+
+/// Sends the beginning of a request, and nothing more. The reply must end within 20 seconds.
+fn begun_request(site: &Site, beginning: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(site.address()).unwrap();
+    stream.write_all(beginning.as_bytes()).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    stream
+}
+
+const HALF_HEAD: &str = "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n";

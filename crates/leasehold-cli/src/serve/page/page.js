@@ -244,9 +244,12 @@ function showChanges(message) {
 
 function openBreak(lock, holder) {
   const dialog = find("break");
+  const [word, tokens] = tokensOf(holder);
   find("break-text").textContent =
-    `${visible(lock.name)} is held by ${claimant(holder)} with token ${tokenOf(holder)}. ` +
+    `${visible(lock.name)} is held by ${claimant(holder)} with ${word} ${tokens}. ` +
     "It loses the lock. This alone does not stop its work.";
+  find("break-label").textContent =
+    holder.token ? "Type the token of the hold" : "Type the last token of the hold";
   find("break-error").textContent = "";
   find("confirmation").value = "";
   dialog.querySelector("form").onsubmit = (event) => {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::HOSTILE;
 use super::browser::Browser;
 use super::site::Site;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, until};
 
 const ROWS: &str = "document.querySelectorAll('#locks tbody tr').length";
 
@@ -90,6 +90,31 @@ fn hold_is_broken_by_keyboard_with_its_token() {
     browser.wait_for("!document.getElementById('break').open");
     assert_eq!(holder.wait().code(), 76);
     browser.wait_for(&format!("{ROWS} === 0"));
+}
+
+/// Shows G-53, G-57.
+#[test]
+fn hold_of_a_cohort_is_broken_with_its_last_token() {
+    let sandbox = Sandbox::on_redis();
+    let locks = leasehold::blocking::open(&sandbox.url()).unwrap();
+    let guard = locks.mutex("a").cohort(8).acquire().unwrap();
+    let first = guard.token().get();
+    let last = first + 8;
+    let site = Site::start(&sandbox, &["--allow-break"]);
+    let mut browser = Browser::open(&site.url("/"));
+
+    browser.wait_for("document.querySelector('td button') !== null");
+    browser.value("document.querySelector('td button').click()");
+    let dialog = browser.value("document.getElementById('break').innerText");
+    let text = dialog.as_str().unwrap();
+    let shown = format!("with tokens {first} to {last}. ");
+    assert!(text.contains(&shown), "{text}");
+    assert!(text.contains("Type the last token of the hold"), "{text}");
+
+    browser.press(&last.to_string());
+    browser.press_key("Enter", 13);
+    browser.wait_for(&format!("{ROWS} === 0"));
+    until("the hold is lost", || guard.check().is_err());
 }
 
 #[test]
