@@ -4,7 +4,6 @@
 //! waiting.
 
 pub(crate) mod acquire;
-mod backlog;
 mod calls;
 pub(crate) mod cohort;
 mod depart;

@@ -129,12 +129,12 @@ impl Locks {
     /// A dropped call may have ended the hold. It can be repeated.
     pub async fn break_hold(&self, name: impl AsRef<str>, token: Token) -> Result<Option<Entry>> {
         let lock_state = self.inspect(name).await?;
-        let Some(entry) = lock_state
+        let held = lock_state
             .holders()
             .find(|entry| entry.has_token(token))
-            .cloned()
-            .or_else(|| lock_state.vote(token))
-        else {
+            .cloned();
+        let is_minority = held.is_none();
+        let Some(entry) = held.or_else(|| lock_state.vote(token)) else {
             return Ok(None);
         };
 
@@ -143,7 +143,8 @@ impl Locks {
         // request as a release by that guard.
         self.engine.revoke(claim.id);
         let was_there = on_background(self.engine.calls().leave(&claim)).await?;
-        Ok(was_there.then_some(entry))
+        // A majority without the votes may have replied first.
+        Ok((was_there || is_minority).then_some(entry))
     }
 
     /// Returns what the store guarantees.

@@ -12,6 +12,7 @@
 //!    the caller link only if that runtime drives it.
 
 pub(crate) mod background;
+pub(crate) mod backlog;
 pub(crate) mod backoff;
 pub(crate) mod caller;
 #[allow(unreachable_pub, reason = "crate::simulation exports its time")]

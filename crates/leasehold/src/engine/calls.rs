@@ -5,10 +5,10 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::backlog::Backlog;
 use super::reachability::Reachability;
 use crate::metric_labels::RequestKind;
 use crate::metrics::{Meters, Started, started};
+use crate::runtime::backlog::Backlog;
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
 use crate::store::{Cleanup, Subscription};
@@ -32,7 +32,7 @@ pub(crate) struct StoreCalls {
     url: Arc<str>,
     reachability: Arc<Reachability>,
     meters: Arc<Meters>,
-    backlog: Arc<Backlog>,
+    backlog: Arc<Backlog<Claim>>,
 }
 
 /// A reply, and the time just before its request was sent.
@@ -79,7 +79,7 @@ impl StoreCalls {
         &self.meters
     }
 
-    pub(super) fn backlog(&self) -> &Backlog {
+    pub(super) fn backlog(&self) -> &Backlog<Claim> {
         &self.backlog
     }
 
@@ -277,7 +277,7 @@ pub(crate) struct WeakStoreCalls {
     url: Arc<str>,
     reachability: Arc<Reachability>,
     meters: Arc<Meters>,
-    backlog: Arc<Backlog>,
+    backlog: Arc<Backlog<Claim>>,
 }
 
 impl WeakStoreCalls {

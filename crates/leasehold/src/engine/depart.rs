@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::calls::{StoreCalls, Timed, WeakStoreCalls};
+use super::calls::{StoreCalls, Timed};
 use crate::runtime::background;
+use crate::runtime::backlog::{Backlog, Repeat, repeat};
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
 use crate::runtime::detached::Detached;
@@ -117,7 +118,8 @@ pub(super) fn leave_later(calls: &StoreCalls, claim: Arc<Claim>) {
         );
     }
     if is_only {
-        background::spawn(leave_one_by_one(calls.downgrade(), pauses(&guarantees)));
+        let calls = calls.downgrade();
+        background::spawn(repeat(move || calls.upgrade(), pauses(&guarantees)));
     }
 }
 
@@ -130,27 +132,16 @@ fn pauses(guarantees: &Guarantees) -> Backoff {
     }
 }
 
-async fn leave_one_by_one(calls: WeakStoreCalls, mut pauses: Backoff) {
-    pauses.wait().await;
+impl Repeat for StoreCalls {
+    type Request = Claim;
 
-    while let Some(calls) = calls.upgrade() {
-        let Some(claim) = calls.backlog().first() else {
-            return;
-        };
-        if calls
-            .leave(&claim)
-            .await
-            .is_err_and(|error| error.is_unavailable())
-        {
-            calls.backlog().postpone(&claim);
-            drop(calls);
-            pauses.wait().await;
-        } else if calls.backlog().remove(&claim).is_none() {
-            // The next claim starts the task again.
-            return;
-        } else {
-            pauses.reset();
-        }
+    fn backlog(&self) -> &Backlog<Claim> {
+        self.backlog()
+    }
+
+    async fn has_reply(&self, claim: &Claim) -> bool {
+        let left = self.leave(claim).await;
+        !left.is_err_and(|error| error.is_unavailable())
     }
 }
 

@@ -1,9 +1,8 @@
 //! Locks by the votes of independent Redis servers, the masters: what the stores `redlock` and
 //! `redis_plain` share.
 //!
-//! A claim holds the lock once a majority of the masters has granted it. [`voting`] contains the
-//! rule of one master, and the count of the votes. `docs/protocols/redlock.md` describes the
-//! protocol in steps. A single server is one master, and its vote is the majority.
+//! A claim holds the lock once a majority of the masters has granted it. [`voting`] counts the
+//! votes. `docs/protocols/redlock.md` describes the protocol in steps. A single server is one master, and its vote is the majority.
 //!
 //! A [`VoteFormat`] defines how a lock is written on a master. [`SingleKey`] is the format of other
 //! libraries; both stores can use it.

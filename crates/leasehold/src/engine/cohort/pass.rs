@@ -106,6 +106,10 @@ impl Cohort {
     ) -> Option<Hold> {
         let origin = hold.origin();
         let until = origin.validity.claim_ends_at();
+        if until == BootInstant::from_nanos(0) {
+            // The hold has ended: there is none to pass on, and no event of one.
+            return None;
+        }
         let claim = Arc::clone(&origin.validity.claim);
         let id = claim.id;
 

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use super::departures::Departures;
+use super::departures::MasterDeparture;
 use super::open::MasterSettings;
 use super::quarantine::{Quarantine, RunIds, read_incarnation};
+use crate::runtime::backlog::Backlog;
 use crate::stores::redis_client::{
     self, Address, DoHandshake, Handshake, Link, LinkConfig, Links, PushHandler, ServerClock,
     Session, State,
@@ -26,7 +27,8 @@ pub(super) struct Master {
     /// Set when the master misses a reply deadline, and cleared by its next reply. A round does not
     /// wait for a silent master unless a quorum needs it.
     pub(super) silent: AtomicBool,
-    pub(super) departures: Departures,
+    /// Those without a reply.
+    pub(super) departures: Backlog<MasterDeparture>,
 }
 
 /// What all masters of a store share.
@@ -75,7 +77,7 @@ impl Master {
             clock,
             quarantine,
             silent: AtomicBool::new(false),
-            departures: Departures::default(),
+            departures: Backlog::default(),
         }
     }
 

@@ -155,7 +155,7 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
                 if !has_refused {
                     let tracked = Some(tracked);
                     // Without a reply it is repeated. Any other error leaves the vote to its lease.
-                    let _ = leave_master(&master, MasterDeparture { request, tracked }).await;
+                    let _ = Self::leave_master(&master, MasterDeparture { request, tracked }).await;
                 }
             }
         });
@@ -183,7 +183,7 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
             let tracked = tracked.cloned();
             let request = Arc::clone(&request);
             async move {
-                let left = leave_master(&master, MasterDeparture { request, tracked }).await;
+                let left = Self::leave_master(&master, MasterDeparture { request, tracked }).await;
                 (master, left)
             }
         });
@@ -230,16 +230,18 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
             counter_life: self.counter_life(claim.lease),
         }
     }
-}
 
-/// Leaves one master. A request without a reply is repeated in the background.
-async fn leave_master(master: &Arc<Master>, departure: MasterDeparture) -> Result<LeaveReply> {
-    let _master_lock = lock_master(departure.tracked.as_deref(), master).await;
-    let reply = departure.request.send(master).await;
-    if reply.as_ref().is_err_and(Error::is_unavailable) {
-        leave_later(master, departure.clone());
+    /// Leaves one master. A request without a reply is repeated in the background.
+    ///
+    /// The engine repeats the request to a master that is the only one.
+    async fn leave_master(master: &Arc<Master>, departure: MasterDeparture) -> Result<LeaveReply> {
+        let _master_lock = lock_master(departure.tracked.as_deref(), master).await;
+        let reply = departure.request.send(master).await;
+        if MASTERS_MIN > 1 && reply.as_ref().is_err_and(Error::is_unavailable) {
+            leave_later(master, departure.clone());
+        }
+        reply
     }
-    reply
 }
 
 /// Records the outcome of a round in the claim.

@@ -1,7 +1,7 @@
-//! The rule by which independent masters keep one lock.
+//! How a client counts the votes of independent masters.
 //!
-//! The rule is what `redlock/lua/vote.lua` and `redlock/lua/leave.lua` do on a master, and how a
-//! client counts votes. The models check its consequences.
+//! `redlock/lua/vote.lua` and `redlock/lua/leave.lua` are the rule of one master. The models check
+//! the consequences of both.
 
 /// A master's reply to a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -16,8 +16,8 @@
 --          is the same (Y, N), last(19), the held token (19), ms until its lease ends (10),
 --          claim(22)
 --
--- Tokens are compared as strings of 19 digits. `voting.rs` states the same rule; a test compares
--- the two.
+-- Tokens are compared as strings of 19 digits. `votes/tests/register.rs` states the same rule; a
+-- test compares the two.
 local DAY = 86400000
 local sub = string.sub
 local key, record, claim = KEYS[1], ARGV[1], sub(ARGV[1], 40, 61)
