@@ -215,7 +215,7 @@ impl Case<'_> {
     }
 
     /// Starts a process whose FIFO the attacker can remove. It is stopped, so that it does not notice
-    /// that and remove what has the name of its FIFO.
+    /// that and join again.
     fn stopped_holder(self, sandbox: &Sandbox) -> Started {
         let user = if self.is_sticky() {
             ATTACKER

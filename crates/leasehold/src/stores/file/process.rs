@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{FileType, OFlags, mknodat, renameat};
+use rustix::fs::{FileType, OFlags, fstat, lstat, mknodat, renameat};
 use rustix::io::Errno;
 use rustix::pipe::fcntl_getpipe_size;
 use tokio::io::Interest;
@@ -28,6 +28,7 @@ use super::folder::object::{ObjectKind, OpenError, touch};
 use crate::local_fs::io_error;
 use crate::{ClaimId, Result};
 
+use members::{FileId, file_id};
 pub(super) use members::{Members, remove_stale};
 
 /// The identity of one opening of a store by one process.
@@ -60,6 +61,7 @@ pub(super) struct Process {
     id: ProcessId,
     at: Location,
     fifo: OwnedFd,
+    file_id: FileId,
 }
 
 impl Process {
@@ -92,7 +94,13 @@ impl Process {
             .as_fd()
             .try_clone_to_owned()
             .map_err(|error| at.io_error(error, "keep open"))?;
-        let process = Self { id, at, fifo };
+        let status = fstat(&fifo).map_err(|error| at.io_error(error, "inspect"))?;
+        let process = Self {
+            id,
+            at,
+            fifo,
+            file_id: file_id(&status),
+        };
         Ok((process, Inbox { fifo: inbox, size }))
     }
 
@@ -107,10 +115,10 @@ impl Process {
             .map_err(|error| self.at.io_error(error, "keep open"))
     }
 
-    /// Whether others can still see this process. The FIFO may have been deleted, or the folder
-    /// replaced, so the check goes by the path.
+    /// Whether others can still see this process. The FIFO may have been deleted or replaced, and so
+    /// may the folder, so the check goes by the path.
     pub(super) fn is_listed(&self) -> bool {
-        self.at.path().exists()
+        lstat(self.at.path()).is_ok_and(|listed| file_id(&listed) == self.file_id)
     }
 
     /// Keeps the times of the FIFO recent, so that cleaners do not delete it.
@@ -121,8 +129,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // If the FIFO stays, the next process that joins removes it.
-        let _ = self.at.remove();
+        // Another user may have put something else in the place of the FIFO.
+        if let Ok(Some(found)) = self.at.stat()
+            && file_id(&found) == self.file_id
+        {
+            // If the FIFO stays, the next process that joins removes it.
+            let _ = self.at.remove();
+        }
     }
 }
 

@@ -110,8 +110,8 @@ pub(super) fn listen(shared: &Arc<Shared>, inbox: Inbox) -> AbortHandle {
     background::handle().spawn(task).abort_handle()
 }
 
-/// Joins again if another program deleted the FIFO of this process. To the other processes, all
-/// its claims are gone.
+/// Joins again if another program deleted or replaced the FIFO of this process. All its claims are
+/// lost.
 pub(super) fn keep_listed(shared: &Arc<Shared>, listener: &Mutex<AbortHandle>) -> Result<()> {
     if shared.process.read().is_listed() {
         return Ok(());

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Dir, FileType, OFlags, unlinkat};
+use rustix::fs::{AtFlags, Dir, FileType, OFlags, Stat, unlinkat};
 use rustix::io::Errno;
 
 use crate::stores::file::folder::location::Location;
@@ -18,14 +18,18 @@ use crate::stores::file::folder::{Folder, is_abandoned};
 pub(in crate::stores::file) struct Members(HashSet<FileId>);
 
 /// The device and the inode of a file.
-type FileId = (u64, u64);
+pub(super) type FileId = (u64, u64);
+
+pub(super) fn file_id(status: &Stat) -> FileId {
+    (status.st_dev, status.st_ino)
+}
 
 impl Members {
     /// Reads the FIFOs. What cannot be read is left out.
     pub(in crate::stores::file) fn read(folder: &Arc<Folder>) -> Self {
         let fifos = files(folder)
             .filter_map(|(_, at)| at.stat().ok()?)
-            .map(|status| (status.st_dev, status.st_ino));
+            .map(|status| file_id(&status));
         Self(fifos.collect())
     }
 

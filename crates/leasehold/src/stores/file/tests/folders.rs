@@ -142,13 +142,7 @@ async fn linked_fifo_gets_no_message_and_its_process_counts_as_alive() {
     let test_folder = TestFolder::new();
     let locks = test_folder.boot(THIS);
     let held = locks.mutex("a").acquire().await.expect("granted");
-    let members = test_folder.folder.path().join(".members");
-    let fifo = fs::read_dir(&members)
-        .expect("listed")
-        .next()
-        .expect("one process")
-        .expect("listed")
-        .path();
+    let fifo = own_fifo(&test_folder);
     fs::hard_link(&fifo, test_folder.folder.path().join("second")).expect("linked");
 
     let folder = test_folder.opened();
@@ -168,6 +162,36 @@ async fn linked_fifo_gets_no_message_and_its_process_counts_as_alive() {
     let seen = other.inspect("a").await.expect("inspected");
     assert_eq!(seen.holders().count(), 1);
     held.release().await.expect("released");
+}
+
+/// Another user replaced the FIFO of a holder by one that they have open. The holder is notified of
+/// the loss, and its process continues with a new FIFO. The FIFO of the other user stays.
+///
+/// Shows G-22.
+#[tokio::test]
+async fn replaced_fifo_ends_holds_and_is_not_removed() {
+    let test_folder = TestFolder::new();
+    let locks = test_folder.boot(THIS);
+    let lock = locks.mutex("a").lease(Duration::from_millis(150));
+    let held = lock.acquire().await.expect("granted");
+
+    let fifo = own_fifo(&test_folder);
+    fs::remove_file(&fifo).expect("removed");
+    make_fifo(&fifo);
+    let _reader = fs::File::options().read(true).write(true).open(&fifo);
+
+    let lost = tokio::time::timeout(Duration::from_secs(20), held.lost()).await;
+    assert_eq!(lost.expect("notified"), crate::LossReason::Revoked);
+    drop(held);
+    let _again = lock.acquire().await.expect("granted again");
+    assert!(fifo.exists());
+}
+
+/// The FIFO of the only process.
+fn own_fifo(test_folder: &TestFolder) -> PathBuf {
+    let members = test_folder.folder.path().join(".members");
+    let mut fifos = fs::read_dir(members).expect("listed");
+    fifos.next().expect("one process").expect("listed").path()
 }
 
 /// On a file system that cannot rename without replacing, a process was killed between the two
