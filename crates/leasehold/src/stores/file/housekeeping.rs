@@ -130,7 +130,7 @@ fn remove_left(shared: &Arc<Shared>, name: &Name) -> Result<Removal> {
 fn remove_if_free(shared: &Arc<Shared>, name: &Name, missing: Missing) -> Result<Removal> {
     shared.kept_queue_files.close(name);
     shared.kept_lock_files.close(name);
-    let begun = Transaction::begin(shared, name, missing, Locking::Try)?;
+    let begun = Transaction::begin(shared, name, missing, Locking::Try, None)?;
     let Some(mut transaction) = begun else {
         return Ok(Removal::Busy);
     };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::fs::OFlags;
 
 use super::flock::{FlockGuard, FlockMode};
-use super::folder::location::Location;
+use super::folder::location::{Location, OpenFile};
 use super::process::{Peer, ProcessId};
 use super::queue_file::{Locking, QueueFile};
 use super::shared::Shared;
@@ -30,7 +30,7 @@ pub(super) enum Missing {
 }
 
 impl Transaction {
-    /// Opens, locks and reads the queue of a name.
+    /// Opens, locks and reads the queue of a name. A kept file is not opened again.
     ///
     /// `None` if another process has had the file locked for longer than a transaction takes, or if
     /// the file was deleted after it was opened and before it was locked.
@@ -39,9 +39,9 @@ impl Transaction {
         name: &Name,
         missing: Missing,
         locking: Locking,
+        kept: Option<OpenFile>,
     ) -> Result<Option<Self>> {
         let at = Location::queue(&shared.folder(), name);
-        let kept = shared.kept_queue_files.take(name);
         let opened = match missing {
             _ if kept.is_some() => kept,
             Missing::Make => Some(at.open_or_make(OFlags::RDWR, b"", OPEN)?),

@@ -23,7 +23,8 @@ pub(super) async fn transact<T: Send + 'static>(
     missing: Missing,
     step: impl FnOnce(&mut Transaction, &Claim) -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let mut begun = Transaction::begin(shared, &claim.name, missing, Locking::Try)?;
+    let kept = shared.kept_queue_files.take(&claim.name);
+    let mut begun = Transaction::begin(shared, &claim.name, missing, Locking::Try, kept)?;
     let is_ready = begun
         .as_mut()
         .is_some_and(|transaction| transaction.queue.prepare_to_mint());
@@ -45,7 +46,8 @@ pub(super) async fn transact<T: Send + 'static>(
             if let Some(transaction) = begun {
                 return commit(&shared, transaction, &claim, step);
             }
-            begun = Transaction::begin(&shared, &claim.name, missing, Locking::Wait)?;
+            let kept = shared.kept_queue_files.take(&claim.name);
+            begun = Transaction::begin(&shared, &claim.name, missing, Locking::Wait, kept)?;
         }
     })
     .await
@@ -93,7 +95,7 @@ pub(super) async fn view<T>(
         } else {
             Locking::Not
         };
-        match Transaction::begin(shared, name, Missing::Keep, locking) {
+        match Transaction::begin(shared, name, Missing::Keep, locking, None) {
             Ok(Some(transaction)) => {
                 let reply = read(&transaction);
                 transaction.queue.unlock();

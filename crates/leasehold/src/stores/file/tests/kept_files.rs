@@ -88,6 +88,16 @@ async fn files_of_the_names_used_last_stay_open() {
 }
 
 #[tokio::test]
+async fn inspection_leaves_the_kept_file_open() {
+    let test_folder = TestFolder::new();
+    let locks = test_folder.boot(THIS);
+    grant(&locks).await;
+
+    locks.inspect("a").await.expect("inspected");
+    assert_eq!(open_files(&test_folder, "/a.queue"), 1);
+}
+
+#[tokio::test]
 async fn claims_at_the_same_time_keep_one_file_of_their_name() {
     let test_folder = TestFolder::new();
     let locks = test_folder.boot(THIS);
