@@ -8,7 +8,7 @@ use leasehold::{Error, LockState};
 use crate::commands::Ls;
 use crate::exit::{Exit, print_error};
 use crate::format::{claimant, known_age};
-use crate::scan::{NAMES_MAX, Scan, scan};
+use crate::scan::{NAMES_MAX, scan};
 use crate::show::LockJson;
 use crate::usage::Usage;
 
@@ -19,13 +19,13 @@ pub(crate) async fn list(args: &Ls) -> Result<Exit> {
     let mut exit = Exit::DONE;
     for inspected in &opened {
         let found = scan(&inspected.locks, &args.prefix, |error| {
-            let is_foreign = has_formats && error.is_mismatch();
-            error.is_denied() || error.is_damaged() || is_foreign
+            skip(error, has_formats, &mut exit)
         });
         let found = found.await?;
-        report_missing(&found, has_formats);
-        if found.skipped.iter().any(Error::is_damaged) && !has_formats {
-            exit = Exit::INTERNAL;
+        if !found.is_complete {
+            print_error(format_args!(
+                "there are more than {NAMES_MAX} locks; give a longer PREFIX to see the others"
+            ));
         }
 
         let format = has_formats.then_some(inspected.format);
@@ -46,19 +46,20 @@ pub(crate) async fn list(args: &Ls) -> Result<Exit> {
     Ok(exit)
 }
 
-/// Reports the locks that are not listed. With several formats, the name of another format looks
-/// damaged.
-fn report_missing(found: &Scan, has_formats: bool) {
-    if !found.is_complete {
-        print_error(format_args!(
-            "there are more than {NAMES_MAX} locks; give a longer PREFIX to see the others"
-        ));
-    }
-    for error in &found.skipped {
-        if error.is_denied() || !has_formats {
+/// Reports a lock that is not listed. With several formats, the name of another format looks damaged,
+/// and is not reported.
+fn skip(error: Error, has_formats: bool, exit: &mut Exit) -> leasehold::Result<()> {
+    match error {
+        // A lock of another user does not make this user's listing fail.
+        error if error.is_denied() => print_error(error),
+        error if has_formats && (error.is_damaged() || error.is_mismatch()) => {}
+        error if error.is_damaged() => {
             print_error(error);
+            *exit = Exit::INTERNAL;
         }
+        error => return Err(error),
     }
+    Ok(())
 }
 
 const COLUMNS: [&str; 7] = ["NAME", "FORMAT", "KIND", "HELD", "WAITERS", "AGE", "HOLDER"];

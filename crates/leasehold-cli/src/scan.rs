@@ -21,18 +21,17 @@ pub(crate) struct Scan {
     pub(crate) locks: BTreeMap<String, LockState>,
     /// Whether there are no more locks than these.
     pub(crate) is_complete: bool,
-    /// Why locks could not be read.
-    pub(crate) skipped: Vec<Error>,
 }
 
-/// Reads the locks whose names begin with a prefix.
+/// Reads the locks whose names begin with a prefix. `skip` gets the error of each lock that cannot be
+/// read, and returns it unless this lock is skipped.
 ///
 /// # Errors
-/// The first error that does not mean that one lock is skipped.
+/// The first error that `skip` returns.
 pub(crate) async fn scan(
     locks: &Locks,
     prefix: &str,
-    is_skipped: impl Fn(&Error) -> bool,
+    mut skip: impl FnMut(Error) -> Result<()>,
 ) -> Result<Scan> {
     let mut names = locks.list(prefix, NAMES_MAX + 1).await?;
     let is_complete = names.len() <= NAMES_MAX;
@@ -43,14 +42,12 @@ pub(crate) async fn scan(
         .map(async |name| locks.inspect(name.as_str()).await);
     let mut inspected = iter(inspections).buffered(CONCURRENT);
     let mut in_use = BTreeMap::new();
-    let mut skipped = Vec::new();
     while let Some(lock_state) = inspected.next().await {
         match lock_state {
             // The lock may have become free since the names were listed.
             Ok(lock_state) if is_free(&lock_state) => {}
             Ok(lock_state) => drop(in_use.insert(lock_state.name.to_string(), lock_state)),
-            Err(error) if is_skipped(&error) => skipped.push(error),
-            Err(error) => return Err(error),
+            Err(error) => skip(error)?,
         }
     }
 
@@ -58,7 +55,6 @@ pub(crate) async fn scan(
     Ok(Scan {
         locks: in_use,
         is_complete,
-        skipped,
     })
 }
 
@@ -85,7 +81,7 @@ mod tests {
         for number in 0..=NAMES_MAX {
             guards.push(locks.mutex(format!("{number:05}")).acquire().await.unwrap());
         }
-        let found = scan(&locks, "", |_| false).await.unwrap();
+        let found = scan(&locks, "", Err).await.unwrap();
         assert_eq!(found.locks.len(), NAMES_MAX);
         assert!(!found.is_complete);
         assert!(

@@ -121,14 +121,20 @@ impl Scanner {
 
     async fn read(&self) -> Result<Snapshot> {
         let at = SystemTime::now();
-        let is_skipped = |error: &Error| error.is_denied() || error.is_damaged();
-        let mut found = scan(&self.locks, &self.prefix, is_skipped).await?;
+        let mut skipped = Vec::new();
+        let mut found = scan(&self.locks, &self.prefix, |error| {
+            if !error.is_denied() && !error.is_damaged() {
+                return Err(error);
+            }
+            skipped.push(error.to_string());
+            Ok(())
+        })
+        .await?;
 
         for lock_state in found.locks.values_mut() {
             // The remaining lease on each server differs at every inspection.
             lock_state.servers.clear();
         }
-        let mut skipped: Vec<String> = found.skipped.iter().map(Error::to_string).collect();
         skipped.sort_unstable();
 
         Ok(Snapshot {

@@ -295,6 +295,22 @@ fn ls_reports_damaged_locks_and_lists_the_others() {
     holder.end();
 }
 
+#[test]
+fn ls_that_fails_reports_damaged_locks_too() {
+    /// The checksum of a queue file of version 9.
+    const CHECKSUM: [u8; 4] = [0x40, 0xB0, 0x25, 0x96];
+
+    let sandbox = Sandbox::new();
+    sandbox.holder("b", &[]).end();
+    std::fs::write(sandbox.path("store/a.queue"), "foreign text").unwrap();
+    let newer = [b"leasehld\x09".as_slice(), &[0; 51], &CHECKSUM].concat();
+    std::fs::write(sandbox.path("store/b.queue"), newer).unwrap();
+
+    let done = sandbox.done(&["ls"]);
+    assert!(done.err.contains("has version 9"), "{done:?}");
+    assert!(done.err.contains(" \"a\" "), "{done:?}");
+}
+
 /// Shows G-47.
 #[test]
 fn watch_prints_every_change_until_interrupted() {
