@@ -49,6 +49,8 @@ impl Scanner {
     async fn check(&self) -> Result<()> {
         match self.locks.inspect(CHECKED_NAME).await {
             Err(error) if error.is_damaged() || error.is_mismatch() => Ok(()),
+            // This lock may be forbidden, and others not.
+            Err(error) if error.is_denied() => self.locks.list(&self.prefix, 1).await.map(drop),
             inspected => inspected.map(drop),
         }
     }

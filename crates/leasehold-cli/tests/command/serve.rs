@@ -3,7 +3,7 @@
 mod browser;
 mod page;
 mod prometheus;
-mod site;
+pub(crate) mod site;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::iter::repeat_with;

@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::Signal;
 
 use crate::sandbox::{Finished, Sandbox, Started, until};
+use crate::serve::site::Site;
 
 /// The group that both users are in.
 const TEAM: u32 = 54_300;
@@ -133,6 +134,24 @@ fn users_of_a_shared_folder_exclude_each_other() {
             }
         }
     }
+}
+
+/// `leasehold serve` reads one lock to see whether the store replies, and any user may forbid it.
+///
+/// Shows G-57.
+#[test]
+fn store_with_one_forbidden_lock_is_healthy() {
+    let sandbox = shared_store(0o2770);
+    let _forbidden = BOB.holder(&sandbox, "leasehold/serve");
+    let queue = sandbox.path("store/leasehold%2Fserve.queue");
+    fs::set_permissions(queue, Permissions::from_mode(0o600)).unwrap();
+    let _other = BOB.holder(&sandbox, "other");
+
+    let serve = ["serve", "--listen", "127.0.0.1:0"];
+    let site = Site::of(Started::of(&mut ALICE.leasehold(&sandbox, &serve)));
+    assert_eq!(site.get("/healthz"), "ok\n");
+    assert!(site.get("/metrics").contains("leasehold_up 1\n"));
+    assert_eq!(site.locks(""), ["other"]);
 }
 
 /// Shows G-01.

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::sandbox::{Sandbox, Started};
 
-pub(super) struct Site {
+pub(crate) struct Site {
     _process: Started,
     /// The beginning of every URL, such as `http://127.0.0.1:4711`.
     base: String,
@@ -28,7 +28,11 @@ impl Site {
         }
         arguments.extend(options);
 
-        let mut process = sandbox.started(&arguments);
+        Self::of(sandbox.started(&arguments))
+    }
+
+    /// Waits until a process listens.
+    pub(crate) fn of(mut process: Started) -> Self {
         let mut line = String::new();
         BufReader::new(process.out()).read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("listening on http://");
@@ -68,12 +72,12 @@ impl Site {
     }
 
     /// Returns the body of any reply.
-    pub(super) fn get(&self, path: &str) -> String {
+    pub(crate) fn get(&self, path: &str) -> String {
         self.curl(path, &[]).body
     }
 
     /// Returns the names of the locks.
-    pub(super) fn locks(&self, query: &str) -> Vec<String> {
+    pub(crate) fn locks(&self, query: &str) -> Vec<String> {
         let reply: Value = serde_json::from_str(&self.get(&format!("/locks{query}"))).unwrap();
 
         let locks = reply["locks"].as_array().unwrap();
