@@ -44,8 +44,8 @@ pub(crate) enum Change {
     Stopped(Signal),
     /// The command had already ended, and now all of its descendants have ended too.
     AllEnded,
-    /// Another process has ended the watchdog with this signal. leasehold is the parent of its
-    /// children now.
+    /// The watchdog has ended, by this signal of another process if there is one. leasehold is the
+    /// parent of its children now.
     WatchdogEnded(Option<i32>),
 }
 
@@ -89,7 +89,7 @@ impl Child {
             let by = watchdog.reap();
             kill_descendants(watchdog.pid(), &prepared.others)?;
             end_by_real_time(by);
-            return Err(io::Error::other("the watchdog of the command was killed"));
+            return Err(io::Error::other(watchdog_ended(by)));
         };
         Ok(prepared.child(pid, Some(Rc::new(watchdog))))
     }
@@ -401,6 +401,15 @@ fn wait_for_any(options: WaitOptions) -> io::Result<Waited> {
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+/// What messages say of a watchdog that has ended. If no signal has ended it, it has failed, and has
+/// printed why.
+pub(super) fn watchdog_ended(by: Option<i32>) -> &'static str {
+    match by {
+        Some(_) => "the watchdog of the command was killed",
+        None => "the watchdog of the command has ended",
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::child::{Change, Child};
+use super::child::{Change, Child, watchdog_ended};
 use super::job_control::JobControl;
 use super::signals::{Reach, Signals, end_by_real_time};
 use super::stopping::Stopping;
@@ -132,13 +132,14 @@ impl Supervision<'_> {
         }
     }
 
-    /// Kills the command after another process has killed the watchdog. The kernel has killed its
+    /// Kills the command after the end of the watchdog. The kernel has killed its
     /// first process already.
     fn kill_unguarded(&mut self, by: Option<i32>) {
         self.child.kill_adopted();
         end_by_real_time(by);
 
-        print_error("the watchdog of the command was killed; sending KILL to the command");
+        let ended = watchdog_ended(by);
+        print_error(format_args!("{ended}; sending KILL to the command"));
         if matches!(self.stage, Stage::Held) {
             self.stage = Stage::Unguarded;
         }

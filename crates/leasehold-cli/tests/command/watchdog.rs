@@ -173,6 +173,28 @@ fn watchdog_that_is_killed_by_a_command_that_starts_leaves_no_process() {
     }
 }
 
+/// The watchdog starts the command and then finds no `/dev/null`.
+///
+/// Shows G-36.
+#[test]
+fn watchdog_that_fails_is_not_reported_as_killed() {
+    let sandbox = Sandbox::on_redis();
+    let run = sandbox.leasehold(&["run", "a", "--", "sleep", "1000"]);
+    let mut unshared = Command::new("unshare");
+    unshared
+        .args(["--mount", "sh", "-ec"])
+        .arg("mount -t tmpfs none /dev; exec \"$0\" \"$@\"")
+        .arg(run.get_program())
+        .args(run.get_args())
+        .env("LEASEHOLD_STORE", sandbox.url());
+
+    let done = Started::of(&mut unshared).wait();
+    let ended = "the watchdog of the command has ended";
+    assert!(done.err.contains(ended), "{done:?}");
+    assert!(!done.err.contains("was killed"), "{done:?}");
+    assert!(sandbox.is_free("a"));
+}
+
 #[test]
 fn signal_to_the_parent_of_the_command_is_forwarded() {
     let sandbox = Sandbox::on_redis();
