@@ -145,8 +145,11 @@ fn same_store() -> Error {
     let error = Error::invalid("--store and --also-store are the same store");
 
     // A run inside a run with --also-store inherits the variable.
-    if std::env::var_os(nested::ALSO_STORE).is_some() {
-        return error.help("give the old store and the new one, or unset LEASEHOLD_ALSO_STORE");
+    let variable = nested::ALSO_STORE;
+    if std::env::var_os(variable).is_some() {
+        return error.help(format!(
+            "give the old store and the new one, or unset {variable}"
+        ));
     }
     error.help("give the old store and the new one")
 }
