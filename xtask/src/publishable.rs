@@ -1,4 +1,4 @@
-//! Whether both crates can be published.
+//! Whether the crates can be published.
 
 use anyhow::{Result, bail};
 
@@ -7,7 +7,7 @@ use crate::step::{Step, succeeds};
 /// Builds the packages as crates.io would, and checks that the version fits the changes of the API
 /// since the baseline.
 pub(crate) fn check(baseline: Option<&str>) -> Result<()> {
-    let packages = "publish --dry-run -p leasehold -p leasehold-cli";
+    let packages = "publish --dry-run --workspace";
     Step::cargo("packages", packages).run_printed()?;
 
     if let Some(baseline) = baseline.map(str::to_owned).or_else(last_tag) {

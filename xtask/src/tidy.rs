@@ -23,7 +23,7 @@ use crate::repository::{self, extension};
 use source::{ModulePath, Source};
 
 /// The sources whose layers are checked.
-const LIBRARY: &str = "crates/leasehold/src/";
+const LIBRARY: &str = "crates/leasehold-core/src/";
 
 /// What the header of a script states; one word of each is enough.
 const HEADER: [(&str, &[&str]); 3] = [

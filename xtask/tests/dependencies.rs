@@ -55,7 +55,7 @@ fn features(cell: &str) -> String {
     spans.join(",")
 }
 
-/// The packages that cargo compiles besides the library.
+/// The packages that cargo compiles besides those of leasehold.
 fn dependencies(features: &str) -> BTreeSet<String> {
     let output = Command::new(env!("CARGO"))
         .current_dir(root())
@@ -78,7 +78,7 @@ fn dependencies(features: &str) -> BTreeSet<String> {
     let text = String::from_utf8(output.stdout).expect("cargo prints UTF-8");
     let packages = text.lines().map(|line| line.trim_end_matches(" (*)"));
     packages
-        .filter(|package| !package.is_empty() && !package.starts_with("leasehold v"))
+        .filter(|package| !package.is_empty() && !package.starts_with("leasehold"))
         .map(str::to_owned)
         .collect()
 }

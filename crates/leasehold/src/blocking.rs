@@ -29,31 +29,15 @@
 //! [`Locks`] in a `static` (which is never dropped), uses other threads, or wants to wait for
 //! longer.
 
-#[macro_use]
-mod forward;
+use leasehold_core::internal::background::block_on;
 
-mod election;
-mod guard;
-mod handle;
-mod multi;
-mod observer;
-mod reentrant;
+use crate::Result;
+use crate::open::open_on;
 
-use std::time::Duration;
-
-use crate::drain::drain_blocking;
-use crate::runtime::background::block_on;
-use crate::{Entry, Guarantees, LockState, Name, Result, Token};
-
-pub use election::{
-    BlockingElection as Election, BlockingLeaderObserver as LeaderObserver,
-    BlockingLeadership as Leadership,
+pub use leasehold_core::blocking::{
+    Election, Guard, LeaderObserver, Leadership, Lock, Locks, MultiGuard, MultiLock, Observer,
+    Reentrant, ReentrantGuard, RwLock, all, drain,
 };
-pub use guard::Guard;
-use handle::Handle;
-pub use multi::{BlockingMultiGuard as MultiGuard, BlockingMultiLock as MultiLock, all};
-pub use observer::BlockingObserver as Observer;
-pub use reentrant::{Reentrant, ReentrantGuard};
 
 /// See [`leasehold::open`](crate::open).
 ///
@@ -61,72 +45,5 @@ pub use reentrant::{Reentrant, ReentrantGuard};
 /// See [`leasehold::open`](crate::open).
 pub fn open(url: &str) -> Result<Locks> {
     // A runtime around this thread cannot drive a connection while the thread is blocked.
-    block_on(crate::open::open_on(url, None)).map(Locks::from)
+    block_on(open_on(url, None)).map(Locks::from)
 }
-
-/// Waits as [`leasehold::drain`](crate::drain()) does, for at most `timeout`.
-///
-/// Returns `true` if no departure is under way any more.
-#[expect(
-    clippy::must_use_candidate,
-    reason = "a program that exits has no use for the result"
-)]
-pub fn drain(timeout: Duration) -> bool {
-    drain_blocking(timeout)
-}
-
-/// An open store; see [`leasehold::Locks`](crate::Locks).
-#[derive(Clone, Debug)]
-pub struct Locks(crate::Locks, Handle);
-
-/// Both APIs share renewals and connections.
-///
-/// A blocking call uses the background connection, so the thread that drives the caller's
-/// connection may make the call too. While the call blocks that thread, an async waiter on it
-/// notices its grant by polling, up to two seconds late.
-impl From<crate::Locks> for Locks {
-    fn from(locks: crate::Locks) -> Self {
-        Self(locks, Handle::new())
-    }
-}
-
-forward!(Locks of Locks {
-    convert mutex(name: impl AsRef<str>) -> Lock;
-    convert rwlock(name: impl AsRef<str>) -> RwLock;
-    convert semaphore(name: impl AsRef<str>, slots: u32) -> Lock;
-    convert reentrant(name: impl AsRef<str>) -> Reentrant;
-    convert election(name: impl AsRef<str>) -> Election;
-    grant observe(name: impl AsRef<str>) -> Result<Observer>;
-    wait inspect(name: impl AsRef<str>) -> Result<LockState>;
-    wait list(prefix: &str, count_max: usize) -> Result<Vec<Name>>;
-    wait break_hold(name: impl AsRef<str>, token: Token) -> Result<Option<Entry>>;
-    get guarantees() -> Guarantees;
-    get url() -> &str;
-});
-
-/// A lock to acquire; see [`leasehold::Lock`](crate::Lock).
-#[derive(Clone, Debug)]
-pub struct Lock(crate::Lock, Handle);
-
-forward!(Lock of Lock {
-    set lease(lease: Duration) -> Self;
-    set no_renewal() -> Self;
-    set max_hold(max_hold: Duration) -> Self;
-    set cohort(max: u32) -> Self;
-    set label(label: &str) -> Self;
-    set permits(permits: u32) -> Self;
-    grant acquire() -> Result<Guard>;
-    try_grant try_acquire() -> Result<Option<Guard>>;
-    try_grant try_acquire_for(timeout: Duration) -> Result<Option<Guard>>;
-});
-from_async!(Lock => Lock);
-
-/// Many readers or one writer; see [`leasehold::RwLock`](crate::RwLock).
-#[derive(Clone, Debug)]
-pub struct RwLock(crate::RwLock, Handle);
-
-forward!(RwLock of RwLock {
-    convert shared() -> Lock;
-    convert exclusive() -> Lock;
-});
-from_async!(RwLock => RwLock);

@@ -39,7 +39,6 @@ mod downgrade;
 mod exclusion;
 mod faults;
 mod faulty_client;
-mod intercept;
 mod leases;
 mod multi;
 mod observing;
@@ -55,7 +54,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::{Result, Store};
+use leasehold_core::Result;
+use leasehold_core::store::Store;
 
 pub use blocking_election::blocking_leader_is_elected_and_observed;
 pub use cohorts::{
@@ -74,7 +74,7 @@ pub use faults::{
     cancelled_downgrade_leaves_no_entry, disconnected_hold_is_lost_in_time,
     leave_is_retried_beyond_the_lease, lost_reply_leaves_no_entry,
 };
-pub use intercept::{Intercept, Intercepted, Request};
+pub use leasehold_core::store::{Intercept, Intercepted, Request};
 pub use leases::{
     broken_hold_is_reported_lost, fixed_lease_expires, hold_broken_by_own_client_is_lost,
     hold_is_renewed_beyond_the_lease, max_hold_ends_the_hold,

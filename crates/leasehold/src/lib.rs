@@ -95,84 +95,29 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-#[cfg(all(feature = "file", not(target_os = "linux")))]
-compile_error!(
-    "the file store of leasehold runs on Linux: it needs flock, FIFOs, epoll and /proc; \
-     on other systems use default-features = false and the feature redis or zookeeper"
-);
-
-#[cfg(not(any(target_os = "linux", target_os = "macos")))]
-compile_error!("leasehold needs a clock that also runs during a suspend: Linux or macOS");
-
-mod admission;
 pub mod blocking;
-mod claim;
-mod claimant_info;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
-mod drain;
-mod election;
-mod engine;
-mod error;
-#[cfg_attr(
-    not(all(feature = "file", feature = "redis", feature = "zookeeper")),
-    allow(dead_code, reason = "the store in memory is not examined")
-)]
-mod examination;
-pub mod fence;
-mod guarantees;
-mod guard;
-#[cfg(feature = "file")]
-mod local_fs;
-mod lock;
-mod lock_state;
-mod locks;
-mod loss_reason;
-mod metric_labels;
-#[cfg(feature = "metrics")]
-pub mod metrics;
-#[cfg(not(feature = "metrics"))]
-#[path = "no_metrics.rs"]
-mod metrics;
-mod multi;
-mod name;
-mod observer;
 mod open;
-mod reentrant;
-mod runtime;
-mod rwlock;
-#[cfg(feature = "simulation")]
-#[doc(hidden)]
-pub mod simulation;
-pub mod store;
+mod schemes;
 pub mod stores;
 #[cfg(test)]
+#[path = "../../leasehold-core/src/test_inputs.rs"]
 mod test_inputs;
-mod token;
 
-pub use claim::ClaimId;
-pub use claimant_info::ClaimantInfo;
-pub use drain::drain;
-pub use election::{Election, Leader, LeaderObserver, Leadership};
-pub use error::{Error, ErrorKind, Result};
-pub use examination::{Examination, ExaminedServer, Finding, RoundTrip, Severity};
-pub use guarantees::{CrashDetection, Guarantees, Slots};
-pub use guard::Guard;
-pub use lock::Lock;
-pub use lock_state::{Entry, ExternalHolder, LockState, ServerStatus, ServerVote};
-pub use locks::Locks;
-pub use loss_reason::{LossReason, RenewalStatus};
-pub use multi::{MultiGuard, MultiLock, all};
-pub use name::Name;
-pub use observer::Observer;
+#[cfg(feature = "metrics")]
+pub use leasehold_core::metrics;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub use leasehold_core::simulation;
+pub use leasehold_core::{
+    ClaimId, ClaimantInfo, CrashDetection, Election, Entry, Error, ErrorKind, Examination,
+    ExaminedServer, ExternalHolder, FencingToken, Finding, Guarantees, Guard, Leader,
+    LeaderObserver, Leadership, Lock, LockState, Locks, LossReason, MultiGuard, MultiLock, Name,
+    Observer, Owner, Reentrant, ReentrantGuard, RenewalStatus, Result, RoundTrip, RwLock,
+    ServerStatus, ServerVote, Severity, Slots, Token, all, drain, fence, store,
+};
 pub use open::{examine, open};
-pub use reentrant::{Owner, Reentrant, ReentrantGuard};
-pub use rwlock::RwLock;
-pub use token::{FencingToken, Token};
-
-pub(crate) use admission::admitted;
-pub(crate) use claim::{Claim, Share};
-pub(crate) use store::{Entered, OnContention, Standing, Store};
 
 #[cfg(all(doctest, feature = "file"))]
 #[doc = include_str!("../../../README.md")]

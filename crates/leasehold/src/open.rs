@@ -1,18 +1,15 @@
-//! Opening a store by its URL: the one list of schemes.
+//! Opening a store by its URL.
 
 mod examine;
-mod shown_url;
-mod unknown_url;
-
-use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
 pub use examine::examine;
 
-use crate::{Error, Locks, Result, Store, stores};
-use shown_url::redacted;
-pub(crate) use shown_url::without_user;
+use leasehold_core::internal::{OpenedStore, names_user, redacted, unknown_url};
+
+use crate::schemes::Scheme;
+use crate::{Error, Locks, Result};
 
 /// Opens the store of a URL.
 ///
@@ -65,158 +62,18 @@ pub(crate) async fn open_on(url: &str, runtime: Option<Handle>) -> Result<Locks>
         .map_err(|error| error.during("open the store", &redacted(url), None))
 }
 
-/// A store without an engine.
-pub(crate) struct OpenedStore {
-    pub(crate) store: Arc<dyn Store>,
-    /// The URL without its password.
-    shown_url: String,
-}
-
-impl OpenedStore {
-    fn new(store: impl Store, shown_url: String) -> Self {
-        Self {
-            store: Arc::new(store),
-            shown_url,
-        }
-    }
-}
-
-/// The store of a URL, as its scheme names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StoreKind {
-    Memory,
-    File,
-    /// The folder that the users of a group share.
-    System,
-    Redis,
-    Redlock,
-    ZooKeeper,
-}
-
-/// The schemes that [`open`] knows.
-const SCHEMES: [(&str, StoreKind); 14] = [
-    ("file", StoreKind::File),
-    ("system", StoreKind::System),
-    ("memory", StoreKind::Memory),
-    ("redis", StoreKind::Redis),
-    ("rediss", StoreKind::Redis),
-    ("redis+unix", StoreKind::Redis),
-    ("redis+sentinel", StoreKind::Redis),
-    ("rediss+sentinel", StoreKind::Redis),
-    ("redis+cluster", StoreKind::Redis),
-    ("rediss+cluster", StoreKind::Redis),
-    ("redlock", StoreKind::Redlock),
-    ("redlocks", StoreKind::Redlock),
-    ("zookeeper", StoreKind::ZooKeeper),
-    ("zookeeper+tls", StoreKind::ZooKeeper),
-];
-
-impl StoreKind {
-    fn of(scheme: &str) -> Option<Self> {
-        let known = SCHEMES.iter().find(|(known, _)| *known == scheme);
-        known.map(|(_, store)| *store)
-    }
-
-    /// Whether a URL has no server, and so no user.
-    fn is_local(self) -> bool {
-        matches!(self, Self::Memory | Self::File | Self::System)
-    }
-
-    /// Returns the error of a build without the store.
-    fn missing(self) -> Error {
-        let (store, feature) = match self {
-            Self::Redis | Self::Redlock => ("Redis", "redis"),
-            Self::ZooKeeper => ("ZooKeeper", "zookeeper"),
-            Self::Memory | Self::File | Self::System => ("file", "file"),
-        };
-        Error::unsupported(format!("this build has no {store} store"))
-            .help(format!("build leasehold with its feature `{feature}`"))
-    }
-}
-
 /// Opens the store of a URL without an engine.
-#[cfg_attr(
-    not(feature = "redis"),
-    allow(unused_variables, reason = "only Redis takes a runtime")
-)]
 pub(crate) async fn open_store(url: &str, runtime: Option<Handle>) -> Result<OpenedStore> {
-    let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
-    let kind = StoreKind::of(scheme).ok_or_else(|| unknown_url::error(url))?;
-    if kind.is_local() && shown_url::names_user(scheme, rest) {
-        let error = Error::invalid(format!("{scheme}: has no user and no password"));
+    let (name, rest) = url.split_once(':').unwrap_or((url, ""));
+    let scheme = Scheme::named(name).ok_or_else(|| unknown_url(url))?;
+    if scheme.is_local && names_user(name, rest) {
+        let error = Error::invalid(format!("{name}: has no user and no password"));
         return Err(
             error.help("write file:/some/folder, or the scheme of a server, as redis://host")
         );
     }
 
-    match kind {
-        StoreKind::Memory if rest.is_empty() => {
-            let store = stores::Memory::new();
-            Ok(OpenedStore::new(store, "memory:".to_owned()))
-        }
-        StoreKind::Memory => Err(Error::invalid("memory: takes no path")),
-        #[cfg(feature = "file")]
-        StoreKind::File => {
-            let store = stores::File::at_url_path(rest)?;
-            let shown_url = store.url();
-            Ok(OpenedStore::new(store, shown_url))
-        }
-        #[cfg(feature = "file")]
-        StoreKind::System => {
-            let store = stores::File::at_system_url(rest)?;
-            Ok(OpenedStore::new(store, "system:".to_owned()))
-        }
-        #[cfg(feature = "redis")]
-        StoreKind::Redlock => {
-            let builder = stores::Redlock::builder(url)?;
-            let shown_url = builder.url();
-            let store = builder.connect_on(runtime).await?;
-            Ok(OpenedStore::new(store, shown_url))
-        }
-        #[cfg(feature = "redis")]
-        StoreKind::Redis => open_redis(url, runtime).await,
-        #[cfg(feature = "zookeeper")]
-        StoreKind::ZooKeeper => {
-            let builder = stores::ZooKeeper::builder(url)?;
-            let shown_url = builder.url();
-            let store = builder.connect().await?;
-            Ok(OpenedStore::new(store, shown_url))
-        }
-        #[allow(unreachable_patterns, reason = "a build may have all stores")]
-        _ => Err(kind.missing()),
-    }
-}
-
-#[cfg(feature = "redis")]
-async fn open_redis(url: &str, runtime: Option<Handle>) -> Result<OpenedStore> {
-    match dialect(url) {
-        None => {
-            let builder = stores::Redis::builder(url)?;
-            let shown_url = builder.url();
-            let store = builder.connect_on(runtime).await?;
-            Ok(OpenedStore::new(store, shown_url))
-        }
-        Some("redisson") => {
-            let builder = stores::Redisson::builder(url)?;
-            let shown_url = builder.url();
-            let store = builder.connect_on(runtime).await?;
-            Ok(OpenedStore::new(store, shown_url))
-        }
-        Some(_) => {
-            let builder = stores::RedisPlain::builder(url)?;
-            let shown_url = builder.url();
-            let store = builder.connect_on(runtime).await?;
-            Ok(OpenedStore::new(store, shown_url))
-        }
-    }
-}
-
-/// Returns the library whose format the URL selects.
-#[cfg(feature = "redis")]
-fn dialect(url: &str) -> Option<&str> {
-    let (_, settings) = url.split_once('?')?;
-    let mut settings = settings.split('&');
-    settings.find_map(|setting| setting.strip_prefix("dialect="))
+    (scheme.kind()?.open)(url, runtime).await
 }
 
 #[cfg(test)]

@@ -1,16 +1,15 @@
-//! The places where locks can be kept, one module each: the only code that knows a service.
+//! The places where locks can be kept, one type each: the only code that knows a service.
 
-#[cfg(feature = "file")]
-mod file;
 #[cfg(feature = "redis")]
 mod local_claims;
-mod memory;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "redis")]
 mod redis_client;
 #[cfg(feature = "redis")]
 mod redis_examination;
+#[cfg(feature = "redis")]
+mod redis_kinds;
 #[cfg(feature = "redis")]
 mod redis_plain;
 #[cfg(feature = "redis")]
@@ -19,35 +18,18 @@ mod redisson;
 mod redlock;
 #[cfg(all(test, feature = "redis"))]
 mod test_models;
-#[cfg(all(feature = "tls", any(feature = "redis", feature = "zookeeper")))]
-mod tls;
-#[cfg(any(feature = "file", feature = "redis", feature = "zookeeper"))]
-#[cfg_attr(
-    not(all(
-        feature = "file",
-        feature = "redis",
-        feature = "tls",
-        feature = "zookeeper"
-    )),
-    allow(
-        dead_code,
-        unused_imports,
-        reason = "a store needs a part of the parser"
-    )
-)]
-mod url;
 #[cfg(feature = "redis")]
 mod votes;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 
+pub use leasehold_core::stores::Memory;
 #[cfg(feature = "file")]
-pub(crate) use file::examine as examine_folder;
-#[cfg(feature = "file")]
-pub use file::{File, FileBuilder};
-pub use memory::Memory;
+pub use leasehold_core::stores::{File, FileBuilder};
 #[cfg(feature = "redis")]
 pub use redis::{Redis, RedisBuilder};
+#[cfg(feature = "redis")]
+pub(crate) use redis_kinds::{REDIS, REDLOCK};
 #[cfg(feature = "redis")]
 pub use redis_plain::{RedisPlain, RedisPlainBuilder};
 #[cfg(feature = "redis")]
@@ -55,6 +37,6 @@ pub use redisson::{Redisson, RedissonBuilder};
 #[cfg(feature = "redis")]
 pub use redlock::{Redlock, RedlockBuilder};
 #[cfg(feature = "zookeeper")]
-pub(crate) use zookeeper::examine as examine_zookeeper;
+pub(crate) use zookeeper::ZOOKEEPER;
 #[cfg(feature = "zookeeper")]
 pub use zookeeper::{ZooKeeper, ZooKeeperBuilder};

@@ -43,7 +43,7 @@ fn source(path: &str, text: &str) -> Source {
 fn module_that_names_a_layer_above_is_rejected() {
     assert_eq!(
         check("engine", "\nuse crate::lock::Lock;\n"),
-        ["crates/leasehold/src/engine.rs:2: `lock::Lock` is in a layer above"]
+        ["crates/leasehold-core/src/engine.rs:2: `lock::Lock` is in a layer above"]
     );
     for text in [
         "use crate::Lock;",
@@ -74,7 +74,7 @@ fn module_that_names_a_layer_above_is_rejected() {
 fn store_that_names_another_store_is_rejected() {
     assert_eq!(
         check("stores/redis/link", "use super::super::file::folder;"),
-        ["crates/leasehold/src/stores/redis/link.rs:1: \
+        ["crates/leasehold-core/src/stores/redis/link.rs:1: \
              `stores::file::folder` belongs to another store"]
     );
     assert_eq!(check("stores/redis", "use crate::stores::File;").len(), 1);

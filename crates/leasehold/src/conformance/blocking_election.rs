@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::Service;
 use super::support::{client, fresh_name, on_blocking_thread, within_timeout};
-use crate::blocking::{Election, LeaderObserver, Locks};
-use crate::{Error, Token};
+use leasehold_core::blocking::{Election, LeaderObserver, Locks};
+use leasehold_core::{Error, Token};
 
 /// How long a candidate waits that is not elected.
 const SHORT: Duration = Duration::from_millis(50);

@@ -12,7 +12,8 @@ use super::support::{
     acquire, all_end, break_held, claim, client, empty, enter, eventually, fresh_name, granted,
     release, spawn_acquire, store, waiters, within_timeout,
 };
-use crate::{Claim, Guard, Lock, LossReason, OnContention, Result, Token, blocking};
+use leasehold_core::store::OnContention;
+use leasehold_core::{Guard, Lock, LossReason, Result, Token, blocking};
 
 /// A released hold is passed on without a request, as often as the cohort permits. Each hold has a
 /// larger token than the one before, and the guard before is invalid.
@@ -89,9 +90,10 @@ pub async fn grant_reserves_tokens(service: &dyn Service) {
         return;
     }
     let name = fresh_name("reserved");
-    let reserving = || Claim {
-        reserved: RESERVED,
-        ..claim(&name)
+    let reserving = || {
+        let mut claim = claim(&name);
+        claim.reserved = RESERVED;
+        claim
     };
 
     let mut last = None;
@@ -382,6 +384,6 @@ impl CohortClient {
     }
 
     fn waiting(&self) -> usize {
-        self.client.locks.engine().local_waiters(&self.name)
+        self.client.locks.local_waiters(&self.name)
     }
 }

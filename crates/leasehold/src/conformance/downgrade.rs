@@ -9,7 +9,7 @@ use super::shares::clients_with_readers;
 use super::support::{
     acquire, client, fresh_name, granted, release, spawn_acquire, try_acquire, waiters,
 };
-use crate::Locks;
+use leasehold_core::Locks;
 
 /// A writer that downgrades lets waiting readers in and keeps other writers out. It keeps its
 /// token.

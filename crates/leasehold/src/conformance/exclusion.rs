@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::support::{all_end, break_held, client, fresh_name};
 use super::{LockKind, Service};
-use crate::Token;
+use leasehold_core::Token;
 
 /// Many clients with many tasks each count one number down. No two of them hold the lock at once.
 ///

@@ -13,7 +13,7 @@ use super::support::{
     acquire, break_held, client, empty, eventually, fresh_name, release, within_timeout,
 };
 use super::{Service, shares};
-use crate::{Guard, Lock, Locks, LossReason, RenewalStatus};
+use leasehold_core::{Guard, Lock, Locks, LossReason, RenewalStatus};
 
 /// An acquire is dropped after every number of polls, on a free lock and during a hand-over, with
 /// every kind of reply. Afterwards the queue is empty and the next client gets the lock.

@@ -9,9 +9,9 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 
 use super::Service;
-use super::intercept::{Intercept, Intercepted, Request};
 use super::support::{locks_over, store};
-use crate::{Error, Locks, Result, Store};
+use leasehold_core::store::{Intercept, Intercepted, Request, Store};
+use leasehold_core::{Error, Locks, Result};
 
 /// A client whose requests meet injected faults.
 pub(super) struct FaultyClient {

@@ -8,7 +8,8 @@ use super::support::{
     release, store, try_acquire, waiters, within_timeout,
 };
 use super::{LockKind, Service};
-use crate::{Claim, LossReason, OnContention, Share, Standing, Store};
+use leasehold_core::LossReason;
+use leasehold_core::store::{Claim, OnContention, Share, Standing, Store};
 
 /// A lease whose end a test waits for.
 const SHORT: Duration = Duration::from_millis(300);
@@ -93,7 +94,7 @@ pub async fn broken_hold_is_reported_lost(service: &dyn Service, kind: LockKind)
         .with(|lock| lock.lease(PUSHED_LEASE));
     let held = lock.acquire().await.expect("granted");
 
-    let other = crate::Token::new(held.token().get() + 1).expect("above zero");
+    let other = leasehold_core::Token::new(held.token().get() + 1).expect("above zero");
     let broken = theirs.break_hold(&name, other).await;
     assert_eq!(broken.expect("the store replies"), None);
     held.check().expect("another token does not break the hold");
@@ -148,10 +149,11 @@ pub async fn unrenewed_claim_expires(service: &dyn Service, kind: LockKind) {
     let name = fresh_name("silent");
     let silent = store(service).await;
     let locks = client(service).await;
-    let short_claim = || Claim {
-        share: kind.share(),
-        lease: SHORT,
-        ..claim(&name)
+    let short_claim = || {
+        let mut claim = claim(&name);
+        claim.share = kind.share();
+        claim.lease = SHORT;
+        claim
     };
     let holder = short_claim();
     if !silent.guarantees().lease_expiry {
@@ -206,11 +208,9 @@ pub async fn reader_with_a_short_lease_does_not_shorten_anothers(service: &dyn S
     let long = acquire(&long_lock).await;
 
     let store = store(service).await;
-    let short = Claim {
-        share: Share::READER,
-        lease: SHORT,
-        ..claim(&name)
-    };
+    let mut short = claim(&name);
+    short.share = Share::READER;
+    short.lease = SHORT;
     let reading = enter(&*store, &short, OnContention::Queue).await;
     assert!(reading.token().is_some());
     let renewed = store.renew(std::slice::from_ref(&short)).await;

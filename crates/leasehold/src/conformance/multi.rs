@@ -12,8 +12,7 @@ use super::support::{
     TIMEOUT, acquire, all_end, break_held, client, empty, eventually, fresh_name, release,
     try_acquire, within_timeout,
 };
-use crate::blocking;
-use crate::{Guard, Locks, MultiLock};
+use leasehold_core::{Guard, Locks, MultiLock, blocking};
 
 /// A set of locks is granted as a whole. If one lock is held, the others are free again.
 ///
@@ -136,7 +135,7 @@ async fn hold_alone(set: MultiLock, blocks: bool, subset: &[usize], inside: &[At
         let granted = acquiring.await.expect("the blocking API does not panic");
         granted
             .expect("it replies")
-            .map(crate::MultiGuard::from)
+            .map(leasehold_core::MultiGuard::from)
             .expect("granted in time")
     } else {
         let granted = set.try_acquire_for(TIMEOUT).await;

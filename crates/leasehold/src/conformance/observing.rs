@@ -2,7 +2,7 @@
 
 use super::Service;
 use super::support::{acquire, break_held, client, fresh_name, granted, release, within_timeout};
-use crate::{Election, Error, Leader, LeaderObserver, LockState, Locks, Observer, Token};
+use leasehold_core::{Election, Error, Leader, LeaderObserver, LockState, Locks, Observer, Token};
 
 /// An observer receives the grant and the release of every hold.
 ///

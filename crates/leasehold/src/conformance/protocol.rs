@@ -2,7 +2,8 @@
 
 use super::support::{acquire, claim, client, enter, fresh_name, release, store};
 use super::{Service, shares};
-use crate::{Claim, LockState, OnContention, Share, Slots, Standing, Store};
+use leasehold_core::store::{Claim, OnContention, Share, Standing, Store};
+use leasehold_core::{LockState, Slots};
 
 /// A repeated enter finds the claim where it is, holding or waiting, with the same token.
 ///
@@ -43,9 +44,10 @@ pub async fn share_can_only_shrink(service: &dyn Service) {
     }
     let store = store(service).await;
     let claim = claim(&fresh_name("shrink"));
-    let with = |share| Claim {
-        share,
-        ..claim.clone()
+    let with = |share| {
+        let mut claim = claim.clone();
+        claim.share = share;
+        claim
     };
 
     let reader = with(Share::READER);

@@ -7,7 +7,7 @@ use super::faulty_client::FaultyClient;
 use super::support::{
     break_held, client, fresh_name, granted, try_acquire, waiters, within_timeout,
 };
-use crate::Owner;
+use leasehold_core::Owner;
 
 /// Five nested acquires are one claim and one request. The lock is free after the last release, and
 /// not before.

@@ -2,7 +2,7 @@
 
 use super::Service;
 use super::support::{client, fresh_name};
-use crate::{Lock, Locks, Slots};
+use leasehold_core::{Lock, Locks, Slots};
 
 /// Two clients of the service; `None` if its store [refuses](without_readers) readers.
 pub(super) async fn clients_with_readers(service: &dyn Service) -> Option<(Locks, Locks)> {

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use super::Service;
 use super::shares::clients_with_readers;
 use super::support::{acquire, fresh_name, release, try_acquire, waiters, within_timeout};
-use crate::Lock;
+use leasehold_core::Lock;
 
 /// Readers hold together, and a writer holds alone.
 ///

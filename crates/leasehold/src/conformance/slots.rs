@@ -3,7 +3,7 @@
 use super::Service;
 use super::shares::clients_with_slots;
 use super::support::{acquire, fresh_name, granted, release, spawn_acquire, try_acquire, waiters};
-use crate::Slots;
+use leasehold_core::Slots;
 
 /// The number of holders reaches the number of slots and does not exceed it.
 ///

@@ -11,10 +11,8 @@ use tokio::runtime::Handle;
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::Service;
-use crate::{
-    Claim, ClaimId, ClaimantInfo, Guard, Lock, Locks, Name, OnContention, Result, Share, Standing,
-    Store, Token, blocking,
-};
+use leasehold_core::store::{Claim, OnContention, Share, Standing, Store};
+use leasehold_core::{ClaimId, ClaimantInfo, Guard, Lock, Locks, Name, Result, Token, blocking};
 
 /// The longest time for which a test waits for an event that must happen.
 ///
@@ -84,15 +82,12 @@ pub fn fresh_name(suite: &str) -> String {
 /// A claim for the whole lock of a name, with a new id and the usual lease.
 #[must_use]
 pub fn claim(name: &str) -> Claim {
-    Claim {
-        name: Name::parse(name).expect("a valid name"),
-        id: ClaimId::draw(),
-        share: Share::MUTEX,
-        lease: Duration::from_secs(30),
-        auto_renew: true,
-        reserved: 0,
-        info: ClaimantInfo::here("").expect("a valid label").into(),
-    }
+    let info = ClaimantInfo::here("").expect("a valid label");
+    Claim::new(
+        Name::parse(name).expect("a valid name"),
+        Share::MUTEX,
+        info.into(),
+    )
 }
 
 /// Opens the store of a URL without an engine, for tests that send requests themselves.

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::support::{all_end, client, empty, fresh_name, granted, waiters, within_timeout};
 use super::{LockKind, Service};
-use crate::Standing;
+use leasehold_core::store::Standing;
 
 /// Waiters are granted in order of arrival, for all clients together.
 ///

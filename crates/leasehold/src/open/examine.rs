@@ -1,13 +1,10 @@
 //! Examining the store of a URL.
 
-use crate::examination::{Examination, Finding, Severity};
-use crate::runtime::background;
-#[allow(unused_imports, reason = "a build may have the store in memory only")]
-use crate::stores;
-use crate::{Error, Result};
+use leasehold_core::internal::{background, redacted};
 
-use super::shown_url::redacted;
-use super::{StoreKind, open_store};
+use super::open_store;
+use crate::schemes::Scheme;
+use crate::{Error, Examination, Finding, Result, Severity};
 
 /// Examines risks to locks in the store of a URL.
 ///
@@ -28,25 +25,17 @@ pub async fn examine(url: &str) -> Result<Examination> {
 }
 
 async fn examine_store(url: &str) -> Result<Examination> {
-    let scheme = url.split(':').next().unwrap_or_default();
-    let mut examination = match StoreKind::of(scheme) {
-        #[cfg(feature = "redis")]
-        Some(StoreKind::Redlock) => stores::Redlock::builder(url)?.examine().await?,
-        #[cfg(feature = "redis")]
-        Some(StoreKind::Redis) => match super::dialect(url) {
-            None => stores::Redis::builder(url)?.examine().await?,
-            Some("redisson") => stores::Redisson::builder(url)?.examine().await?,
-            Some(_) => stores::RedisPlain::builder(url)?.examine().await?,
-        },
-        #[cfg(feature = "zookeeper")]
-        Some(StoreKind::ZooKeeper) => stores::examine_zookeeper(url).await?,
-        _ => Examination::default(),
+    let name = url.split(':').next().unwrap_or_default();
+    let kind = Scheme::named(name).and_then(|scheme| scheme.kind().ok());
+    let mut examination = match kind {
+        Some(kind) => (kind.examine)(url).await?,
+        None => Examination::default(),
     };
     // The store checks more than the examination does, and refuses what it cannot use.
     match open_store(url, None).await {
         Ok(opened) => {
-            if let Some(path) = folder_of(&opened.shown_url) {
-                examination.add(examine_file(path));
+            if let Some(kind) = kind {
+                examination.add((kind.examine_opened)(&opened.shown_url));
             }
         }
         // The findings explain it.
@@ -62,26 +51,5 @@ fn refusal(url: &str, error: &Error) -> Finding {
     let remedy = error
         .hint()
         .unwrap_or("Read the message: it names the reason.");
-    Finding {
-        server: redacted(url),
-        ..Finding::danger("refused", error.reason(), remedy)
-    }
-}
-
-fn folder_of(url: &str) -> Option<&str> {
-    match url.split_once(':') {
-        Some(("file", path)) => Some(path),
-        Some(("system", _)) => Some("/var/lib/leasehold"),
-        _ => None,
-    }
-}
-
-#[cfg(feature = "file")]
-fn examine_file(path: &str) -> Examination {
-    stores::examine_folder(std::path::Path::new(path))
-}
-
-#[cfg(not(feature = "file"))]
-fn examine_file(_path: &str) -> Examination {
-    Examination::default()
+    Finding::danger("refused", error.reason(), remedy).about(redacted(url))
 }

@@ -10,9 +10,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::claim::ById;
-use crate::runtime::clock::BootInstant;
-use crate::{Claim, ClaimId, ClaimantInfo, Entry, Name, Share, Standing, Token};
+use leasehold_core::internal::{BootInstant, ById};
+use leasehold_core::store::{Claim, Share, Standing};
+use leasehold_core::{ClaimId, ClaimantInfo, Entry, Name, Token};
 
 /// For how many names a client remembers a head start.
 const HEAD_STARTS_MAX: usize = 4096;

@@ -40,21 +40,20 @@ use futures_util::future::join_all;
 use redis::Value;
 use tokio::runtime::Handle;
 
-use crate::examination::Examination;
-use crate::runtime::background;
-use crate::runtime::clock::BootInstant;
-use crate::store::Extensions;
+use crate::stores::redis_client;
 use crate::stores::redis_client::{
-    self, Epochs, READ_TIMEOUT, Scan, Script, ServerCall, Settings, StoreServers, Topology, decode,
+    Epochs, READ_TIMEOUT, Scan, Script, ServerCall, Settings, StoreServers, Topology, decode,
     id_text, reply_timeout,
 };
-use crate::stores::redis_examination::{self, Kind};
-use crate::{
-    Claim, CrashDetection, Entered, Error, Guarantees, LockState, Name, OnContention, Result,
-    Slots, Standing, Store, Token,
-};
+use crate::stores::redis_examination;
+use crate::stores::redis_examination::Kind;
 use claims::Claims;
 use enter::EnterMode;
+use leasehold_core::internal::{BootInstant, background};
+use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store};
+use leasehold_core::{
+    CrashDetection, Error, Examination, Guarantees, LockState, Name, Result, Slots, Token,
+};
 use liveness::CrashDetectionMode;
 use observations::Observations;
 use orphans::{Orphan, Orphans, leave_arguments};
@@ -243,7 +242,7 @@ impl RedisBuilder {
     /// server for this long loses its locks, and its guards report the loss by then.
     ///
     /// # Errors
-    /// [`is_invalid`](crate::Error::is_invalid) if the grace is out of range.
+    /// [`is_invalid`](leasehold_core::Error::is_invalid) if the grace is out of range.
     pub fn crash_grace(mut self, grace: Duration) -> Result<Self> {
         self.topology.settings_mut().crash_grace = Some(redis_client::check_grace(grace)?);
         Ok(self)
@@ -278,9 +277,9 @@ impl RedisBuilder {
     /// Connects to the server. The store reconnects by itself whenever a connection breaks.
     ///
     /// # Errors
-    /// - [`is_unavailable`](crate::Error::is_unavailable) if the server cannot be reached.
-    /// - [`is_denied`](crate::Error::is_denied) if the server rejects the user.
-    /// - [`is_unsupported`](crate::Error::is_unsupported) if locks are not safe on the server: it
+    /// - [`is_unavailable`](leasehold_core::Error::is_unavailable) if the server cannot be reached.
+    /// - [`is_denied`](leasehold_core::Error::is_denied) if the server rejects the user.
+    /// - [`is_unsupported`](leasehold_core::Error::is_unsupported) if locks are not safe on the server: it
     ///   is too old, evicts keys, does not run scripts as Redis does, or shares its data with
     ///   another master.
     ///
@@ -303,15 +302,14 @@ impl Store for Redis {
             Some(grace) if self.crash_detection.is_on() => CrashDetection::Within(grace),
             _ => CrashDetection::LeaseExpiry,
         };
-        Guarantees {
-            fifo: true,
-            tokens: true,
-            readers: true,
-            slots: Slots::WhileInUse,
-            lease_expiry: true,
-            cohorts: true,
-            crash,
-        }
+        let mut guarantees = Guarantees::new(crash);
+        guarantees.fifo = true;
+        guarantees.tokens = true;
+        guarantees.readers = true;
+        guarantees.slots = Slots::WhileInUse;
+        guarantees.lease_expiry = true;
+        guarantees.cohorts = true;
+        guarantees
     }
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
@@ -333,9 +331,9 @@ impl Store for Redis {
                 tracked.pass_on();
                 lease = self.safe_for(claim);
             }
-            Standing::Queued { .. } => {}
+            _ => {}
         }
-        Ok(Entered { standing, lease })
+        Ok(Entered::new(standing, lease))
     }
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {

@@ -12,14 +12,13 @@ use redis::FromRedisValue;
 use tokio::time::timeout;
 
 use super::redis_client::{Address, Session, field};
-use crate::examination::{Examination, ExaminedServer, Finding};
-use crate::{Error, Result};
 use checks::CHECKS;
 use clocks::Clock;
+use leasehold_core::{Error, Examination, ExaminedServer, Finding, Result};
 
 /// The store whose servers are examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Redis,
     Cluster,
     Plain,
@@ -72,11 +71,9 @@ async fn examine_server(kind: Kind, address: &Address) -> Result<Examination> {
     let session = opened?;
     let facts = Facts::read(&session, kind, address).await?;
 
-    let mut examination = Examination {
-        unknown: facts.unknown(),
-        servers: vec![facts.server()],
-        ..Examination::default()
-    };
+    let mut examination = Examination::default();
+    examination.unknown = facts.unknown();
+    examination.servers.push(facts.server());
     examination.check(CHECKS, &facts, address);
     let rights = rights::examine(kind, &session, address).await;
     examination.findings.extend(rights);
@@ -139,12 +136,11 @@ impl Facts {
 
     fn server(&self) -> ExaminedServer {
         let version = self.value("redis_version");
-        ExaminedServer {
-            version: version.map(|version| format!("Redis {version}")),
-            round_trip: self.clock.as_ref().map(|clock| clock.round_trip),
-            clock_ahead_ms: self.clock.as_ref().map(Clock::ahead_ms),
-            ..ExaminedServer::new(self.address.to_string())
-        }
+        let mut server = ExaminedServer::new(self.address.to_string());
+        server.version = version.map(|version| format!("Redis {version}"));
+        server.round_trip = self.clock.as_ref().map(|clock| clock.round_trip);
+        server.clock_ahead_ms = self.clock.as_ref().map(Clock::ahead_ms);
+        server
     }
 
     fn unknown(&self) -> Vec<String> {

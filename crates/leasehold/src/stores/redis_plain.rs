@@ -7,12 +7,13 @@
 
 use std::time::Duration;
 
-use crate::stores::redis_client::{self, Address};
+use crate::stores::redis_client;
+use crate::stores::redis_client::Address;
 use crate::stores::redis_examination::Kind;
-use crate::stores::url::UrlForm;
-use crate::stores::url::settings::{DATABASE, DIALECT, PASSWORD, TLS, TLS_NAME, TOKENS};
 use crate::stores::votes::{MasterSettings, SingleKey, VotingBuilder, VotingStore};
-use crate::{Error, Result};
+use leasehold_core::internal::UrlForm;
+use leasehold_core::internal::settings::{DATABASE, DIALECT, PASSWORD, TLS, TLS_NAME, TOKENS};
+use leasehold_core::{Error, Result};
 
 /// Locks on a Redis server in the format of redis-py, rslock and `SET NX PX`.
 ///
@@ -27,9 +28,9 @@ use crate::{Error, Result};
 /// ```
 ///
 /// The store supports mutexes only, and rejects other shares as
-/// [unsupported](crate::Error::is_unsupported). The order of waiters is not guaranteed, and a
+/// [unsupported](leasehold_core::Error::is_unsupported). The order of waiters is not guaranteed, and a
 /// crashed client's lock is free when its lease ends. The server does not know the waiters, so
-/// [`inspect`](crate::Locks::inspect) shows only the waiters of this client.
+/// [`inspect`](leasehold_core::Locks::inspect) shows only the waiters of this client.
 pub type RedisPlain = VotingStore<1>;
 
 /// The address of a Redis server and the settings of the store on it.
@@ -47,7 +48,7 @@ impl RedisPlain {
     /// | `ca`, `cert`, `key`, `server-name` | as with `redis://` |
     ///
     /// # Errors
-    /// [`is_invalid`](crate::Error::is_invalid) if the URL is malformed, or has another dialect.
+    /// [`is_invalid`](leasehold_core::Error::is_invalid) if the URL is malformed, or has another dialect.
     pub fn builder(url: &str) -> Result<RedisPlainBuilder> {
         let url = FORM.parse(url)?;
         match url.settings.get("dialect") {
@@ -89,7 +90,7 @@ const EXAMPLE: &str = "redis://host:6379?dialect=plain";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stores::url::assert_documented;
+    use leasehold_core::internal::assert_documented;
 
     #[test]
     fn documentation_names_all_settings() {

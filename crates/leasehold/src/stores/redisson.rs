@@ -26,22 +26,20 @@ use async_trait::async_trait;
 use tokio::runtime::Handle;
 
 use super::redis_examination::{self, Kind};
-use crate::examination::Examination;
-use crate::runtime::background;
-use crate::runtime::clock::BootInstant;
-use crate::store::{Extensions, OwnLeases};
 use crate::stores::local_claims::LocalClaims;
+use crate::stores::redis_client;
 use crate::stores::redis_client::{
-    self, Channels, DoHandshake, Link, LinkConfig, Links, PushHandler, READ_TIMEOUT, Scan,
-    ServerClock, Session,
-};
-use crate::{
-    Claim, ClaimId, CrashDetection, Entered, Guarantees, LockState, Name, OnContention, Result,
-    Slots, Standing, Store,
+    Channels, DoHandshake, Link, LinkConfig, Links, PushHandler, READ_TIMEOUT, Scan, ServerClock,
+    Session,
 };
 use address::RedissonAddress;
 use class::Class;
 use keys::KeyMapper;
+use leasehold_core::internal::{BootInstant, background};
+use leasehold_core::store::{Claim, Entered, Extensions, OnContention, OwnLeases, Standing, Store};
+use leasehold_core::{
+    ClaimId, CrashDetection, Examination, Guarantees, LockState, Name, Result, Slots,
+};
 use local_claim::{ClaimField, RedissonClaim};
 
 /// The locks of Redisson 3.24 and newer on a Redis server: `RLock`, `RFencedLock`,
@@ -58,9 +56,9 @@ use local_claim::{ClaimField, RedissonClaim};
 /// ```
 ///
 /// The setting `lock` of the URL chooses the class. Shares that the class does not have are
-/// [unsupported](crate::Error::is_unsupported). The order of waiters is not guaranteed, and a
+/// [unsupported](leasehold_core::Error::is_unsupported). The order of waiters is not guaranteed, and a
 /// crashed client's lock is free when its lease ends. The server does not know the waiters, so
-/// [`inspect`](crate::Locks::inspect) shows only the waiters of this client.
+/// [`inspect`](leasehold_core::Locks::inspect) shows only the waiters of this client.
 #[derive(Debug)]
 pub struct Redisson {
     /// The background link receives the messages of all channels.
@@ -94,8 +92,8 @@ impl RedissonBuilder {
     /// Connects to the server. The store reconnects by itself whenever a connection breaks.
     ///
     /// # Errors
-    /// [`is_unavailable`](crate::Error::is_unavailable), [`is_denied`](crate::Error::is_denied) and
-    /// [`is_unsupported`](crate::Error::is_unsupported) as for [`Redis`](crate::stores::Redis).
+    /// [`is_unavailable`](leasehold_core::Error::is_unavailable), [`is_denied`](leasehold_core::Error::is_denied) and
+    /// [`is_unsupported`](leasehold_core::Error::is_unsupported) as for [`Redis`](crate::stores::Redis).
     ///
     /// # Cancel safety
     /// Dropping the future closes the connections that it has opened.
@@ -128,7 +126,7 @@ impl Redisson {
     /// | `sentinel-user`, `sentinel-password-file`, `address-map` | as with `redis+sentinel://` |
     ///
     /// # Errors
-    /// [`is_invalid`](crate::Error::is_invalid) if the URL is malformed, or has another dialect.
+    /// [`is_invalid`](leasehold_core::Error::is_invalid) if the URL is malformed, or has another dialect.
     pub fn builder(url: &str) -> Result<RedissonBuilder> {
         let address = RedissonAddress::parse(url)?;
         Ok(RedissonBuilder { address })

@@ -7,16 +7,17 @@
 
 mod fenced;
 
-use crate::stores::redis_client::{self, Address};
+use crate::stores::redis_client;
+use crate::stores::redis_client::Address;
 use crate::stores::redis_examination::Kind;
-use crate::stores::url::settings::{
-    DATABASE, DIALECT, PASSWORD, QUARANTINE, TLS, TLS_NAME, TOKENS,
-};
-use crate::stores::url::{StoreUrl, Transport, UrlForm};
 use crate::stores::votes::voting::quorum;
 use crate::stores::votes::{MasterSettings, SingleKey, VoteFormat, VotingBuilder, VotingStore};
-use crate::{Error, Result};
 use fenced::Fenced;
+use leasehold_core::internal::settings::{
+    DATABASE, DIALECT, PASSWORD, QUARANTINE, TLS, TLS_NAME, TOKENS,
+};
+use leasehold_core::internal::{StoreUrl, Transport, UrlForm};
+use leasehold_core::{Error, Result};
 
 /// Locks on several Redis servers, of which a minority may fail.
 ///
@@ -31,8 +32,8 @@ use fenced::Fenced;
 /// ```
 ///
 /// The store supports mutexes only, and rejects other shares as
-/// [unsupported](crate::Error::is_unsupported). The masters do not know the waiters, so
-/// [`inspect`](crate::Locks::inspect) shows only the waiters of this client.
+/// [unsupported](leasehold_core::Error::is_unsupported). The masters do not know the waiters, so
+/// [`inspect`](leasehold_core::Locks::inspect) shows only the waiters of this client.
 pub type Redlock = VotingStore<MASTERS_MIN>;
 
 /// The servers of a store, and its settings.
@@ -59,7 +60,7 @@ impl Redlock {
     /// | `ca`, `cert`, `key`, `server-name` | as with `redis://` |
     ///
     /// # Errors
-    /// [`is_invalid`](crate::Error::is_invalid) if the URL cannot be parsed, names fewer than three
+    /// [`is_invalid`](leasehold_core::Error::is_invalid) if the URL cannot be parsed, names fewer than three
     /// masters, or names one of them twice.
     pub fn builder(url: &str) -> Result<RedlockBuilder> {
         let url = FORM.parse(url)?;
@@ -164,7 +165,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::stores::url::{Password, assert_documented};
+    use leasehold_core::internal::{Password, assert_documented};
 
     #[test]
     fn documentation_names_all_settings() {

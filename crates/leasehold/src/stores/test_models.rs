@@ -10,7 +10,7 @@ use std::hash::Hash;
 use stateright::{Checker, HasDiscoveries, Model};
 
 /// Runs a model to its end: all that can happen was tried.
-pub(in crate::stores) fn holds<M>(model: M)
+pub(crate) fn holds<M>(model: M)
 where
     M: Model + Send + Sync + 'static,
     M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
@@ -26,7 +26,7 @@ where
 }
 
 /// Runs a broken twin until this property is found to be broken.
-pub(in crate::stores) fn breaks<M>(model: M, property: &'static str)
+pub(crate) fn breaks<M>(model: M, property: &'static str)
 where
     M: Model + Send + Sync + 'static,
     M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,

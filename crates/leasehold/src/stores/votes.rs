@@ -35,15 +35,12 @@ use futures_util::{StreamExt, stream};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
-use crate::runtime::clock::BootInstant;
-use crate::store::{Extensions, Votes};
 use crate::stores::local_claims::LocalClaims;
-use crate::{
-    Claim, CrashDetection, Entered, Error, Guarantees, LockState, Name, OnContention, Result,
-    ServerVote, Standing, Store,
-};
 use acquire::AcquireOutcome;
 use events::Events;
+use leasehold_core::internal::BootInstant;
+use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store, Votes};
+use leasehold_core::{CrashDetection, Error, Guarantees, LockState, Name, Result, ServerVote};
 use master::Master;
 use tracked_claim::{ClaimVotes, TrackedClaim};
 use vote::VoteMode;
@@ -253,7 +250,6 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
         };
 
         match tracked.renew_waiting(sent_at, claim.lease) {
-            (Standing::Gone, _) => Ok(None),
             (Standing::Queued { .. }, None) => {
                 self.claims.close(claim.id);
                 Ok(None)
@@ -273,6 +269,7 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
                 }
                 Ok(is_held.then_some(claim.lease))
             }
+            _ => Ok(None),
         }
     }
 

@@ -33,24 +33,33 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::FutureExt;
 use futures_util::future::{join_all, try_join_all};
 
-use crate::runtime::background;
-use crate::runtime::clock::BootInstant;
-use crate::store::Extensions;
-use crate::{
-    Claim, CrashDetection, Entered, Entry, Guarantees, LockState, Name, OnContention, Result,
-    Slots, Standing, Store,
-};
 use address::Address;
 use claims::TrackedNodes;
+use examination::examine;
 use generation::ExhaustedNodes;
 use layout::Dialect;
+use leasehold_core::internal::{BootInstant, OpenedStore, StoreKind, background};
+use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store};
+use leasehold_core::{CrashDetection, Entry, Guarantees, LockState, Name, Result, Slots};
 use lock_node::LockNode;
 use supervisor::SessionSupervisor;
 use wait::{Step, WaitPass, any_changed};
 
-pub(crate) use examination::examine;
+/// The stores on ZooKeeper, for the table of schemes.
+pub(crate) const ZOOKEEPER: StoreKind = StoreKind {
+    examine: |url| examine(url).boxed(),
+    ..StoreKind::new(|url, _| open(url).boxed())
+};
+
+async fn open(url: &str) -> Result<OpenedStore> {
+    let builder = ZooKeeper::builder(url)?;
+    let shown_url = builder.url();
+    let store = builder.connect().await?;
+    Ok(OpenedStore::new(store, shown_url))
+}
 
 /// Locks on ZooKeeper, 3.5.3 or newer.
 ///
@@ -94,7 +103,7 @@ impl ZooKeeper {
     /// The settings `ca`, `cert` and `key` require `zookeeper+tls://`. Their files are PEM.
     ///
     /// # Errors
-    /// [`is_invalid`](crate::Error::is_invalid) for a URL that cannot be parsed.
+    /// [`is_invalid`](leasehold_core::Error::is_invalid) for a URL that cannot be parsed.
     pub fn builder(url: &str) -> Result<ZooKeeperBuilder> {
         let address = Address::parse(url)?;
         Ok(ZooKeeperBuilder { address })
@@ -124,7 +133,7 @@ impl ZooKeeperBuilder {
     /// logs a warning.
     ///
     /// # Errors
-    /// [`is_invalid`](crate::Error::is_invalid) if the timeout is out of range.
+    /// [`is_invalid`](leasehold_core::Error::is_invalid) if the timeout is out of range.
     pub fn session(mut self, timeout: Duration) -> Result<Self> {
         self.address.settings.session = address::check_session(timeout)?;
         Ok(self)
@@ -142,9 +151,9 @@ impl ZooKeeperBuilder {
     /// ended.
     ///
     /// # Errors
-    /// - [`is_unavailable`](crate::Error::is_unavailable) if no server can be reached;
-    /// - [`is_denied`](crate::Error::is_denied) if the servers reject the user;
-    /// - [`is_invalid`](crate::Error::is_invalid) if a file that the URL names cannot be read.
+    /// - [`is_unavailable`](leasehold_core::Error::is_unavailable) if no server can be reached;
+    /// - [`is_denied`](leasehold_core::Error::is_denied) if the servers reject the user;
+    /// - [`is_invalid`](leasehold_core::Error::is_invalid) if a file that the URL names cannot be read.
     ///
     /// # Cancel safety
     /// Dropping the future closes the connection.
@@ -171,15 +180,12 @@ impl Store for ZooKeeper {
             .supervisor
             .current()
             .map_or(self.address.settings.session, |session| session.timeout());
-        Guarantees {
-            fifo: true,
-            tokens: true,
-            readers: true,
-            slots: Slots::WhileInUse,
-            lease_expiry: false,
-            cohorts: false,
-            crash: CrashDetection::Within(timeout),
-        }
+        let mut guarantees = Guarantees::new(CrashDetection::Within(timeout));
+        guarantees.fifo = true;
+        guarantees.tokens = true;
+        guarantees.readers = true;
+        guarantees.slots = Slots::WhileInUse;
+        guarantees
     }
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
@@ -193,10 +199,7 @@ impl Store for ZooKeeper {
             Some(found) => enter::keep_or_leave(self, claim, found, on_contention).await?,
             None => Standing::Gone,
         };
-        Ok(Entered {
-            standing,
-            lease: session.remaining(sent_at)?,
-        })
+        Ok(Entered::new(standing, session.remaining(sent_at)?))
     }
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {

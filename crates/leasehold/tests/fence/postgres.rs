@@ -206,16 +206,22 @@ fn postgres_examples_run() {
     let mut one = session(&server);
     // The example's token is above the mark that the column has at first.
     assert_eq!(
-        one.run(include_str!("../../src/fence/postgres/example.sql")),
+        one.run(include_str!(
+            "../../../leasehold-core/src/fence/postgres/example.sql"
+        )),
         ["7", "0"]
     );
     assert_eq!(
-        one.run(include_str!("../../src/fence/postgres/column.sql")),
+        one.run(include_str!(
+            "../../../leasehold-core/src/fence/postgres/column.sql"
+        )),
         ["100"]
     );
     one.run("UPDATE accounts SET mark = 8, balance = 8");
     assert_eq!(
-        one.run(include_str!("../../src/fence/postgres/column.sql")),
+        one.run(include_str!(
+            "../../../leasehold-core/src/fence/postgres/column.sql"
+        )),
         [""; 0],
         "late"
     );

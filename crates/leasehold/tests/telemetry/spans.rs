@@ -142,7 +142,7 @@ async fn spans_and_events_are_those_of_the_document() {
 
     let recorded: BTreeSet<_> = capture::everything()
         .into_iter()
-        .filter(|one| one.target.starts_with("leasehold::engine"))
+        .filter(|one| one.target.starts_with("leasehold_core::engine"))
         .filter(|one| one.level <= tracing::Level::INFO)
         // Other warnings of the engine name no store.
         .filter(|one| one.declared.contains(&"store"))

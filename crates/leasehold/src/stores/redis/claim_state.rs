@@ -11,8 +11,9 @@ use super::enter::Sent;
 use super::enter_reply::{Absence, EnterReply};
 use super::push::Push;
 use super::renewal::{AbsenceSeen, Renewed};
-use crate::runtime::clock::BootInstant;
-use crate::{Standing, Token};
+use leasehold_core::Token;
+use leasehold_core::internal::BootInstant;
+use leasehold_core::store::Standing;
 
 /// How many absences of a name are remembered.
 const ABSENCES_MAX: usize = 256;

@@ -12,10 +12,10 @@ use super::enter_reply::EnterReply;
 use super::orphans::Orphan;
 use super::push::Push;
 use super::renewal::Renewed;
-use crate::claim::ById;
-use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client;
-use crate::{Claim, ClaimId, Name};
+use leasehold_core::internal::{BootInstant, ById};
+use leasehold_core::store::Claim;
+use leasehold_core::{ClaimId, Name};
 
 #[derive(Debug, Default)]
 pub(super) struct Claims {

@@ -8,9 +8,11 @@ use super::layout::request;
 use super::liveness::LivenessRef;
 use super::server::{LockKeys, Server};
 use super::{Redis, record, scripts};
-use crate::runtime::clock::BootInstant;
-use crate::stores::redis_client::{self, ServerClock, Session, decode, id_text};
-use crate::{Claim, Error, Result, Share, Standing};
+use crate::stores::redis_client;
+use crate::stores::redis_client::{ServerClock, Session, decode, id_text};
+use leasehold_core::internal::BootInstant;
+use leasehold_core::store::{Claim, Share, Standing};
+use leasehold_core::{Error, Result};
 
 /// How long after it was sent the server may execute a request to enter. It is longer than the
 /// silence after which the client closes a connection.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::layout::{absence, reply};
-use crate::{Standing, Token};
+use leasehold_core::Token;
+use leasehold_core::store::Standing;
 
 /// The reply to a request to enter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -101,9 +102,9 @@ impl Absence {
 mod tests {
     use super::super::layout::record;
     use super::*;
-    use crate::ClaimId;
     use crate::stores::redis_client::id_text;
     use crate::test_inputs::altered_text;
+    use leasehold_core::ClaimId;
     use proptest::prelude::*;
 
     #[test]

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::record::millis;
 use super::{Redis, scripts};
 use crate::stores::redis_client::{Session, Settings};
-use crate::{Claim, Error, Result};
+use leasehold_core::store::Claim;
+use leasehold_core::{Error, Result};
 
 /// The largest `longest-lease=` of all clients.
 const LONGEST_KEY: &str = "leasehold:{history}:longest";

@@ -10,10 +10,9 @@ use super::layout::record;
 use super::record::{NO_SERVER, millis};
 use super::server::Server;
 use super::{Redis, failover};
-use crate::Claim;
-use crate::stores::redis_client::{
-    self, DoHandshake, ServerClock, ServerId, Session, Settings, State,
-};
+use crate::stores::redis_client;
+use crate::stores::redis_client::{DoHandshake, ServerClock, ServerId, Session, Settings, State};
+use leasehold_core::store::Claim;
 
 /// Identifies the connection that proves a client alive: client, connection epoch, and server.
 #[derive(Clone, Debug)]

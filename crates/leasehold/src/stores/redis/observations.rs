@@ -6,8 +6,8 @@ use parking_lot::Mutex;
 
 use super::claim_state::Observed;
 use super::enter_reply::EnterReply;
-use crate::Name;
-use crate::runtime::clock::BootInstant;
+use leasehold_core::Name;
+use leasehold_core::internal::BootInstant;
 
 /// How many names are remembered. For a forgotten name the client has no token hint, and the time
 /// of its absences starts again.

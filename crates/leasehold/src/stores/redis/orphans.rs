@@ -7,10 +7,9 @@ use tokio::time::timeout;
 
 use super::scripts;
 use super::server::{LockKeys, Server};
-use crate::runtime::background;
-use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::{ServerCall, StoreServers};
-use crate::{Error, Result};
+use leasehold_core::internal::{BootInstant, background};
+use leasehold_core::{Error, Result};
 
 /// How often the client tries to release an orphan. After that, the orphan ends with its lease.
 const TRIES: u32 = 5;

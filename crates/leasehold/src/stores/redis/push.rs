@@ -2,7 +2,7 @@
 
 use super::layout::grant;
 use crate::stores::redis_client::id_from;
-use crate::{ClaimId, Token};
+use leasehold_core::{ClaimId, Token};
 
 /// A notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -12,7 +12,8 @@ use percent_encoding::{PercentEncode, percent_decode_str, utf8_percent_encode};
 use super::layout::record;
 use super::liveness::LivenessRef;
 use crate::stores::redis_client::{OTHER_VERSION, PLAIN, id_from};
-use crate::{Claim, ClaimId, ClaimantInfo, Entry, Error, Name, Result, Share, Standing, Token};
+use leasehold_core::store::{Claim, Share, Standing};
+use leasehold_core::{ClaimId, ClaimantInfo, Entry, Error, Name, Result, Token};
 
 const PREFIX: &str = "leasehold:{";
 /// The nonce of a holder that is present.
@@ -188,15 +189,12 @@ mod tests {
     const TOKEN: u64 = 1_795_268_260_247_958;
 
     fn claim(label: &str) -> Claim {
-        Claim {
-            name: Name::parse("a").expect("a name"),
-            id: ClaimId::draw(),
-            share: Share::MUTEX,
-            lease: Duration::from_secs(30),
-            info: Arc::new(ClaimantInfo::here(label).expect("a label")),
-            auto_renew: true,
-            reserved: 0,
-        }
+        let info = ClaimantInfo::here(label).expect("a label");
+        Claim::new(
+            Name::parse("a").expect("a name"),
+            Share::MUTEX,
+            Arc::new(info),
+        )
     }
 
     fn liveness(server: Option<&str>) -> LivenessRef {

@@ -10,11 +10,12 @@ use futures_util::{StreamExt, stream};
 use super::layout::reply;
 use super::server::{LockKeys, Server};
 use super::{Redis, record, scripts};
-use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::{
     ServerCall, Session, decode, id_text, reply_timeout, with_reply_timeout,
 };
-use crate::{Claim, ClaimId, Result};
+use leasehold_core::internal::BootInstant;
+use leasehold_core::store::Claim;
+use leasehold_core::{ClaimId, Result};
 
 /// How many claims one script renews. With a larger number, the script would delay the requests of
 /// all other clients.

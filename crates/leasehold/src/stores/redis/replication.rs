@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::Redis;
 use crate::stores::redis_client::{Session, reply_timeout, with_reply_timeout};
-use crate::{Claim, Error, Result, Standing, Store, Token};
+use leasehold_core::store::{Claim, Standing, Store};
+use leasehold_core::{Error, Result, Token};
 
 /// How long `WAIT` waits for replicas. It is less than the silence after which a connection counts
 /// as broken.

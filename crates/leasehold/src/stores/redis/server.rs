@@ -8,12 +8,13 @@ use tokio::runtime::Handle;
 use super::claims::Claims;
 use super::liveness::{self, CrashDetectionMode};
 use super::orphans::Orphans;
-use crate::Result;
-use crate::runtime::clock::BootInstant;
+use crate::stores::redis_client;
 use crate::stores::redis_client::{
-    self, ClusterNode, Endpoint, Epochs, Link, LinkConfig, Links, PushHandler, ServerClock,
-    ServerId, Settings, StoreServers,
+    ClusterNode, Endpoint, Epochs, Link, LinkConfig, Links, PushHandler, ServerClock, ServerId,
+    Settings, StoreServers,
 };
+use leasehold_core::Result;
+use leasehold_core::internal::BootInstant;
 
 /// One server.
 ///

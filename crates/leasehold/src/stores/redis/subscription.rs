@@ -12,11 +12,12 @@ use tokio::sync::{Notify, watch};
 
 use super::server::Server;
 use super::{Redis, record};
-use crate::store::{Observe, Subscription};
+use crate::stores::redis_client;
 use crate::stores::redis_client::{
-    self, DoHandshake, INVALIDATION, Link, LinkConfig, PushHandler, Session, State, StoreServers,
+    DoHandshake, INVALIDATION, Link, LinkConfig, PushHandler, Session, State, StoreServers,
 };
-use crate::{Error, Name, Result};
+use leasehold_core::store::{Observe, Subscription};
+use leasehold_core::{Error, Name, Result};
 
 #[async_trait]
 impl Observe for Redis {

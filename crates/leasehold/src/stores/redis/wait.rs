@@ -8,10 +8,10 @@ use super::Redis;
 use super::claim_state::PollDue;
 use super::claims::TrackedClaim;
 use super::enter::EnterMode;
-use crate::runtime::background;
-use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::{State, with_reply_timeout};
-use crate::{Claim, Result, Standing};
+use leasehold_core::Result;
+use leasehold_core::internal::{BootInstant, background};
+use leasehold_core::store::{Claim, Standing};
 
 /// How often the first waiter checks the holder.
 const POLL_INTERVAL: Duration = Duration::from_millis(400);

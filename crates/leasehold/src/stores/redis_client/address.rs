@@ -7,33 +7,33 @@ mod tls;
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::stores::url::{Host, Password, StoreUrl, Transport, is_loopback, number};
-use crate::{Error, Result};
+use leasehold_core::internal::{Host, Password, StoreUrl, Transport, is_loopback, number};
+use leasehold_core::{Error, Result};
 
-pub(in crate::stores) use address_map::AddressMap;
-pub(in crate::stores) use settings::{Settings, check_grace, longest_lease};
-pub(in crate::stores) use tls::Tls;
+pub(crate) use address_map::AddressMap;
+pub(crate) use settings::{Settings, check_grace, longest_lease};
+pub(crate) use tls::Tls;
 
 /// A server, and the user and database for its connections.
 #[derive(Clone)]
-pub(in crate::stores) struct Address {
-    pub(in crate::stores) target: Target,
-    pub(in crate::stores) database: i64,
-    pub(in crate::stores) user: Option<String>,
-    pub(in crate::stores) password: Option<Password>,
-    pub(in crate::stores) old_protocol: bool,
-    pub(in crate::stores) settings: Settings,
+pub(crate) struct Address {
+    pub(crate) target: Target,
+    pub(crate) database: i64,
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<Password>,
+    pub(crate) old_protocol: bool,
+    pub(crate) settings: Settings,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::stores) enum Target {
+pub(crate) enum Target {
     Tcp { host: Host, tls: Option<Tls> },
     Socket(PathBuf),
 }
 
-pub(in crate::stores) const PORT: u16 = 6379;
+pub(crate) const PORT: u16 = 6379;
 /// The schemes of a URL with one server.
-pub(in crate::stores) const SERVER_SCHEMES: &[(&str, Transport)] = &[
+pub(crate) const SERVER_SCHEMES: &[(&str, Transport)] = &[
     ("redis", Transport::Tcp),
     ("rediss", Transport::Tls),
     ("redis+unix", Transport::Socket),
@@ -41,7 +41,7 @@ pub(in crate::stores) const SERVER_SCHEMES: &[(&str, Transport)] = &[
 
 impl Address {
     /// Returns the only server of a URL with one of [`SERVER_SCHEMES`].
-    pub(in crate::stores) fn of_server(url: &StoreUrl) -> Result<Self> {
+    pub(crate) fn of_server(url: &StoreUrl) -> Result<Self> {
         if url.transport == Transport::Socket {
             return Self::of_target(url, socket(url)?, 0);
         }
@@ -53,7 +53,7 @@ impl Address {
     }
 
     /// Returns the servers of a URL, in its order.
-    pub(in crate::stores) fn of_hosts(url: &StoreUrl) -> Result<Vec<Self>> {
+    pub(crate) fn of_hosts(url: &StoreUrl) -> Result<Vec<Self>> {
         let database = path_database(url)?;
         let hosts = url.servers()?.iter();
         hosts
@@ -92,7 +92,7 @@ impl Address {
     }
 
     /// Returns whether others may read the connection: it leaves this machine without TLS.
-    pub(in crate::stores) fn is_exposed(&self) -> bool {
+    pub(crate) fn is_exposed(&self) -> bool {
         match &self.target {
             Target::Tcp { host, tls } => tls.is_none() && !is_loopback(&host.name),
             Target::Socket(_) => false,
@@ -100,7 +100,7 @@ impl Address {
     }
 
     /// Returns the address with the password that its file has now.
-    pub(in crate::stores) async fn with_current_password(&self) -> Self {
+    pub(crate) async fn with_current_password(&self) -> Self {
         let mut address = self.clone();
         if let Some(password) = &self.password {
             address.password = Some(password.current(self).await);
@@ -117,12 +117,12 @@ impl Address {
         address
     }
 
-    pub(in crate::stores) fn is_encrypted(&self) -> bool {
+    pub(crate) fn is_encrypted(&self) -> bool {
         matches!(self.target, Target::Tcp { tls: Some(_), .. })
     }
 
     /// Returns the URL without its scheme, user, password and settings.
-    pub(in crate::stores) fn location(&self) -> String {
+    pub(crate) fn location(&self) -> String {
         match &self.target {
             Target::Tcp { host, .. } if self.database == 0 => host.to_string(),
             Target::Tcp { host, .. } => format!("{host}/{}", self.database),

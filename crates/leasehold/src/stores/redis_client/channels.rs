@@ -7,13 +7,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 
-use crate::Result;
-use crate::runtime::background;
 use crate::stores::redis_client::{READ_TIMEOUT, Session, with_reply_timeout};
+use leasehold_core::Result;
+use leasehold_core::internal::background;
 
 /// The channels to which this client listens.
 #[derive(Debug, Default)]
-pub(in crate::stores) struct Channels {
+pub(crate) struct Channels {
     by_name: Mutex<HashMap<String, Channel>>,
     /// Held while a channel is joined or left, so that these requests do not overlap.
     joining: AsyncMutex<()>,
@@ -27,24 +27,24 @@ struct Channel {
 
 /// Receives the messages of one channel until it is dropped.
 #[derive(Debug)]
-pub(in crate::stores) struct ChannelSubscription {
+pub(crate) struct ChannelSubscription {
     channels: Arc<Channels>,
     session: Arc<Session>,
     name: String,
     /// Notified of each message.
-    pub(in crate::stores) message: Arc<Notify>,
+    pub(crate) message: Arc<Notify>,
 }
 
 impl Channels {
     /// Wakes the listeners of a channel.
-    pub(in crate::stores) fn notify(&self, name: &str) {
+    pub(crate) fn notify(&self, name: &str) {
         if let Some(channel) = self.by_name.lock().get(name) {
             channel.message.notify_waiters();
         }
     }
 
     /// Subscribes to a channel; returns when the server has confirmed the subscription.
-    pub(in crate::stores) async fn listen(
+    pub(crate) async fn listen(
         self: &Arc<Self>,
         session: &Arc<Session>,
         name: &str,
@@ -95,12 +95,12 @@ impl Channels {
 
 impl ChannelSubscription {
     /// Whether the connection of this subscription is open.
-    pub(in crate::stores) fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         !self.session.is_closed()
     }
 
     /// Waits until the connection is closed: messages may be lost from then on.
-    pub(in crate::stores) async fn closed(&self) {
+    pub(crate) async fn closed(&self) {
         self.session.closed_signal().await;
     }
 }

@@ -18,9 +18,8 @@ use super::endpoint::Endpoint;
 use super::link::{Link, LinkConfig, State};
 use super::session::Session;
 use super::topology::Seeds;
-use crate::runtime::background;
-use crate::stores::url::Host;
-use crate::{Error, Result};
+use leasehold_core::internal::{Host, background};
+use leasehold_core::{Error, Result};
 use slots::Ranges;
 use table::Table;
 
@@ -32,16 +31,16 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 const REPLY_MAX: Duration = Duration::from_secs(5);
 
 /// The connections of a store to one server.
-pub(in crate::stores) trait ClusterNode: Send + Sync + 'static {
+pub(crate) trait ClusterNode: Send + Sync + 'static {
     /// A link that the background thread drives.
     fn link(&self) -> &Link;
 }
 
 /// Makes the connections to a server.
-pub(in crate::stores) type Connect<S> = Box<dyn Fn(Endpoint) -> S + Send + Sync>;
+pub(crate) type Connect<S> = Box<dyn Fn(Endpoint) -> S + Send + Sync>;
 
 /// The masters of a cluster, with the connections of a store to each.
-pub(in crate::stores) struct Cluster<S> {
+pub(crate) struct Cluster<S> {
     seeds: Seeds,
     connect: Connect<S>,
     table: RwLock<Table<S>>,

@@ -8,11 +8,11 @@ use redis::Value;
 use super::address::{Address, Settings};
 use super::sentinel::WatchedMaster;
 use super::session::Session;
-use crate::{Error, Result};
+use leasehold_core::{Error, Result};
 
 /// A server, or a role that moves from one server to another.
 #[derive(Clone, Debug)]
-pub(in crate::stores) enum Endpoint {
+pub(crate) enum Endpoint {
     Server(Address),
     /// A master of a cluster.
     Node(Address),
@@ -41,7 +41,7 @@ impl Endpoint {
     ///
     /// The links to a node have a connection for requests and one for notifications, by RESP2.
     /// Where no other request is sent, RESP3 serves with one.
-    pub(in crate::stores) fn for_notifications(&self) -> Self {
+    pub(crate) fn for_notifications(&self) -> Self {
         match self {
             Self::Node(address) => Self::Node(Address {
                 old_protocol: false,

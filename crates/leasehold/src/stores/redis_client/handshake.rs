@@ -12,8 +12,8 @@ use super::redirect::Redirect;
 use super::reply_error;
 use super::script::{PROBE, SERVER_ID};
 use super::session::Session;
-use crate::runtime::clock::BootInstant;
-use crate::{Error, Result};
+use leasehold_core::internal::BootInstant;
+use leasehold_core::{Error, Result};
 
 /// The oldest Redis with all features that leasehold needs: `GETRANGE`, `PUBSUB` and `TIME` in
 /// scripts that write, RESP3, and channels in ACLs.
@@ -21,7 +21,7 @@ const OLDEST: (u32, u32) = (6, 2);
 
 /// The server's clock, as this client reads it.
 #[derive(Debug, Default)]
-pub(in crate::stores) struct ServerClock {
+pub(crate) struct ServerClock {
     /// Microseconds to add to this machine's clock.
     ahead: AtomicU64,
 }
@@ -29,12 +29,12 @@ pub(in crate::stores) struct ServerClock {
 impl ServerClock {
     /// Returns the server's time. It is never ahead of the server, except for the difference in
     /// rate of two clocks since the last reply.
-    pub(in crate::stores) fn micros(&self) -> u64 {
+    pub(crate) fn micros(&self) -> u64 {
         (BootInstant::now().as_nanos() / 1_000).wrapping_add(self.ahead.load(Ordering::Relaxed))
     }
 
     /// Sets the clock to the server's time in a reply that was read at `read`.
-    pub(in crate::stores) fn set(&self, server_micros: u64, read: BootInstant) {
+    pub(crate) fn set(&self, server_micros: u64, read: BootInstant) {
         self.ahead.store(
             server_micros.wrapping_sub(read.as_nanos() / 1_000),
             Ordering::Relaxed,
@@ -43,19 +43,19 @@ impl ServerClock {
 }
 
 /// Returns a server's time in microseconds; `None` if no clock shows it.
-pub(in crate::stores) fn micros_of(seconds: u64, micros: u64) -> Option<u64> {
+pub(crate) fn micros_of(seconds: u64, micros: u64) -> Option<u64> {
     let whole = seconds.checked_mul(1_000_000)?;
     let time = whole.checked_add(micros)?;
     (time <= TIME_MAX).then_some(time)
 }
 
 /// Checks version, eviction policy, role, clock and scripts of a server.
-pub(in crate::stores) async fn handshake(session: &Session, clock: &ServerClock) -> Result<()> {
+pub(crate) async fn handshake(session: &Session, clock: &ServerClock) -> Result<()> {
     Report::read(session, clock).await?.check()
 }
 
 /// What a server replied about itself.
-pub(in crate::stores) struct Report {
+pub(crate) struct Report {
     server: String,
     memory: String,
     replication: String,
@@ -65,7 +65,7 @@ pub(in crate::stores) struct Report {
 
 impl Report {
     /// Sends all requests at once, so that the replies take one round trip.
-    pub(in crate::stores) async fn read(session: &Session, clock: &ServerClock) -> Result<Self> {
+    pub(crate) async fn read(session: &Session, clock: &ServerClock) -> Result<Self> {
         let (server, memory, replication, clock, probe) = join5(
             info_section(session, "server"),
             info_section(session, "memory"),
@@ -85,7 +85,7 @@ impl Report {
     }
 
     /// Refuses a server on which locks would not be safe.
-    pub(in crate::stores) fn check(self) -> Result<()> {
+    pub(crate) fn check(self) -> Result<()> {
         check_version(&self.server)?;
         check_memory(&self.memory)?;
         check_role(&self.replication)?;
@@ -93,12 +93,12 @@ impl Report {
         check_scripts(self.probe)
     }
 
-    pub(in crate::stores) fn role(&self) -> &str {
+    pub(crate) fn role(&self) -> &str {
         field(&self.replication, "role").unwrap_or_default()
     }
 
     /// The id of the server's process.
-    pub(in crate::stores) fn run_id(&self) -> &str {
+    pub(crate) fn run_id(&self) -> &str {
         field(&self.server, "run_id").unwrap_or_default()
     }
 }
@@ -142,7 +142,7 @@ fn check_scripts(reply: Result<Value>) -> Result<()> {
 }
 
 /// Returns a section of INFO; empty if the user may not read it.
-pub(in crate::stores) async fn info_section(session: &Session, section: &str) -> Result<String> {
+pub(crate) async fn info_section(session: &Session, section: &str) -> Result<String> {
     let mut request = redis::cmd("INFO");
     request.arg(section);
     match session.request(&request).await {
@@ -151,7 +151,7 @@ pub(in crate::stores) async fn info_section(session: &Session, section: &str) ->
     }
 }
 
-pub(in crate::stores) fn field<'a>(about: &'a str, name: &str) -> Option<&'a str> {
+pub(crate) fn field<'a>(about: &'a str, name: &str) -> Option<&'a str> {
     about
         .lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
@@ -201,18 +201,14 @@ fn check_role(about: &str) -> Result<()> {
 
 /// Reads the server's id if its scripts can detect a missing connection, and warns once if not.
 #[derive(Debug, Default)]
-pub(in crate::stores) struct ServerId {
+pub(crate) struct ServerId {
     warned: AtomicBool,
 }
 
 impl ServerId {
     /// Returns the id of the server's history, if the server reports a subscriber of `channel` and
     /// none of an unused channel.
-    pub(in crate::stores) async fn read(
-        &self,
-        session: &Arc<Session>,
-        channel: &str,
-    ) -> Result<Handshake> {
+    pub(crate) async fn read(&self, session: &Arc<Session>, channel: &str) -> Result<Handshake> {
         let unused = format!("{channel}:{}", fresh_client());
         let arguments = [channel, &unused];
         let reply = match SERVER_ID.send_text(session, &[], &arguments).await {

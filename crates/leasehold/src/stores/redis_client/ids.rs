@@ -4,10 +4,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
 
-use crate::ClaimId;
+use leasehold_core::ClaimId;
 
 /// All characters except those that are plain in keys, patterns and shells.
-pub(in crate::stores) const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
+pub(crate) const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
     .remove(b'.')
@@ -16,15 +16,15 @@ pub(in crate::stores) const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'@');
 
 /// Returns 64 new random bits, which cannot be guessed.
-pub(in crate::stores) fn fresh_client() -> String {
+pub(crate) fn fresh_client() -> String {
     URL_SAFE_NO_PAD.encode(&ClaimId::draw().to_bytes()[..8])
 }
 
-pub(in crate::stores) fn id_text(id: ClaimId) -> String {
+pub(crate) fn id_text(id: ClaimId) -> String {
     URL_SAFE_NO_PAD.encode(id.to_bytes())
 }
 
-pub(in crate::stores) fn id_from(text: &str) -> Option<ClaimId> {
+pub(crate) fn id_from(text: &str) -> Option<ClaimId> {
     let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
     Some(ClaimId::from_bytes(bytes.try_into().ok()?))
 }

@@ -14,16 +14,15 @@ use tokio::time::{Instant, timeout_at};
 
 use super::endpoint::Endpoint;
 use super::session::{PushHandler, Session};
-use crate::runtime::background;
-use crate::runtime::caller::caller_runtime;
-use crate::{Error, Result};
+use leasehold_core::internal::{background, caller_runtime};
+use leasehold_core::{Error, Result};
 use supervisor::supervise;
 
 /// The result of a handshake: the id of the server's history, if its scripts can detect a missing
 /// connection.
-pub(in crate::stores) type Handshake = Option<Arc<str>>;
+pub(crate) type Handshake = Option<Arc<str>>;
 /// Performs the handshake of a new session, and repeats it from time to time.
-pub(in crate::stores) type DoHandshake =
+pub(crate) type DoHandshake =
     Arc<dyn Fn(Arc<Session>) -> BoxFuture<'static, Result<Handshake>> + Send + Sync>;
 
 /// ```text
@@ -33,14 +32,14 @@ pub(in crate::stores) type DoHandshake =
 /// The number is the epoch. Every change raises it, so that a message of one epoch cannot be taken
 /// for one of another.
 #[derive(Clone, Debug)]
-pub(in crate::stores) enum State {
+pub(crate) enum State {
     Connecting,
     Down(u32, Error),
     Up(Arc<Session>, Handshake),
 }
 
 impl State {
-    pub(in crate::stores) fn epoch(&self) -> u32 {
+    pub(crate) fn epoch(&self) -> u32 {
         match self {
             Self::Connecting => 0,
             Self::Down(epoch, _) => *epoch,
@@ -50,7 +49,7 @@ impl State {
 }
 
 #[derive(Debug)]
-pub(in crate::stores) struct Link {
+pub(crate) struct Link {
     states: watch::Receiver<State>,
     runtime: Option<runtime::Id>,
     supervisor: AbortHandle,
@@ -58,21 +57,21 @@ pub(in crate::stores) struct Link {
 
 /// The links of a client to one server.
 #[derive(Debug)]
-pub(in crate::stores) struct Links {
-    pub(in crate::stores) caller: Link,
-    pub(in crate::stores) background: Link,
+pub(crate) struct Links {
+    pub(crate) caller: Link,
+    pub(crate) background: Link,
 }
 
 impl Links {
     /// Waits until both links have tried to connect.
-    pub(in crate::stores) async fn first(&self) -> Result<()> {
+    pub(crate) async fn first(&self) -> Result<()> {
         self.background.first().await?;
         self.caller.first().await
     }
 
     /// Returns the caller link if the caller's runtime drives it, and the background link
     /// otherwise.
-    pub(in crate::stores) fn for_request(&self) -> &Link {
+    pub(crate) fn for_request(&self) -> &Link {
         if self.caller.is_on_caller_runtime() {
             &self.caller
         } else {
@@ -82,27 +81,27 @@ impl Links {
 
     /// Closes both connections, so that both links connect again.
     #[cold]
-    pub(in crate::stores) fn reconnect(&self) {
+    pub(crate) fn reconnect(&self) {
         self.caller.reconnect();
         self.background.reconnect();
     }
 }
 
-pub(in crate::stores) struct LinkConfig {
-    pub(in crate::stores) endpoint: Endpoint,
-    pub(in crate::stores) channel: String,
-    pub(in crate::stores) on_push: PushHandler,
-    pub(in crate::stores) handshake: DoHandshake,
+pub(crate) struct LinkConfig {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) channel: String,
+    pub(crate) on_push: PushHandler,
+    pub(crate) handshake: DoHandshake,
     /// The runtime that drives the connection; `None` for the background thread. The background
     /// thread also takes over at a reconnect, if the runtime has ended or is not polled.
-    pub(in crate::stores) runtime: Option<Handle>,
-    pub(in crate::stores) epochs: Epochs,
+    pub(crate) runtime: Option<Handle>,
+    pub(crate) epochs: Epochs,
 }
 
 /// The numbers of sessions. Links that share them have no number in common, and a later session of
 /// any of them has a larger number.
 #[derive(Clone, Debug, Default)]
-pub(in crate::stores) struct Epochs(Arc<AtomicU32>);
+pub(crate) struct Epochs(Arc<AtomicU32>);
 
 impl Epochs {
     /// Returns the number of the next session; the next number is that of its end.
@@ -113,7 +112,7 @@ impl Epochs {
 
 impl LinkConfig {
     /// A link on the background thread that ignores notifications and has no handshake.
-    pub(in crate::stores) fn new(endpoint: impl Into<Endpoint>, channel: String) -> Self {
+    pub(crate) fn new(endpoint: impl Into<Endpoint>, channel: String) -> Self {
         Self {
             endpoint: endpoint.into(),
             channel,
@@ -126,7 +125,7 @@ impl LinkConfig {
 }
 
 impl Link {
-    pub(in crate::stores) fn spawn(config: LinkConfig) -> Self {
+    pub(crate) fn spawn(config: LinkConfig) -> Self {
         let (sender, states) = watch::channel(State::Connecting);
         let runtime = config.runtime.as_ref().map(Handle::id);
         let supervisor = background::spawn(supervise(config, sender));
@@ -138,33 +137,33 @@ impl Link {
     }
 
     /// Whether the caller's runtime drives this link, so that a request does not switch threads.
-    pub(in crate::stores) fn is_on_caller_runtime(&self) -> bool {
+    pub(crate) fn is_on_caller_runtime(&self) -> bool {
         self.runtime.is_some() && self.runtime == caller_runtime()
     }
 
     /// Closes the connection, so that the link connects again with a new handshake.
     #[cold]
-    pub(in crate::stores) fn reconnect(&self) {
+    pub(crate) fn reconnect(&self) {
         if let State::Up(session, _) = &*self.states.borrow() {
             session.close();
         }
     }
 
     /// Calls `read` with the state. It must not block.
-    pub(in crate::stores) fn with_state<T>(&self, read: impl FnOnce(&State) -> T) -> T {
+    pub(crate) fn with_state<T>(&self, read: impl FnOnce(&State) -> T) -> T {
         read(&self.states.borrow())
     }
 
-    pub(in crate::stores) fn epoch(&self) -> u32 {
+    pub(crate) fn epoch(&self) -> u32 {
         self.states.borrow().epoch()
     }
 
-    pub(in crate::stores) fn states(&self) -> watch::Receiver<State> {
+    pub(crate) fn states(&self) -> watch::Receiver<State> {
         self.states.clone()
     }
 
     /// Returns the session, or the next one within `timeout`; otherwise the reason for its absence.
-    pub(in crate::stores) async fn session(&self, timeout: Duration) -> Result<Arc<Session>> {
+    pub(crate) async fn session(&self, timeout: Duration) -> Result<Arc<Session>> {
         if let State::Up(session, _) = &*self.states.borrow()
             && !session.is_closed()
         {
@@ -189,7 +188,7 @@ impl Link {
     }
 
     /// Waits until there has been no session for `timeout`, and returns the reason.
-    pub(in crate::stores) async fn unreachable(&self, timeout: Duration) -> Error {
+    pub(crate) async fn unreachable(&self, timeout: Duration) -> Error {
         loop {
             let mut states = self.states.clone();
             if states
@@ -206,7 +205,7 @@ impl Link {
     }
 
     /// Waits for the first attempt to connect, and returns its error.
-    pub(in crate::stores) async fn first(&self) -> Result<()> {
+    pub(crate) async fn first(&self) -> Result<()> {
         let mut states = self.states.clone();
         let first = states
             .wait_for(|state| !matches!(state, State::Connecting))

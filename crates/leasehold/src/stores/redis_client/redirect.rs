@@ -1,8 +1,8 @@
 //! Replies of a cluster that another node has a slot, or that no node has it yet.
 
 use super::reply_error;
-use crate::Error;
-use crate::stores::url::Host;
+use leasehold_core::Error;
+use leasehold_core::internal::Host;
 
 /// Why a node did not execute a request.
 #[derive(Clone, Debug, PartialEq, Eq)]

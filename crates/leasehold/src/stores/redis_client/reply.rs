@@ -7,18 +7,18 @@ use tokio::time::timeout;
 
 use super::reply_error;
 use super::session::Session;
-use crate::{Error, Result};
+use leasehold_core::{Error, Result};
 
 /// The value for [`reply_timeout`] if a request concerns no lease of this client.
-pub(in crate::stores) const READ_TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Returns the timeout of a request that concerns a lease.
-pub(in crate::stores) fn reply_timeout(lease: Duration) -> Duration {
+pub(crate) fn reply_timeout(lease: Duration) -> Duration {
     (lease / 4).clamp(Duration::from_millis(250), Duration::from_secs(5))
 }
 
 /// Waits at most `limit` for a reply. A timeout closes the connection.
-pub(in crate::stores) async fn with_reply_timeout<T>(
+pub(crate) async fn with_reply_timeout<T>(
     session: &Session,
     limit: Duration,
     reply: impl Future<Output = Result<T>>,
@@ -33,6 +33,6 @@ pub(in crate::stores) async fn with_reply_timeout<T>(
 }
 
 /// Returns the reply as the type that the script or command returns.
-pub(in crate::stores) fn decode<T: FromRedisValue>(reply: Value) -> Result<T> {
+pub(crate) fn decode<T: FromRedisValue>(reply: Value) -> Result<T> {
     redis::from_redis_value(reply).map_err(|_| reply_error::protocol_error())
 }

@@ -2,7 +2,7 @@
 
 use redis::{ErrorKind, RedisError};
 
-use crate::Error;
+use leasehold_core::Error;
 
 /// An error of the server: its kind, its meaning, and the help.
 struct Row {
@@ -132,12 +132,12 @@ const ROWS: &[Row] = &[
 ];
 
 /// Returns the text after `code`, if the server's error has this code.
-pub(in crate::stores) fn detail(error: &Error, code: &str) -> Option<String> {
+pub(crate) fn detail(error: &Error, code: &str) -> Option<String> {
     let push = std::error::Error::source(error)?.downcast_ref::<RedisError>()?;
     (push.code() == Some(code)).then(|| push.detail().unwrap_or_default().to_owned())
 }
 
-pub(in crate::stores) fn store_error(error: RedisError) -> Error {
+pub(crate) fn store_error(error: RedisError) -> Error {
     let error = without_user(error);
     let text = error.to_string();
     if error.kind() == ErrorKind::AuthenticationFailed {
@@ -178,12 +178,12 @@ fn without_user(error: RedisError) -> RedisError {
 }
 
 /// The error for a reply that no script of leasehold gives.
-pub(in crate::stores) fn protocol_error() -> Error {
+pub(crate) fn protocol_error() -> Error {
     Error::unavailable("the reply belongs to another request; the connection was closed")
 }
 
 /// The help for a lock of another layout version.
-pub(in crate::stores) const OTHER_VERSION: &str = "let all users of this lock use \
+pub(crate) const OTHER_VERSION: &str = "let all users of this lock use \
      releases of leasehold with one layout (CHANGELOG.md names it), or use another name";
 
 #[cfg(test)]

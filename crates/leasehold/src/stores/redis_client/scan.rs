@@ -7,27 +7,27 @@ use super::redirect::Redirect;
 use super::reply::{READ_TIMEOUT, decode, reply_timeout, with_reply_timeout};
 use super::script::Script;
 use super::session::Session;
-use crate::{Name, Result};
+use leasehold_core::{Name, Result};
 
 /// How many keys the server looks at for one reply. It may return a few more.
 const PAGE: usize = 1000;
 
 /// The keys to list.
 #[derive(Clone, Copy)]
-pub(in crate::stores) struct Scan<'a> {
-    pub(in crate::stores) pattern: &'a str,
+pub(crate) struct Scan<'a> {
+    pub(crate) pattern: &'a str,
     /// The type of the keys, as Redis names it.
-    pub(in crate::stores) key_type: &'static str,
+    pub(crate) key_type: &'static str,
     /// Reports which keys are in use.
-    pub(in crate::stores) script: &'static Script,
+    pub(crate) script: &'static Script,
     /// How many names are listed.
-    pub(in crate::stores) count_max: usize,
+    pub(crate) count_max: usize,
     /// How many keys one script takes. In a cluster they must be of one slot.
-    pub(in crate::stores) batch: usize,
+    pub(crate) batch: usize,
 }
 
 /// Returns the pattern of the keys that begin with `prefix`.
-pub(in crate::stores) fn pattern_of(prefix: &str) -> String {
+pub(crate) fn pattern_of(prefix: &str) -> String {
     let mut pattern = String::with_capacity(prefix.len() + 1);
     for c in prefix.chars() {
         if "*?[]^-\\".contains(c) {
@@ -39,7 +39,7 @@ pub(in crate::stores) fn pattern_of(prefix: &str) -> String {
 }
 
 /// Returns the names of the keys that are in use: the first ones in order.
-pub(in crate::stores) async fn list(
+pub(crate) async fn list(
     link: &Link,
     scan: Scan<'_>,
     name_of: impl Fn(&str) -> Option<Name>,

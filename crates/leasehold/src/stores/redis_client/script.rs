@@ -5,11 +5,11 @@ use std::sync::OnceLock;
 use redis::{Cmd, ServerErrorKind, Value};
 
 use super::session::Session;
-use crate::Result;
+use leasehold_core::Result;
 
 /// A script. A client runs it by its hash, and sends the text if the server does not know it.
 #[derive(Debug)]
-pub(in crate::stores) struct Script {
+pub(crate) struct Script {
     template: &'static str,
     expand: fn(&str) -> String,
     source: OnceLock<Source>,
@@ -29,21 +29,18 @@ macro_rules! script {
         )
     };
 }
-pub(in crate::stores) use script;
+pub(crate) use script;
 
-pub(in crate::stores) static SERVER_ID: Script = script!("lua/server_id");
-pub(in crate::stores) static PROBE: Script = script!("lua/probe");
+pub(crate) static SERVER_ID: Script = script!("lua/server_id");
+pub(crate) static PROBE: Script = script!("lua/probe");
 
 impl Script {
-    pub(in crate::stores) const fn new(text: &'static str) -> Self {
+    pub(crate) const fn new(text: &'static str) -> Self {
         Self::from_template(text, str::to_owned)
     }
 
     /// A script whose text `expand` creates from a template at the first use.
-    pub(in crate::stores) const fn from_template(
-        template: &'static str,
-        expand: fn(&str) -> String,
-    ) -> Self {
+    pub(crate) const fn from_template(template: &'static str, expand: fn(&str) -> String) -> Self {
         Self {
             template,
             expand,
@@ -52,12 +49,12 @@ impl Script {
     }
 
     #[cfg(test)]
-    pub(in crate::stores) fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         &self.source().text
     }
 
     #[cfg(test)]
-    pub(in crate::stores) fn hash(&self) -> &str {
+    pub(crate) fn hash(&self) -> &str {
         &self.source().hash
     }
 
@@ -70,7 +67,7 @@ impl Script {
     }
 
     /// Runs the script with these keys and arguments.
-    pub(in crate::stores) async fn run(
+    pub(crate) async fn run(
         &self,
         session: &Session,
         keys: &[&str],
@@ -91,7 +88,7 @@ impl Script {
 
     /// Sends the text of the script, so that one round trip is enough on every server. This is for
     /// short scripts.
-    pub(in crate::stores) async fn send_text(
+    pub(crate) async fn send_text(
         &self,
         session: &Session,
         keys: &[&str],
@@ -103,7 +100,7 @@ impl Script {
     }
 
     /// Runs the script on a node of a cluster that is receiving the slot of its keys.
-    pub(in crate::stores) async fn ask(
+    pub(crate) async fn ask(
         &self,
         session: &Session,
         keys: &[&str],

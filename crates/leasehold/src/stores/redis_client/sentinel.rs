@@ -21,12 +21,12 @@ use super::reply::with_reply_timeout;
 use super::reply_error;
 use super::session::Session;
 use super::topology::{Seeds, Sentinels};
-use crate::runtime::background;
-use crate::{Error, Result};
+use leasehold_core::internal::background;
+use leasehold_core::{Error, Result};
 use view::{Sighting, View};
 
 /// The default port of a sentinel.
-pub(in crate::stores) const PORT: u16 = 26379;
+pub(crate) const PORT: u16 = 26379;
 
 /// The channel on which a sentinel publishes the end of a failover.
 const SWITCHES: &str = "+switch-master";
@@ -37,7 +37,7 @@ const REPLY_MAX: Duration = Duration::from_secs(1);
 
 /// Follows the master from one server to the next.
 #[derive(Debug)]
-pub(in crate::stores) struct WatchedMaster {
+pub(crate) struct WatchedMaster {
     sentinels: Sentinels,
     view: watch::Receiver<View>,
     tasks: Vec<AbortHandle>,

@@ -14,14 +14,14 @@ use super::redirect::Redirect;
 use super::script::Script;
 use super::session::Session;
 use super::topology::Topology;
-use crate::Result;
+use leasehold_core::Result;
 
 /// The pauses between tries of a request that a cluster cannot execute yet.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
 /// The servers of a store, with the connections to each.
-pub(in crate::stores) enum StoreServers<S> {
+pub(crate) enum StoreServers<S> {
     One(Arc<S>),
     Cluster(Arc<Cluster<S>>),
 }
@@ -37,15 +37,15 @@ impl<S> fmt::Debug for StoreServers<S> {
 
 /// A request about one key.
 #[derive(Clone, Copy)]
-pub(in crate::stores) struct ServerCall<'a> {
-    pub(in crate::stores) script: &'a Script,
+pub(crate) struct ServerCall<'a> {
+    pub(crate) script: &'a Script,
     /// The first one decides which server executes the script.
-    pub(in crate::stores) keys: &'a [&'a str],
-    pub(in crate::stores) arguments: &'a [&'a str],
+    pub(crate) keys: &'a [&'a str],
+    pub(crate) arguments: &'a [&'a str],
 }
 
 impl<S: ClusterNode> StoreServers<S> {
-    pub(in crate::stores) fn new(topology: Topology, connect: Connect<S>) -> Self {
+    pub(crate) fn new(topology: Topology, connect: Connect<S>) -> Self {
         match topology {
             Topology::Single(address) => Self::One(Arc::new(connect(Endpoint::Server(address)))),
             Topology::Sentinel(sentinels) => Self::One(Arc::new(connect(sentinels.endpoint()))),
@@ -54,26 +54,26 @@ impl<S: ClusterNode> StoreServers<S> {
     }
 
     /// Finds the servers of a cluster.
-    pub(in crate::stores) async fn discover(&self) -> Result<()> {
+    pub(crate) async fn discover(&self) -> Result<()> {
         match self {
             Self::One(_) => Ok(()),
             Self::Cluster(cluster) => cluster.discover().await,
         }
     }
 
-    pub(in crate::stores) fn is_cluster(&self) -> bool {
+    pub(crate) fn is_cluster(&self) -> bool {
         matches!(self, Self::Cluster(_))
     }
 
     /// Returns the server of a key.
-    pub(in crate::stores) fn server_of(&self, key: &str) -> Result<Arc<S>> {
+    pub(crate) fn server_of(&self, key: &str) -> Result<Arc<S>> {
         match self {
             Self::One(server) => Ok(Arc::clone(server)),
             Self::Cluster(cluster) => cluster.server_of(key),
         }
     }
 
-    pub(in crate::stores) fn all(&self) -> Vec<Arc<S>> {
+    pub(crate) fn all(&self) -> Vec<Arc<S>> {
         match self {
             Self::One(server) => vec![Arc::clone(server)],
             Self::Cluster(cluster) => cluster.servers(),
@@ -81,7 +81,7 @@ impl<S: ClusterNode> StoreServers<S> {
     }
 
     /// Returns when the server of a key is not `server`.
-    pub(in crate::stores) async fn moved_from(&self, key: &str, server: &Arc<S>) {
+    pub(crate) async fn moved_from(&self, key: &str, server: &Arc<S>) {
         match self {
             Self::One(_) => std::future::pending().await,
             Self::Cluster(cluster) => cluster.moved_from(key, server).await,
@@ -89,7 +89,7 @@ impl<S: ClusterNode> StoreServers<S> {
     }
 
     /// Checks the subscribed connection, and that its server may still decide about locks.
-    pub(in crate::stores) async fn ping(&self, session: &Session) -> Result<()> {
+    pub(crate) async fn ping(&self, session: &Session) -> Result<()> {
         if !self.is_cluster() {
             return session.ping().await;
         }
@@ -106,7 +106,7 @@ impl<S: ClusterNode> StoreServers<S> {
     ///
     /// A cluster may refuse a request, because its slot has moved or is being moved. It has
     /// executed nothing then, so the request is sent again until `limit` has passed.
-    pub(in crate::stores) async fn run(
+    pub(crate) async fn run(
         &self,
         call: ServerCall<'_>,
         limit: Duration,

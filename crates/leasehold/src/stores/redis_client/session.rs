@@ -14,19 +14,19 @@ use tokio::task::AbortHandle;
 
 use super::reply::decode;
 use super::reply_error;
-use crate::{Error, Result};
+use leasehold_core::{Error, Result};
 
 /// Receives the channel and the text of a notification.
-pub(in crate::stores) type PushHandler = Arc<dyn Fn(&str, &str) + Send + Sync>;
+pub(crate) type PushHandler = Arc<dyn Fn(&str, &str) + Send + Sync>;
 
 /// The channel of messages about keys that have changed. No client publishes in it.
-pub(in crate::stores) const INVALIDATION: &str = "__redis__:invalidate";
+pub(crate) const INVALIDATION: &str = "__redis__:invalidate";
 
 /// A connection that is subscribed to one channel. It ends when it breaks or is closed, and is not
 /// re-established.
 #[derive(Debug)]
-pub(in crate::stores) struct Session {
-    pub(in crate::stores) epoch: u32,
+pub(crate) struct Session {
+    pub(crate) epoch: u32,
     connection: MultiplexedConnection,
     /// With RESP2, a subscription needs a connection of its own.
     subscription: Option<PubSubSink>,
@@ -51,13 +51,13 @@ impl Drop for RequestsInFlight<'_> {
 
 impl Session {
     /// Returns whether a request is in flight, and the number of replies.
-    pub(in crate::stores) fn progress(&self) -> (bool, u64) {
+    pub(crate) fn progress(&self) -> (bool, u64) {
         let done = self.done.load(Ordering::Relaxed);
         let in_flight = self.sent.load(Ordering::Relaxed) > done;
         (in_flight, self.received.load(Ordering::Relaxed))
     }
 
-    pub(in crate::stores) async fn send(&self, request: &Cmd) -> Result<Value, RedisError> {
+    pub(crate) async fn send(&self, request: &Cmd) -> Result<Value, RedisError> {
         self.sent.fetch_add(1, Ordering::Relaxed);
         let _in_flight = RequestsInFlight(self);
         let mut connection = self.connection.clone();
@@ -72,7 +72,7 @@ impl Session {
     }
 
     /// Sends a request, and returns its reply as the type that the command returns.
-    pub(in crate::stores) async fn request<T: FromRedisValue>(&self, request: &Cmd) -> Result<T> {
+    pub(crate) async fn request<T: FromRedisValue>(&self, request: &Cmd) -> Result<T> {
         let reply = self.send(request).await;
         decode(reply.map_err(reply_error::store_error)?)
     }
@@ -80,7 +80,7 @@ impl Session {
     /// Sends a request to a node that is receiving the slot of its keys.
     ///
     /// `ASKING` holds for the next request of the connection only, so both are sent together.
-    pub(in crate::stores) async fn send_asking(&self, request: &Cmd) -> Result<Value, RedisError> {
+    pub(crate) async fn send_asking(&self, request: &Cmd) -> Result<Value, RedisError> {
         self.sent.fetch_add(1, Ordering::Relaxed);
         let _in_flight = RequestsInFlight(self);
         let mut both = redis::pipe();
@@ -100,7 +100,7 @@ impl Session {
     }
 
     /// Checks the subscribed connection and its subscription.
-    pub(in crate::stores) async fn ping(&self) -> Result<()> {
+    pub(crate) async fn ping(&self) -> Result<()> {
         if let Some(subscription) = &self.subscription {
             // Any reply proves that the connection works, an error too.
             let mut subscription = subscription.clone();
@@ -124,7 +124,7 @@ impl Session {
     }
 
     /// Subscribes to one more channel.
-    pub(in crate::stores) async fn listen(&self, channel: &str) -> Result<()> {
+    pub(crate) async fn listen(&self, channel: &str) -> Result<()> {
         let subscribing = async {
             match &self.subscription {
                 Some(subscription) => subscription.clone().subscribe(channel).await,
@@ -136,7 +136,7 @@ impl Session {
     }
 
     /// Unsubscribes from a channel.
-    pub(in crate::stores) async fn unsubscribe(&self, channel: &str) -> Result<()> {
+    pub(crate) async fn unsubscribe(&self, channel: &str) -> Result<()> {
         let unsubscribing = async {
             match &self.subscription {
                 Some(subscription) => subscription.clone().unsubscribe(channel).await,
@@ -154,7 +154,7 @@ impl Session {
     /// [`is_unsupported`](Error::is_unsupported) with RESP2, which has no pushes on the connection
     /// that carries requests.
     #[allow(dead_code, reason = "not every store on Redis has observers")]
-    pub(in crate::stores) async fn track_prefix(&self, prefix: &str) -> Result<()> {
+    pub(crate) async fn track_prefix(&self, prefix: &str) -> Result<()> {
         if self.subscription.is_some() {
             return Err(Error::unsupported("the connection has no RESP3"));
         }
@@ -180,7 +180,7 @@ impl Session {
     }
 
     /// Closes the connection; every request in flight fails.
-    pub(in crate::stores) fn close(&self) {
+    pub(crate) fn close(&self) {
         for task in self.tasks.lock().drain(..) {
             task.abort();
         }
@@ -188,7 +188,7 @@ impl Session {
     }
 
     /// Waits until the connection is closed.
-    pub(in crate::stores) async fn closed_signal(&self) {
+    pub(crate) async fn closed_signal(&self) {
         // The sender lives as long as this value.
         let _ = self
             .is_closed
@@ -197,7 +197,7 @@ impl Session {
             .await;
     }
 
-    pub(in crate::stores) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         *self.is_closed.borrow()
     }
 }

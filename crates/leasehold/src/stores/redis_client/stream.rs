@@ -13,9 +13,8 @@ use tokio::time::timeout;
 
 use super::address::Target;
 use super::tls::{self, Encrypted};
-use crate::runtime::simulation;
-use crate::stores::url::Host;
-use crate::{Error, Result};
+use leasehold_core::internal::{Host, simulation};
+use leasehold_core::{Error, Result};
 
 /// After this silence the kernel probes a connection, three times at this interval.
 const KEEPALIVE: Duration = Duration::from_secs(5);
@@ -23,7 +22,7 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(15);
 
-pub(in crate::stores) enum Stream {
+pub(crate) enum Stream {
     Tcp(TcpStream),
     Tls(Box<Encrypted>),
     Unix(UnixStream),
@@ -31,7 +30,7 @@ pub(in crate::stores) enum Stream {
 }
 
 impl Stream {
-    pub(in crate::stores) async fn connect(target: &Target) -> Result<Self> {
+    pub(crate) async fn connect(target: &Target) -> Result<Self> {
         match target {
             Target::Tcp { host, tls: None } => match simulation::connect(&host.name, host.port) {
                 Some(connected) => connected.map(Self::Simulated).map_err(unreachable),
@@ -49,7 +48,7 @@ impl Stream {
     }
 }
 
-pub(in crate::stores) async fn tcp(host: &Host) -> Result<TcpStream> {
+pub(crate) async fn tcp(host: &Host) -> Result<TcpStream> {
     let stream = open_tcp(host).await.map_err(unreachable)?;
     tune(&stream).map_err(unreachable)?;
     Ok(stream)

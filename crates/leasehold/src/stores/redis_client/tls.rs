@@ -11,23 +11,22 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::address::Tls;
 use super::stream::tcp;
-use crate::runtime::background;
-use crate::stores::tls::{PemFiles, untrusted};
-use crate::stores::url::{Host, TlsFiles};
-use crate::{Error, Result};
+use leasehold_core::internal::tls::{PemFiles, untrusted};
+use leasehold_core::internal::{Host, TlsFiles, background};
+use leasehold_core::{Error, Result};
 
-pub(in crate::stores) type Encrypted = TlsStream<TcpStream>;
+pub(crate) type Encrypted = TlsStream<TcpStream>;
 
 /// The files of TLS as they were read last, and the configuration that they give.
 ///
 /// Parsing the authorities takes a few milliseconds, too long for each connect.
 #[derive(Clone, Debug)]
-pub(in crate::stores) struct LoadedFiles {
+pub(crate) struct LoadedFiles {
     files: Arc<PemFiles>,
     config: Arc<ClientConfig>,
 }
 
-pub(in crate::stores) async fn connect(host: &Host, tls: &Tls) -> Result<Encrypted> {
+pub(crate) async fn connect(host: &Host, tls: &Tls) -> Result<Encrypted> {
     let name = tls.server_name.as_deref().unwrap_or(&host.name);
     let config = current(tls).await?;
     let connected = encrypted(host, name, config).await;
@@ -41,7 +40,7 @@ pub(in crate::stores) async fn connect(host: &Host, tls: &Tls) -> Result<Encrypt
 }
 
 /// Checks the files of the client's certificate, before a connect needs them.
-pub(in crate::stores) fn check_identity(files: &TlsFiles) -> Result<()> {
+pub(crate) fn check_identity(files: &TlsFiles) -> Result<()> {
     if files.identity.is_none() {
         return Ok(());
     }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use super::address::{Address, AddressMap, PORT, SERVER_SCHEMES, Settings};
 use super::endpoint::Endpoint;
 use super::sentinel::{self, WatchedMaster};
-use crate::stores::url::settings::{
+use leasehold_core::internal::settings::{
     ANNOUNCED, DATABASE, FAILOVER, PASSWORD, QUEUE, SENTINEL, TLS, TLS_NAME,
 };
-use crate::stores::url::{Host, Password, StoreUrl, Transport, UrlForm};
-use crate::{Error, Result};
+use leasehold_core::internal::{Host, Password, StoreUrl, Transport, UrlForm};
+use leasehold_core::{Error, Result};
 
 #[derive(Clone, Debug)]
-pub(in crate::stores) enum Topology {
+pub(crate) enum Topology {
     /// One server.
     Single(Address),
     /// The master that sentinels name.
@@ -24,7 +24,7 @@ pub(in crate::stores) enum Topology {
 
 /// The sentinels of a URL.
 #[derive(Clone, Debug)]
-pub(in crate::stores) struct Sentinels {
+pub(crate) struct Sentinels {
     pub(super) seeds: Seeds,
     /// The name of the master in their configuration.
     pub(super) master: String,
@@ -32,7 +32,7 @@ pub(in crate::stores) struct Sentinels {
 
 /// The servers of a URL that name others: sentinels, or some nodes of a cluster.
 #[derive(Clone)]
-pub(in crate::stores) struct Seeds {
+pub(crate) struct Seeds {
     hosts: Vec<Host>,
     /// How to log in to the seeds. Its host is the first one.
     login: Address,
@@ -69,14 +69,14 @@ static CLUSTER_URL: UrlForm = UrlForm {
     settings: &[QUEUE, PASSWORD, ANNOUNCED, TLS, TLS_NAME],
 };
 const SENTINEL_EXAMPLE: &str = "redis+sentinel://host1,host2,host3/mymaster";
-pub(in crate::stores) const SENTINEL_SCHEMES: &[(&str, Transport)] = &[
+pub(crate) const SENTINEL_SCHEMES: &[(&str, Transport)] = &[
     ("redis+sentinel", Transport::Tcp),
     ("rediss+sentinel", Transport::Tls),
 ];
 
 impl Topology {
     /// Parses a URL of the store `redis`, with its settings.
-    pub(in crate::stores) fn parse(text: &str) -> Result<Self> {
+    pub(crate) fn parse(text: &str) -> Result<Self> {
         let form = match text.split("://").next() {
             Some(scheme) if scheme.ends_with("+sentinel") => &SENTINEL_URL,
             Some(scheme) if scheme.ends_with("+cluster") => &CLUSTER_URL,
@@ -89,7 +89,7 @@ impl Topology {
     }
 
     /// Returns the servers of the URL of any store, without the settings of the store `redis`.
-    pub(in crate::stores) fn of_url(url: &StoreUrl) -> Result<Self> {
+    pub(crate) fn of_url(url: &StoreUrl) -> Result<Self> {
         if url.scheme.ends_with("+sentinel") {
             Sentinels::of_url(url).map(Self::Sentinel)
         } else if url.scheme.ends_with("+cluster") {
@@ -100,7 +100,7 @@ impl Topology {
     }
 
     /// Returns what a link connects to, if one server at a time has all keys.
-    pub(in crate::stores) fn endpoint(self) -> Option<Endpoint> {
+    pub(crate) fn endpoint(self) -> Option<Endpoint> {
         match self {
             Self::Single(address) => Some(Endpoint::Server(address)),
             Self::Sentinel(sentinels) => Some(sentinels.endpoint()),
@@ -110,7 +110,7 @@ impl Topology {
 
     /// Returns the servers whose risks to locks are examined: of a cluster, the nodes that the URL
     /// names.
-    pub(in crate::stores) async fn to_examine(&self) -> Result<Vec<Address>> {
+    pub(crate) async fn to_examine(&self) -> Result<Vec<Address>> {
         match self {
             Self::Single(address) => Ok(vec![address.clone()]),
             Self::Sentinel(sentinels) => {
@@ -121,14 +121,14 @@ impl Topology {
         }
     }
 
-    pub(in crate::stores) fn settings(&self) -> Settings {
+    pub(crate) fn settings(&self) -> Settings {
         match self {
             Self::Single(address) => address.settings,
             Self::Sentinel(Sentinels { seeds, .. }) | Self::Cluster(seeds) => seeds.server.settings,
         }
     }
 
-    pub(in crate::stores) fn settings_mut(&mut self) -> &mut Settings {
+    pub(crate) fn settings_mut(&mut self) -> &mut Settings {
         match self {
             Self::Single(address) => &mut address.settings,
             Self::Sentinel(Sentinels { seeds, .. }) | Self::Cluster(seeds) => {
@@ -230,7 +230,7 @@ impl fmt::Debug for Seeds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stores::url::assert_documented;
+    use leasehold_core::internal::assert_documented;
 
     #[test]
     fn documentation_names_all_settings() {

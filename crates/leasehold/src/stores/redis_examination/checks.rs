@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::{Facts, Kind};
-use crate::examination::Severity::{self, Danger, Warning};
-use crate::examination::{Check, EXPOSED, danger, version_numbers, warning};
+use leasehold_core::Severity;
+use leasehold_core::Severity::{Danger, Warning};
+use leasehold_core::internal::{Check, EXPOSED, danger, version_numbers, warning};
 
 /// The findings have this order.
 pub(super) const CHECKS: &[Check<Facts>] = &[

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::Result;
-use crate::examination::RoundTrip;
-use crate::runtime::clock::BootInstant;
-use crate::stores::redis_client::{self, Session};
+use crate::stores::redis_client;
+use crate::stores::redis_client::Session;
+use leasehold_core::internal::BootInstant;
+use leasehold_core::{Result, RoundTrip};
 
 /// Readings of a server's clock, some time apart.
 pub(super) struct Clock {
@@ -116,7 +116,7 @@ mod tests {
 
     impl Clock {
         /// Returns the readings of a right clock.
-        pub(in crate::stores::redis_examination) fn with_round_trip(round_trip: Duration) -> Self {
+        pub(crate) fn with_round_trip(round_trip: Duration) -> Self {
             Self {
                 round_trip: RoundTrip::of(vec![round_trip]).expect("a sample"),
                 ..between((0, 0), (1_000, 0))

@@ -3,8 +3,8 @@
 use redis::Cmd;
 
 use super::Kind;
-use crate::examination::{Finding, Severity};
 use crate::stores::redis_client::{Address, Session, fresh_client};
+use leasehold_core::{Finding, Severity};
 
 /// A right, and a request that needs it and changes nothing but the key of the examination.
 struct Right {
@@ -109,10 +109,9 @@ impl Right {
         } else {
             let message = format!("the user lacks the right {}: {}", self.name, self.without);
             let remedy = format!("ACL SETUSER … {}", self.name);
-            Finding {
-                severity: self.severity,
-                ..Finding::danger("right", message, &remedy)
-            }
+            let mut finding = Finding::danger("right", message, &remedy);
+            finding.severity = self.severity;
+            finding
         })
     }
 }

@@ -6,12 +6,13 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::class::Class;
 use super::keys::KeyMapper;
-use crate::stores::redis_client::{self, Topology};
-use crate::stores::url::settings::{
+use crate::stores::redis_client;
+use crate::stores::redis_client::Topology;
+use leasehold_core::internal::settings::{
     ANNOUNCED, DATABASE, DIALECT, PASSWORD, REDISSON, SENTINEL, TLS, TLS_NAME,
 };
-use crate::stores::url::{UrlForm, within};
-use crate::{Error, Result};
+use leasehold_core::internal::{UrlForm, within};
+use leasehold_core::{Error, Result};
 
 /// A server, and the settings of the store on it.
 #[derive(Clone, Debug)]
@@ -113,7 +114,7 @@ fn check_watchdog(timeout: Duration) -> Result<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stores::url::assert_documented;
+    use leasehold_core::internal::assert_documented;
 
     #[test]
     fn documentation_names_all_settings() {

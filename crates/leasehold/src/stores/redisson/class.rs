@@ -1,7 +1,8 @@
 //! The classes of Redisson: their scripts, and which shares they have.
 
 use crate::stores::redis_client::{Script, script};
-use crate::{Error, Result, Share};
+use leasehold_core::store::Share;
+use leasehold_core::{Error, Result};
 
 /// Redisson's class for the locks of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

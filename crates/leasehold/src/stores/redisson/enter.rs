@@ -7,9 +7,10 @@ use super::Redisson;
 use super::class::Class;
 use super::local_claim::RedissonClaim;
 use super::requests::LockReply;
-use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::reply_timeout;
-use crate::{Error, OnContention, Result, Share, Standing};
+use leasehold_core::internal::BootInstant;
+use leasehold_core::store::{OnContention, Share, Standing};
+use leasehold_core::{Error, Result};
 
 impl Redisson {
     /// Returns the standing of a claim that an earlier request has entered.
@@ -30,7 +31,7 @@ impl Redisson {
                 local.keep_until(self.kept_from_now(local));
                 Ok(Some(local.standing()))
             }
-            Standing::Queued { .. } | Standing::Gone => Ok(None),
+            _ => Ok(None),
         }
     }
 
@@ -112,7 +113,7 @@ impl Redisson {
                 let is_held = self.still_holds(local).await?;
                 Ok(is_held.then_some(lease))
             }
-            (Standing::Gone, _) => Ok(None),
+            _ => Ok(None),
         }
     }
 }

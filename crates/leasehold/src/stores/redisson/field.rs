@@ -1,9 +1,10 @@
 //! The field of a hash that is a holder, and what a key is instead of a lock.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use crate::stores::votes::{hashed, parse_info, write_info};
-use crate::{Claim, ClaimId, ClaimantInfo, Entry, Error, Share, Standing, Token};
+use leasehold_core::store::{Claim, Share, Standing};
+use leasehold_core::{ClaimId, ClaimantInfo, Entry, Error, Token};
 
 /// The length of a client id of Redisson.
 const UUID_LEN: usize = 36;
@@ -68,13 +69,7 @@ fn external_holder(raw: &RawHolder, share: Share, counter: Option<Token>) -> Ent
     let standing = Standing::Held {
         token: counter.unwrap_or(token),
     };
-    let info = ClaimantInfo {
-        host: String::new(),
-        pid: 0,
-        program: "Redisson".to_owned(),
-        label: label(raw),
-        since: SystemTime::UNIX_EPOCH,
-    };
+    let info = ClaimantInfo::foreign("Redisson", label(raw));
     Entry::new(id, share, standing, info)
 }
 

@@ -6,7 +6,8 @@ use redis::Value;
 
 use super::Redisson;
 use super::field::{RawHolder, foreign, holder};
-use crate::{Entry, LockState, Name, Result, Share, Standing, Token};
+use leasehold_core::store::{Share, Standing};
+use leasehold_core::{Entry, LockState, Name, Result, Token};
 
 /// What the server knows of one lock.
 pub(super) struct InspectReply {

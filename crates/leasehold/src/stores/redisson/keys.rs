@@ -5,7 +5,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::class::Class;
-use crate::{ClaimId, Error, Name, Result};
+use leasehold_core::{ClaimId, Error, Name, Result};
 
 /// The keys of one lock.
 #[derive(Clone, Debug)]

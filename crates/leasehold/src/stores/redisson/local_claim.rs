@@ -5,9 +5,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::keys::RedissonKeys;
-use crate::Share;
-use crate::runtime::clock::BootInstant;
 use crate::stores::local_claims::LocalClaim;
+use leasehold_core::internal::BootInstant;
+use leasehold_core::store::Share;
 
 /// After this time the server is certain to refuse a request to lock: its deadline has passed,
 /// unless the server's clock was set back.

@@ -10,9 +10,11 @@ use super::class::{Class, permits};
 use super::field::{foreign, token_in, words};
 use super::keys::uuid_text;
 use super::local_claim::{LATE_MAX, RedissonClaim};
-use crate::runtime::clock::BootInstant;
-use crate::stores::redis_client::{self, Script, decode, reply_timeout, with_reply_timeout};
-use crate::{Claim, Error, Result, Share, Token};
+use crate::stores::redis_client;
+use crate::stores::redis_client::{Script, decode, reply_timeout, with_reply_timeout};
+use leasehold_core::internal::BootInstant;
+use leasehold_core::store::{Claim, Share};
+use leasehold_core::{Error, Result, Token};
 
 /// How long after it was sent the server may execute a request to lock.
 const NOT_AFTER: Duration = Duration::from_secs(5);

@@ -9,9 +9,10 @@ use tokio::time::sleep;
 use super::Redisson;
 use super::local_claim::RedissonClaim;
 use super::requests::LockReply;
-use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::{ChannelSubscription, reply_timeout};
-use crate::{Result, Standing, Token};
+use leasehold_core::internal::BootInstant;
+use leasehold_core::store::Standing;
+use leasehold_core::{Result, Token};
 
 /// The longest time between two attempts of a waiter. Releases are published, and leases end at a
 /// known time. This pause bounds the wait if a program deletes the key without a message.

@@ -10,7 +10,8 @@ use crate::stores::votes::{
     CLIENT_LEN, Call, Holder, ID_LEN, INCARNATION_KEY, Inspected, Keys, LeaveRequest, TOKEN_LEN,
     VoteArguments, VoteFormat, VoteRequest, parse_info, write_info,
 };
-use crate::{Claim, Name, Result};
+use leasehold_core::store::Claim;
+use leasehold_core::{Name, Result};
 
 /// One record for each lock, which outlives the lock by a day.
 ///

@@ -13,7 +13,8 @@ use super::round::RoundResult;
 use super::tracked_claim::{ClaimVotes, TrackedClaim};
 use super::vote::VoteMode;
 use super::voting::TallyOutcome;
-use crate::{Claim, Error, Result, Share, Token};
+use leasehold_core::store::{Claim, Share};
+use leasehold_core::{Error, Result, Token};
 
 /// The outcome of an attempt to acquire the lock.
 pub(super) enum AcquireOutcome {

@@ -11,10 +11,9 @@ use std::time::Duration;
 use super::master::Master;
 use super::requests::{LeaveRequest, lock_master};
 use super::tracked_claim::TrackedClaim;
-use crate::runtime::background;
-use crate::runtime::backlog::{Backlog, Repeat, repeat};
-use crate::runtime::backoff::Backoff;
-use crate::{Error, Standing};
+use leasehold_core::Error;
+use leasehold_core::internal::{Backlog, Backoff, Repeat, background, repeat};
+use leasehold_core::store::Standing;
 
 /// A claim that leaves one master.
 #[derive(Clone, Debug)]
@@ -65,7 +64,7 @@ fn take_place(departures: &Backlog<MasterDeparture>, departure: &MasterDeparture
     )
 }
 
-impl Repeat for Arc<Master> {
+impl Repeat for Master {
     type Request = MasterDeparture;
 
     fn backlog(&self) -> &Backlog<MasterDeparture> {

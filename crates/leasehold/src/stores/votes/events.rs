@@ -14,8 +14,8 @@ use std::time::Duration;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
 
-use crate::Result;
 use crate::stores::redis_client::{ChannelSubscription, Channels, READ_TIMEOUT, Session};
+use leasehold_core::Result;
 
 /// How long after the reply a notification may arrive. With RESP2 it arrives on a second
 /// connection.

@@ -8,12 +8,13 @@ use std::time::Duration;
 use super::record::Inspected;
 use super::requests::{LeaveRequest, VoteRequest};
 use crate::stores::redis_client::Script;
-use crate::{Claim, Name, Result};
+use leasehold_core::store::Claim;
+use leasehold_core::{Name, Result};
 
-pub(in crate::stores) use single_key::SingleKey;
+pub(crate) use single_key::SingleKey;
 
 /// A format in which a lock is kept on a master.
-pub(in crate::stores) trait VoteFormat: Debug + Send + Sync {
+pub(crate) trait VoteFormat: Debug + Send + Sync {
     /// Returns the keys of a lock.
     fn keys(&self, name: &Name) -> Result<Keys>;
 
@@ -46,32 +47,32 @@ pub(in crate::stores) trait VoteFormat: Debug + Send + Sync {
 
 /// The keys of one lock.
 #[derive(Clone, Debug)]
-pub(in crate::stores) struct Keys {
-    pub(in crate::stores) lock: String,
+pub(crate) struct Keys {
+    pub(crate) lock: String,
     /// The clients that wait for the lock.
-    pub(in crate::stores) waiters: String,
+    pub(crate) waiters: String,
     /// The counter of tokens; empty in a format that has none.
-    pub(in crate::stores) counter: String,
+    pub(crate) counter: String,
 }
 
 /// A script with its keys and arguments.
-pub(in crate::stores) struct Call<'a> {
-    pub(in crate::stores) script: &'static Script,
-    pub(in crate::stores) keys: Vec<&'a str>,
-    pub(in crate::stores) arguments: Vec<&'a str>,
+pub(crate) struct Call<'a> {
+    pub(crate) script: &'static Script,
+    pub(crate) keys: Vec<&'a str>,
+    pub(crate) arguments: Vec<&'a str>,
 }
 
 /// The arguments of a vote that differ between masters.
 #[derive(Clone, Copy)]
-pub(in crate::stores) struct VoteArguments<'a> {
+pub(crate) struct VoteArguments<'a> {
     /// The incarnation that the connection found; empty if quarantine is off.
-    pub(in crate::stores) incarnation: &'a str,
-    pub(in crate::stores) kind: VoteKind,
+    pub(crate) incarnation: &'a str,
+    pub(crate) kind: VoteKind,
 }
 
 /// What a master does with a vote request if the claim does not have its vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::stores) enum VoteKind {
+pub(crate) enum VoteKind {
     /// Gives its vote, if no other claim has it.
     Grant,
     /// Gives its vote only if it remembers the last token. Otherwise the hold may have been lost.

@@ -10,8 +10,10 @@ use super::VotingStore;
 use super::master::Master;
 use super::quorum_count::QuorumCount;
 use super::record::{Holder, Inspected};
-use crate::stores::redis_client::{self, READ_TIMEOUT, Scan, decode, reply_timeout};
-use crate::{Entry, Error, Name, Result, ServerStatus, Standing, Token};
+use crate::stores::redis_client;
+use crate::stores::redis_client::{READ_TIMEOUT, Scan, decode, reply_timeout};
+use leasehold_core::store::Standing;
+use leasehold_core::{Entry, Error, Name, Result, ServerStatus, Token};
 
 /// The status of one master, and the claim that has its vote.
 pub(super) struct Observation {

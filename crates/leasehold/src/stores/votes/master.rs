@@ -9,12 +9,13 @@ use tokio::runtime::Handle;
 use super::departures::MasterDeparture;
 use super::open::MasterSettings;
 use super::quarantine::{Quarantine, RunIds, read_incarnation};
-use crate::runtime::backlog::Backlog;
+use crate::stores::redis_client;
 use crate::stores::redis_client::{
-    self, Address, DoHandshake, Handshake, Link, LinkConfig, Links, PushHandler, ServerClock,
-    Session, State,
+    Address, DoHandshake, Handshake, Link, LinkConfig, Links, PushHandler, ServerClock, Session,
+    State,
 };
-use crate::{Error, Result};
+use leasehold_core::internal::Backlog;
+use leasehold_core::{Error, Result};
 
 #[derive(Debug)]
 pub(super) struct Master {

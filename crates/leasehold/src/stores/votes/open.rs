@@ -17,12 +17,12 @@ use super::master::{Master, MasterConfig};
 use super::quorum_count::QuorumCount;
 use super::record::Push;
 use super::tracked_claim::ClaimVotes;
-use crate::Result;
-use crate::examination::Examination;
-use crate::runtime::background;
 use crate::stores::local_claims::LocalClaims;
 use crate::stores::redis_client::{Address, fresh_client};
-use crate::stores::redis_examination::{self, Kind};
+use crate::stores::redis_examination;
+use crate::stores::redis_examination::Kind;
+use leasehold_core::internal::background;
+use leasehold_core::{Examination, Result};
 
 /// How long opening a store waits for the last masters once a quorum is connected.
 const STRAGGLERS_MAX: Duration = Duration::from_millis(50);
@@ -32,11 +32,11 @@ const SECOND_CHANCE: Duration = Duration::from_secs(2);
 /// The servers of a store, and its settings.
 #[derive(Clone, Debug)]
 pub struct VotingBuilder<const MASTERS_MIN: usize> {
-    pub(in crate::stores) addresses: Vec<Address>,
-    pub(in crate::stores) format: &'static dyn VoteFormat,
-    pub(in crate::stores) settings: MasterSettings,
-    pub(in crate::stores) kind: Kind,
-    pub(in crate::stores) shown_url: String,
+    pub(crate) addresses: Vec<Address>,
+    pub(crate) format: &'static dyn VoteFormat,
+    pub(crate) settings: MasterSettings,
+    pub(crate) kind: Kind,
+    pub(crate) shown_url: String,
 }
 
 impl<const MASTERS_MIN: usize> VotingBuilder<MASTERS_MIN> {
@@ -54,12 +54,12 @@ impl<const MASTERS_MIN: usize> VotingBuilder<MASTERS_MIN> {
     /// Connects. The store reconnects by itself after each broken connection.
     ///
     /// # Errors
-    /// - [`is_unavailable`](crate::Error::is_unavailable) if fewer masters than a majority can be
+    /// - [`is_unavailable`](leasehold_core::Error::is_unavailable) if fewer masters than a majority can be
     ///   reached, or the only server cannot be reached.
-    /// - [`is_invalid`](crate::Error::is_invalid) if two masters are the same server, or one is a
+    /// - [`is_invalid`](leasehold_core::Error::is_invalid) if two masters are the same server, or one is a
     ///   replica.
-    /// - [`is_denied`](crate::Error::is_denied) and
-    ///   [`is_unsupported`](crate::Error::is_unsupported) as for
+    /// - [`is_denied`](leasehold_core::Error::is_denied) and
+    ///   [`is_unsupported`](leasehold_core::Error::is_unsupported) as for
     ///   [`Redis`](crate::stores::Redis).
     ///
     /// # Cancel safety
@@ -80,11 +80,11 @@ impl<const MASTERS_MIN: usize> VotingBuilder<MASTERS_MIN> {
 
 /// The settings that do not concern a Redis connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::stores) struct MasterSettings {
+pub(crate) struct MasterSettings {
     /// The longest lease of all clients, and so the length of a quarantine.
     /// [`Duration::MAX`] for a single server.
-    pub(in crate::stores) longest_lease: Duration,
-    pub(in crate::stores) quarantine: bool,
+    pub(crate) longest_lease: Duration,
+    pub(crate) quarantine: bool,
 }
 
 impl MasterSettings {

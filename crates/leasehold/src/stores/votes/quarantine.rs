@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 
 use super::open::MasterSettings;
 use super::record::millis;
-use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::{Handshake, Script, Session, decode, script};
-use crate::{Error, Result};
+use leasehold_core::internal::BootInstant;
+use leasehold_core::{Error, Result};
 
 /// What a client knows about what one master remembers.
 ///
@@ -51,7 +51,7 @@ pub(super) struct Incarnation {
 }
 
 /// The key that a master has until it is emptied.
-pub(in crate::stores) const INCARNATION_KEY: &str = "leasehold:redlock:mark";
+pub(crate) const INCARNATION_KEY: &str = "leasehold:redlock:mark";
 /// The key of the time from which the age of an incarnation counts, if the incarnation is later
 /// than the server's clock.
 const SINCE_KEY: &str = "leasehold:redlock:mark:since";

@@ -1,7 +1,7 @@
 //! Counts the masters that have executed a request.
 
 use super::voting::quorum;
-use crate::{Error, Result};
+use leasehold_core::{Error, Result};
 
 /// Counts successes and failures until a quorum of masters has succeeded, or none can.
 #[derive(Debug)]

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use super::voting::VoteOutcome;
 use crate::stores::redis_client::id_from;
-use crate::{Claim, ClaimId, ClaimantInfo, Share, Token};
+use leasehold_core::store::{Claim, Share};
+use leasehold_core::{ClaimId, ClaimantInfo, Token};
 
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-pub(in crate::stores) const TOKEN_LEN: usize = 19;
-pub(in crate::stores) const ID_LEN: usize = 22;
-pub(in crate::stores) const CLIENT_LEN: usize = 11;
+pub(crate) const TOKEN_LEN: usize = 19;
+pub(crate) const ID_LEN: usize = 22;
+pub(crate) const CLIENT_LEN: usize = 11;
 
 /// Where the parts of a reply to a vote begin; `redlock/lua/vote.lua` describes the layout.
 mod reply_at {
@@ -92,26 +93,26 @@ impl<'a> Push<'a> {
 
 /// What one master knows of a lock.
 #[derive(Clone, Debug)]
-pub(in crate::stores) struct Inspected {
-    pub(in crate::stores) last_token: u64,
-    pub(in crate::stores) holder: Option<Holder>,
+pub(crate) struct Inspected {
+    pub(crate) last_token: u64,
+    pub(crate) holder: Option<Holder>,
 }
 
 /// The claim that has the vote of a master.
 #[derive(Clone, Debug)]
-pub(in crate::stores) struct Holder {
-    pub(in crate::stores) id: ClaimId,
-    pub(in crate::stores) token: u64,
-    pub(in crate::stores) share: Share,
-    pub(in crate::stores) info: ClaimantInfo,
-    pub(in crate::stores) remaining: Duration,
+pub(crate) struct Holder {
+    pub(crate) id: ClaimId,
+    pub(crate) token: u64,
+    pub(crate) share: Share,
+    pub(crate) info: ClaimantInfo,
+    pub(crate) remaining: Duration,
 }
 
 /// Returns the id and the token that stand for a holder of another library: both are parts of the
 /// hash of its value.
 ///
 /// It is not a fencing token, but it differs from those of other holders.
-pub(in crate::stores) fn hashed(value: &[u8]) -> (ClaimId, Token) {
+pub(crate) fn hashed(value: &[u8]) -> (ClaimId, Token) {
     let hash = sha1_smol::Sha1::from(value).digest().bytes();
     let (id, _) = hash
         .split_first_chunk::<16>()
@@ -123,7 +124,7 @@ pub(in crate::stores) fn hashed(value: &[u8]) -> (ClaimId, Token) {
 }
 
 /// Appends the share, the lease and the claimant, with which every record ends.
-pub(in crate::stores) fn write_info(record: &mut String, claim: &Claim) {
+pub(crate) fn write_info(record: &mut String, claim: &Claim) {
     // A mutex and the writer of a reader-writer lock both take the whole lock.
     let kind = if claim.share == Share::WRITER {
         'W'
@@ -136,7 +137,7 @@ pub(in crate::stores) fn write_info(record: &mut String, claim: &Claim) {
 }
 
 /// Reads what [`write_info`] has written.
-pub(in crate::stores) fn parse_info(text: &str) -> Option<(Share, ClaimantInfo)> {
+pub(crate) fn parse_info(text: &str) -> Option<(Share, ClaimantInfo)> {
     let mut words = text.strip_prefix(' ')?.split(' ');
     let share = if words.next()? == "W" {
         Share::WRITER

@@ -11,23 +11,24 @@ use super::master::Master;
 use super::record::VoteReply;
 use super::tracked_claim::TrackedClaim;
 use super::voting::VoteOutcome;
-use crate::Result;
-use crate::stores::redis_client::{self, Handshake, Session, decode};
+use crate::stores::redis_client;
+use crate::stores::redis_client::{Handshake, Session, decode};
+use leasehold_core::Result;
 
 /// Requests the vote of a master for a claim and a token.
 #[derive(Debug)]
-pub(in crate::stores) struct VoteRequest {
+pub(crate) struct VoteRequest {
     pub(super) format: &'static dyn VoteFormat,
-    pub(in crate::stores) keys: Keys,
+    pub(crate) keys: Keys,
     /// The claim's id.
     pub(super) id: String,
-    pub(in crate::stores) record: String,
+    pub(crate) record: String,
     /// In milliseconds, like all lifetimes here.
-    pub(in crate::stores) record_life: String,
+    pub(crate) record_life: String,
     /// Empty if the format has no counter.
     pub(super) counter_life: String,
     /// The client, and since when it waits; empty if it needs no notification.
-    pub(in crate::stores) waiter: String,
+    pub(crate) waiter: String,
     pub(super) kind: VoteKind,
 }
 
@@ -129,9 +130,9 @@ impl VoteRequest {
 
 /// Takes the vote of a master back.
 #[derive(Debug)]
-pub(in crate::stores) struct LeaveRequest {
+pub(crate) struct LeaveRequest {
     pub(super) format: &'static dyn VoteFormat,
-    pub(in crate::stores) keys: Keys,
+    pub(crate) keys: Keys,
     /// The claim's id.
     pub(super) id: String,
     pub(super) hexadecimal_id: String,
@@ -166,7 +167,7 @@ pub(super) enum LeaveReply {
 
 impl LeaveRequest {
     /// Returns the arguments that the scripts of all formats have.
-    pub(in crate::stores) fn arguments(&self) -> Vec<&str> {
+    pub(crate) fn arguments(&self) -> Vec<&str> {
         let departing_client = match self.scope {
             LeaveScope::StopWaiting => &self.client,
             LeaveScope::Quiet | LeaveScope::KeepWaiters => "",

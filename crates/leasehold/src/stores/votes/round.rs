@@ -18,9 +18,9 @@ use super::master::Master;
 use super::quorum_count::MissingVote;
 use super::requests::{MasterReply, MasterVote};
 use super::voting::{Tally, TallyOutcome, quorum};
-use crate::runtime::background;
 use crate::stores::redis_client::reply_timeout;
-use crate::{Error, Result};
+use leasehold_core::internal::background;
+use leasehold_core::{Error, Result};
 
 /// Requests to several masters. When it is dropped, the requests in flight continue.
 pub(super) struct Round<F: Future + Send + 'static>

@@ -8,8 +8,8 @@ use tokio::sync::Mutex as AsyncMutex;
 
 use super::format::Keys;
 use super::voting::quorum;
-use crate::runtime::clock::BootInstant;
 use crate::stores::local_claims::LocalClaim;
+use leasehold_core::internal::BootInstant;
 
 pub(super) type TrackedClaim = LocalClaim<ClaimVotes>;
 
@@ -186,7 +186,8 @@ mod tests {
     use super::*;
     use crate::conformance::support::claim;
     use crate::stores::local_claims::LocalClaims;
-    use crate::{Standing, Token};
+    use leasehold_core::Token;
+    use leasehold_core::store::Standing;
 
     fn tracked_claim(claims: &LocalClaims<ClaimVotes>) -> Arc<TrackedClaim> {
         let claim = claim("a");

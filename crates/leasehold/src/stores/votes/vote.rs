@@ -16,9 +16,10 @@ use super::requests::{LeaveReply, LeaveRequest, LeaveScope, MasterVote, VoteRequ
 use super::round::RoundResult;
 use super::tracked_claim::TrackedClaim;
 use super::voting::TallyOutcome;
-use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::id_text;
-use crate::{Claim, Error, Result};
+use leasehold_core::internal::BootInstant;
+use leasehold_core::store::Claim;
+use leasehold_core::{Error, Result};
 
 /// The head start of a notified waiter of another client: a few round trips.
 const HEAD_START: Duration = Duration::from_millis(5);

@@ -11,9 +11,10 @@ use super::acquire::AcquireOutcome;
 use super::master::session_of;
 use super::tracked_claim::{Notified, TrackedClaim};
 use super::vote::VoteMode;
-use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::ChannelSubscription;
-use crate::{Result, Standing, Token};
+use leasehold_core::internal::BootInstant;
+use leasehold_core::store::Standing;
+use leasehold_core::{Result, Token};
 
 /// The first pause between two attempts.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);

@@ -4,11 +4,11 @@ use std::fmt;
 use std::time::Duration;
 
 use super::layout::Dialect;
-use crate::stores::url::settings::{ACL, DIALECT, PASSWORD, SESSION, TLS};
-use crate::stores::url::{
+use leasehold_core::internal::settings::{ACL, DIALECT, PASSWORD, SESSION, TLS};
+use leasehold_core::internal::{
     Credentials, Host, Password, StoreUrl, TlsFiles, Transport, UrlForm, within,
 };
-use crate::{Error, Result};
+use leasehold_core::{Error, Result};
 
 /// The servers of an ensemble, and how a client connects to them.
 #[derive(Clone)]
@@ -210,7 +210,7 @@ const LONG_SESSION: Duration = Duration::from_secs(20);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stores::url::assert_documented;
+    use leasehold_core::internal::assert_documented;
 
     #[test]
     fn documentation_names_all_settings() {

@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::session::Session;
-use crate::claim::ById;
-use crate::{ClaimId, Token};
+use leasehold_core::internal::ById;
+use leasehold_core::{ClaimId, Token};
 
 /// One entry for each claim that may have a node.
 #[derive(Debug, Default)]

@@ -7,7 +7,8 @@ use super::lock_node::LockNode;
 use super::queue::{Queue, QueuePosition};
 use super::search::find;
 use super::{ZooKeeper, generation, leave, replacement};
-use crate::{Claim, OnContention, Result, Standing};
+use leasehold_core::Result;
+use leasehold_core::store::{Claim, OnContention, Standing};
 
 /// Derives the standing of a claim from a listing, and records the nodes that it watches from now
 /// on.

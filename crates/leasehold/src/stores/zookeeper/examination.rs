@@ -10,12 +10,10 @@ use tokio::time::timeout;
 
 use super::address::Address;
 use super::supervisor::connect;
-use crate::Result;
-use crate::examination::{
-    Check, EXPOSED, Examination, ExaminedServer, RoundTrip, danger, version_numbers, warning,
+use leasehold_core::internal::{
+    BootInstant, Check, EXPOSED, Host, danger, is_loopback, version_numbers, warning,
 };
-use crate::runtime::clock::BootInstant;
-use crate::stores::url::{Host, is_loopback};
+use leasehold_core::{Examination, ExaminedServer, Result, RoundTrip};
 
 const SAMPLES: usize = 50;
 const REPLY_MAX: u64 = 1 << 20;
@@ -170,11 +168,9 @@ impl ServerReplies {
     }
 
     fn examined(&self) -> ExaminedServer {
-        let version = self.version();
-        ExaminedServer {
-            version: version.map(|version| format!("ZooKeeper {version}")),
-            ..ExaminedServer::new(self.host.to_string())
-        }
+        let mut examined = ExaminedServer::new(self.host.to_string());
+        examined.version = self.version().map(|version| format!("ZooKeeper {version}"));
+        examined
     }
 
     fn unknown(&self) -> Option<String> {

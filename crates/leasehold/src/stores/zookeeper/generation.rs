@@ -55,8 +55,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use zookeeper_client::Stat;
 
-use crate::Error;
-use crate::runtime::clock::BootInstant;
+use leasehold_core::Error;
+use leasehold_core::internal::BootInstant;
 
 /// A claim with this number or a larger one is not granted.
 ///

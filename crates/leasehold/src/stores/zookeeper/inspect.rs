@@ -9,7 +9,8 @@ use super::lock_node::LockNode;
 use super::queue::Queue;
 use super::session::Session;
 use super::{ZooKeeper, record};
-use crate::{Entry, Name, Result, Standing};
+use leasehold_core::store::Standing;
+use leasehold_core::{Entry, Name, Result};
 
 /// Reads all claims of a lock, including those of other libraries.
 pub(super) async fn entries(lock_node: LockNode<'_>, dialect: Dialect) -> Result<Vec<Entry>> {

@@ -6,7 +6,8 @@
 
 use std::fmt;
 
-use crate::{Claim, ClaimId, Error, Result, Share};
+use leasehold_core::store::{Claim, Share};
+use leasehold_core::{ClaimId, Error, Result};
 
 /// The library whose layout a store uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,22 +189,13 @@ const READER: &str = "__READ__";
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Duration;
 
     use super::*;
-    use crate::{ClaimantInfo, Name};
+    use leasehold_core::{ClaimantInfo, Name};
 
     fn claim(share: Share) -> Claim {
         let info = Arc::new(ClaimantInfo::here("").expect("a label"));
-        Claim {
-            name: Name::parse("a").expect("a name"),
-            id: ClaimId::draw(),
-            share,
-            lease: Duration::from_secs(30),
-            auto_renew: true,
-            reserved: 0,
-            info,
-        }
+        Claim::new(Name::parse("a").expect("a name"), share, info)
     }
 
     #[test]

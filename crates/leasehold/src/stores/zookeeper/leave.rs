@@ -8,9 +8,9 @@ use super::claims::{NodeState, TrackedNode};
 use super::lock_node::LockNode;
 use super::supervisor::SessionSupervisor;
 use super::{SESSION_WAIT, ZooKeeper};
-use crate::runtime::background;
-use crate::runtime::clock::BootInstant;
-use crate::{Claim, ClaimId, Result};
+use leasehold_core::internal::{BootInstant, background};
+use leasehold_core::store::Claim;
+use leasehold_core::{ClaimId, Result};
 
 /// Removes a claim's node. Returns whether the node existed.
 pub(super) async fn remove_node(

@@ -32,7 +32,7 @@ mod tests;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::runtime::clock::BootInstant;
+use leasehold_core::internal::BootInstant;
 
 /// The instant from which the timeout of a session certainly counts.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
-use crate::Name;
+use leasehold_core::Name;
 
 /// Returns the node of a lock, without its folder.
 pub(super) fn node_of(name: &Name) -> String {

@@ -11,7 +11,8 @@ use super::layout::Member;
 use super::reply_error::{store_error, without_panic};
 use super::session::Session;
 use super::{lock_name, record};
-use crate::{Claim, ClaimId, Name, Result, Token};
+use leasehold_core::store::Claim;
+use leasehold_core::{ClaimId, Name, Result, Token};
 
 /// The node of one lock, over one session.
 ///

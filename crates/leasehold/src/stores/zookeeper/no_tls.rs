@@ -2,8 +2,8 @@
 
 use zookeeper_client::Connector;
 
-use crate::stores::url::{Host, TlsFiles};
-use crate::{Error, Result};
+use leasehold_core::internal::{Host, TlsFiles};
+use leasehold_core::{Error, Result};
 
 pub(super) fn encrypted(
     _connector: Connector,

@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 
 use super::generation;
 use super::layout::{Dialect, Member};
-use crate::{Result, Share, admitted};
+use leasehold_core::Result;
+use leasehold_core::store::{Share, admitted};
 
 /// The claims of one lock.
 #[derive(Debug)]
@@ -30,8 +31,8 @@ impl Queue {
     /// Parses and orders the children.
     ///
     /// # Errors
-    /// [`is_mismatch`](crate::Error::is_mismatch) if a child is not of this dialect,
-    /// [`is_damaged`](crate::Error::is_damaged) if the numbers do not order the children.
+    /// [`is_mismatch`](leasehold_core::Error::is_mismatch) if a child is not of this dialect,
+    /// [`is_damaged`](leasehold_core::Error::is_damaged) if the numbers do not order the children.
     pub(super) fn read(children: &[String], dialect: Dialect) -> Result<Self> {
         let members = children.iter().map(|child| dialect.member(child));
         members.collect::<Result<_>>().and_then(Self::checked)
@@ -45,7 +46,7 @@ impl Queue {
     }
 
     /// # Errors
-    /// [`is_damaged`](crate::Error::is_damaged) if two claims have one number, or one has a
+    /// [`is_damaged`](leasehold_core::Error::is_damaged) if two claims have one number, or one has a
     /// negative number. Then two clients may disagree on which claim is first.
     fn checked(members: Vec<Member>) -> Result<Self> {
         let queue = Self::ordered(members);
@@ -74,8 +75,8 @@ impl Queue {
     /// Returns the position of a node; `None` if it is not in the queue.
     ///
     /// # Errors
-    /// [`is_mismatch`](crate::Error::is_mismatch) if a claim ahead has another kind of share,
-    /// [`is_damaged`](crate::Error::is_damaged) if the node has one of the last numbers that a
+    /// [`is_mismatch`](leasehold_core::Error::is_mismatch) if a claim ahead has another kind of share,
+    /// [`is_damaged`](leasehold_core::Error::is_damaged) if the node has one of the last numbers that a
     /// server can give.
     pub(super) fn position(&self, node: &str) -> Result<Option<QueuePosition>> {
         let Some(at) = self.members.iter().position(|member| member.node == node) else {

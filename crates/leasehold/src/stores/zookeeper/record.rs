@@ -7,8 +7,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use percent_encoding::AsciiSet;
 use zookeeper_client::Stat;
 
-use crate::claimant_info;
-use crate::{Claim, ClaimId, ClaimantInfo, Error, Result, Share, Token};
+use leasehold_core::store::{Claim, Share};
+use leasehold_core::{ClaimId, ClaimantInfo, Error, Result, Token, internal};
 
 /// The data of a node that leasehold creates.
 #[derive(Debug, PartialEq, Eq)]
@@ -64,16 +64,11 @@ pub(super) fn token(data: Option<&[u8]>, stat: &Stat) -> Result<Token> {
 pub(super) fn foreign_info(data: &[u8], library: &str, created_millis: i64) -> ClaimantInfo {
     let text = String::from_utf8_lossy(data);
     let printable = text.chars().filter(|c| !c.is_control());
-    let host = printable.take(ClaimantInfo::HOST_MAX / 4).collect();
 
-    let since = Duration::from_millis(created_millis.try_into().unwrap_or(0));
-    ClaimantInfo {
-        host,
-        pid: 0,
-        program: library.to_owned(),
-        label: String::new(),
-        since: UNIX_EPOCH + since,
-    }
+    let mut info = ClaimantInfo::foreign(library, String::new());
+    info.host = printable.take(ClaimantInfo::HOST_MAX / 4).collect();
+    info.since = UNIX_EPOCH + Duration::from_millis(created_millis.try_into().unwrap_or(0));
+    info
 }
 
 /// Returns the id of a claim of another library, made from the transaction that created its node.
@@ -102,7 +97,7 @@ const FOREIGN_HEAD: &[u8; 8] = b"czxid:\0\0";
 
 /// Unlike in other stores, a slash is encoded too: the bytes of a node must not change between
 /// releases.
-const ENCODED: &AsciiSet = &claimant_info::ENCODED.add(b'/');
+const ENCODED: &AsciiSet = &internal::ENCODED.add(b'/');
 
 #[cfg(test)]
 mod tests {
@@ -111,18 +106,11 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::Name;
+    use leasehold_core::Name;
 
     fn claim(info: ClaimantInfo) -> Claim {
-        Claim {
-            name: Name::parse("a").expect("a name"),
-            id: ClaimId::draw(),
-            share: Share::READER,
-            lease: Duration::from_secs(30),
-            auto_renew: true,
-            reserved: 0,
-            info: Arc::new(info),
-        }
+        let name = Name::parse("a").expect("a name");
+        Claim::new(name, Share::READER, Arc::new(info))
     }
 
     fn info(label: &str) -> ClaimantInfo {

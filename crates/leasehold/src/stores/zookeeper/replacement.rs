@@ -9,7 +9,8 @@ use super::lock_node::LockNode;
 use super::queue::Queue;
 use super::reply_error::store_error;
 use super::{ZooKeeper, generation};
-use crate::{OnContention, Result};
+use leasehold_core::Result;
+use leasehold_core::store::OnContention;
 
 /// Removes the exhausted node once it has no children. The next claim creates it again.
 ///

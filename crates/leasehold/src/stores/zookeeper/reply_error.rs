@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 use futures_util::FutureExt;
 use zookeeper_client::Error as ZkError;
 
-use crate::Error;
+use leasehold_core::Error;
 
 /// Waits for the reply to a request that names a path, and refuses an empty path.
 ///

@@ -11,7 +11,8 @@ use super::lock_node::LockNode;
 use super::record;
 use super::reply_error::{store_error, without_panic};
 use super::session::Session;
-use crate::{Claim, ClaimId, Result};
+use leasehold_core::store::Claim;
+use leasehold_core::{ClaimId, Result};
 
 /// Returns the local state of a claim whose session is not over.
 pub(super) fn alive_claim(store: &ZooKeeper, claim: &Claim) -> Option<Arc<TrackedNode>> {

@@ -8,8 +8,8 @@ use tokio::time::{sleep, timeout};
 use zookeeper_client::Client;
 
 use super::liveness::{self, Liveness};
-use crate::runtime::clock::BootInstant;
-use crate::{Error, Result};
+use leasehold_core::internal::BootInstant;
+use leasehold_core::{Error, Result};
 
 /// One session. Its ephemeral nodes exist as long as it does.
 #[derive(Debug)]

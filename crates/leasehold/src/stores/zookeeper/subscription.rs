@@ -10,8 +10,8 @@ use super::lock_node::LockNode;
 use super::reply_error::store_error;
 use super::supervisor::SessionSupervisor;
 use super::{SESSION_WAIT, ZooKeeper};
-use crate::store::{Observe, Subscription};
-use crate::{Error, Name, Result};
+use leasehold_core::store::{Observe, Subscription};
+use leasehold_core::{Error, Name, Result};
 
 #[async_trait]
 impl Observe for ZooKeeper {

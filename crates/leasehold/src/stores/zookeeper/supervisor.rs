@@ -17,11 +17,8 @@ use super::liveness::{self, Heartbeat, Liveness};
 use super::reply_error::{store_error, without_panic};
 use super::session::{Session, unconfirmed};
 use super::tls;
-use crate::runtime::background;
-use crate::runtime::backoff::Backoff;
-use crate::runtime::clock::BootInstant;
-use crate::stores::url::{Host, io_reason};
-use crate::{Error, Result, metrics};
+use leasehold_core::internal::{Backoff, BootInstant, Host, background, io_reason, reconnected};
+use leasehold_core::{Error, Result};
 
 /// Keeps a session until it is dropped.
 #[derive(Debug)]
@@ -130,7 +127,7 @@ async fn supervise(address: Arc<Address>, publish: watch::Sender<State>) {
                 backoff.reset();
                 warn_of_other_timeout(&address, &client);
                 if had_session {
-                    metrics::reconnected("zookeeper");
+                    reconnected("zookeeper");
                 }
                 had_session = true;
 

@@ -19,9 +19,11 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use zookeeper_client::{Connector, TlsOptions};
 
 use super::reply_error::store_error;
-use crate::stores::tls::{PemFiles, built_in, client_rejected, rejects_client, untrusted};
-use crate::stores::url::{Host, Identity, TlsFiles};
-use crate::{Error, Result};
+use leasehold_core::internal::tls::{
+    PemFiles, built_in_provider, client_rejected, rejects_client, untrusted,
+};
+use leasehold_core::internal::{Host, Identity, TlsFiles};
+use leasehold_core::{Error, Result};
 
 /// Configures the client library for TLS.
 pub(super) fn encrypted(
@@ -30,7 +32,7 @@ pub(super) fn encrypted(
     tls: &TlsFiles,
 ) -> Result<Connector> {
     if CryptoProvider::get_default().is_none()
-        && let Some(provider) = built_in::provider()
+        && let Some(provider) = built_in_provider()
     {
         // This fails if another thread was faster. The provider of that thread is used then.
         let _ = Arc::unwrap_or_clone(provider).install_default();

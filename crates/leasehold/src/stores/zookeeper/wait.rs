@@ -8,7 +8,8 @@ use super::claims::{Node, NodeState, TrackedNode};
 use super::enter::evaluate;
 use super::lock_node::LockNode;
 use super::search::{search, search_missing};
-use crate::{ClaimId, Result, Standing};
+use leasehold_core::store::Standing;
+use leasehold_core::{ClaimId, Result};
 
 /// One pass of the waiting loop.
 pub(super) struct WaitPass<'a> {
@@ -45,7 +46,7 @@ impl WaitPass<'_> {
         let watched = match self.seen {
             Standing::Queued { .. } => self.tracked.take_watched(),
             Standing::Held { .. } => Some(vec![node.name.clone()]),
-            Standing::Gone => None,
+            _ => None,
         };
         match watched {
             Some(watched) => self.watch(&node, &watched).await,

@@ -10,8 +10,6 @@ use lab_redis_model::Connection as ConnectionId;
 use stateright::{Model, Property};
 
 use super::server::{ModelServer, claim, liveness, nonce, request};
-use crate::engine::safe_duration;
-use crate::runtime::clock::BootInstant;
 use crate::stores::redis::claim_state::{ClaimState, Observed};
 use crate::stores::redis::enter::{EnterMode, EnterRequest, Sent};
 use crate::stores::redis::enter_reply::EnterReply;
@@ -19,6 +17,7 @@ use crate::stores::redis::liveness::LivenessRef;
 use crate::stores::redis::push::Push;
 use crate::stores::redis::renewal::Renewed;
 use crate::stores::test_models::{breaks, holds};
+use leasehold_core::internal::{BootInstant, safe_duration};
 
 const HOLDER: u8 = 0;
 const CONTENDER: u8 = 1;

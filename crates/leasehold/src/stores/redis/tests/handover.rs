@@ -6,15 +6,15 @@ use std::time::Duration;
 use stateright::{Model, Property};
 
 use super::server::{Holder, ModelServer, claim, id, liveness, request};
-use crate::engine::acquire::hold_from;
-use crate::engine::safe_duration;
-use crate::runtime::clock::BootInstant;
 use crate::stores::redis::claim_state::ClaimState;
 use crate::stores::redis::enter::{EnterMode, EnterRequest, Sent};
 use crate::stores::redis::enter_reply::EnterReply;
 use crate::stores::redis::push::Push;
 use crate::stores::test_models::{breaks, holds};
-use crate::{ClaimId, CrashDetection, Standing};
+use leasehold_core::internal::hold_from;
+use leasehold_core::internal::{BootInstant, safe_duration};
+use leasehold_core::store::Standing;
+use leasehold_core::{ClaimId, CrashDetection};
 
 const OWN: u8 = 1;
 /// The claim that holds at first, and the claim that comes later.

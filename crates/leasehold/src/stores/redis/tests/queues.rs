@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::server::{ModelServer, claim, liveness, request};
 use crate::stores::redis::enter::EnterMode;
 use crate::stores::redis::renewal::Renewed;
-use crate::{Claim, Share, Standing, admitted};
+use leasehold_core::store::{Claim, Share, Standing, admitted};
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -95,17 +95,15 @@ impl Queue {
 
     fn enter(&mut self, share: Share, mode: EnterMode) -> Result<(), TestCaseError> {
         self.entered += 1;
-        let claim = Claim {
-            share,
-            ..claim(self.entered, LEASE)
-        };
+        let mut claim = claim(self.entered, LEASE);
+        claim.share = share;
         let shares = self.entries.iter().map(|(claim, _)| claim.share);
         let fits = admitted(shares.chain([share])) > self.entries.len();
 
         match self.send(&claim, mode) {
             Standing::Held { .. } => prop_assert!(fits, "granted too early"),
             Standing::Queued { .. } => prop_assert!(!fits && mode == EnterMode::Queue),
-            Standing::Gone => {
+            _ => {
                 prop_assert!(!fits && mode == EnterMode::TryNow);
                 return Ok(());
             }

@@ -7,7 +7,7 @@ use crate::stores::redis::enter::{EnterMode, EnterRequest};
 use crate::stores::redis::liveness::LivenessRef;
 use crate::stores::redis::renewal::Renewed;
 use crate::stores::redis_client::id_text;
-use crate::{Claim, Share, Standing};
+use leasehold_core::store::{Claim, Share, Standing};
 
 const LEASE: Duration = Duration::from_secs(30);
 const GRACE: Duration = Duration::from_secs(5);
@@ -113,10 +113,8 @@ fn absence_on_another_server_is_ignored() {
 #[test]
 fn requesting_claim_counts_as_alive() {
     let mut server = ModelServer::start();
-    let slot = Claim {
-        share: Share::slots(1, 2).expect("in range"),
-        ..claim(HOLDER, LEASE)
-    };
+    let mut slot = claim(HOLDER, LEASE);
+    slot.share = Share::slots(1, 2).expect("in range");
     for mode in [EnterMode::TryNow, EnterMode::Refresh, EnterMode::Queue] {
         let reply = server.enter(&request(&slot, mode, link(HOLDER, 1)));
         assert!(reply.standing.token().is_some(), "{mode:?}");

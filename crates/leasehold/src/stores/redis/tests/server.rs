@@ -15,7 +15,8 @@ use crate::stores::redis::record;
 use crate::stores::redis::renewal::{Renewed, parse_renewals};
 use crate::stores::redis::scripts::{ENTER, LEAVE, RENEW};
 use crate::stores::redis_client::{Script, id_from, id_text};
-use crate::{Claim, ClaimId, ClaimantInfo, Name, Share};
+use leasehold_core::store::{Claim, Share};
+use leasehold_core::{ClaimId, ClaimantInfo, Name};
 
 pub(super) const KEY: &str = "leasehold:{a}";
 /// The `master_replid` of the server.
@@ -183,15 +184,13 @@ fn client_text(number: u8) -> String {
 /// Returns the claim of a client.
 pub(super) fn claim(number: u8, lease: Duration) -> Claim {
     let mut info = "0 1 host program label".split(' ');
-    Claim {
-        name: Name::parse("a").expect("a name"),
-        id: id(number),
-        share: Share::MUTEX,
-        lease,
-        auto_renew: true,
-        reserved: 0,
-        info: Arc::new(ClaimantInfo::parse_words(&mut info).expect("five words")),
-    }
+    let info = ClaimantInfo::parse_words(&mut info).expect("five words");
+
+    let name = Name::parse("a").expect("a name");
+    let mut claim = Claim::new(name, Share::MUTEX, Arc::new(info));
+    claim.id = id(number);
+    claim.lease = lease;
+    claim
 }
 
 pub(super) fn request(claim: &Claim, mode: EnterMode, liveness: LivenessRef) -> EnterRequest<'_> {

@@ -1,15 +1,15 @@
 //! `address-map=`: where clients reach servers that announce an address of another network.
 
-use crate::stores::url::{Host, StoreUrl, UrlForm};
-use crate::{Error, Result};
+use leasehold_core::internal::{Host, StoreUrl, UrlForm};
+use leasehold_core::{Error, Result};
 
 /// The servers whose announced address differs from the one that this client reaches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::stores) struct AddressMap(Vec<(Host, Host)>);
+pub(crate) struct AddressMap(Vec<(Host, Host)>);
 
 impl AddressMap {
     /// Parses `announced=reached,announced=reached`, where each is a host with a port.
-    pub(in crate::stores) fn parse(url: &StoreUrl) -> Result<Self> {
+    pub(crate) fn parse(url: &StoreUrl) -> Result<Self> {
         let Some(text) = url.settings.get("address-map") else {
             return Ok(Self::default());
         };
@@ -18,7 +18,7 @@ impl AddressMap {
     }
 
     /// Returns where the server that announces `announced` is reached.
-    pub(in crate::stores) fn reached(&self, announced: Host) -> Host {
+    pub(crate) fn reached(&self, announced: Host) -> Host {
         let mapped = self.0.iter().find(|(from, _)| *from == announced);
         mapped.map_or(announced, |(_, to)| to.clone())
     }

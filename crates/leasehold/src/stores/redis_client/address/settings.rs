@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use crate::stores::url::{StoreUrl, within};
-use crate::{Error, Result};
+use leasehold_core::internal::{StoreUrl, within};
+use leasehold_core::{Error, Result};
 
 /// The settings of the store `redis`. The other stores on Redis servers have their defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::stores) struct Settings {
+pub(crate) struct Settings {
     /// `None`: a crashed client's lock is free when its lease ends.
-    pub(in crate::stores) crash_grace: Option<Duration>,
-    pub(in crate::stores) replicas: u32,
+    pub(crate) crash_grace: Option<Duration>,
+    pub(crate) replicas: u32,
     /// For how long a master grants nothing after a failover: the longest lease of all clients.
     /// `None`: it grants at once.
-    pub(in crate::stores) failover_wait: Option<Duration>,
+    pub(crate) failover_wait: Option<Duration>,
 }
 
 /// The default of the crash grace.
@@ -25,7 +25,7 @@ const LONGEST_LEASE_MIN: Duration = Duration::from_millis(500);
 const LONGEST_LEASE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Settings {
-    pub(in crate::stores) fn parse(url: &StoreUrl) -> Result<Self> {
+    pub(crate) fn parse(url: &StoreUrl) -> Result<Self> {
         Ok(Self {
             crash_grace: crash_grace(url)?,
             replicas: url.settings.number("replicas")?.unwrap_or(0),
@@ -56,7 +56,7 @@ fn failover_wait(url: &StoreUrl) -> Result<Option<Duration>> {
 }
 
 /// Returns the longest lease of the URL, from `longest-lease=`.
-pub(in crate::stores) fn longest_lease(url: &StoreUrl) -> Result<Duration> {
+pub(crate) fn longest_lease(url: &StoreUrl) -> Result<Duration> {
     let stated = url.settings.duration("longest-lease");
     within(
         LONGEST_LEASE_MIN..=LONGEST_LEASE_MAX,
@@ -67,7 +67,7 @@ pub(in crate::stores) fn longest_lease(url: &StoreUrl) -> Result<Duration> {
 }
 
 /// Checks the range of a crash grace. A shorter one would treat a short network delay as a crash.
-pub(in crate::stores) fn check_grace(grace: Duration) -> Result<Duration> {
+pub(crate) fn check_grace(grace: Duration) -> Result<Duration> {
     within(
         CRASH_GRACE_MIN..=CRASH_GRACE_MAX,
         grace,

@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::Result;
 use crate::stores::redis_client::tls::{LoadedFiles, check_identity};
-use crate::stores::url::{StoreUrl, TlsFiles};
+use leasehold_core::Result;
+use leasehold_core::internal::{StoreUrl, TlsFiles};
 
 /// TLS of a connection. The certificate of the server is always verified.
 #[derive(Clone, Debug, Default)]
-pub(in crate::stores) struct Tls {
-    pub(in crate::stores) files: TlsFiles,
+pub(crate) struct Tls {
+    pub(crate) files: TlsFiles,
     /// The name in the server's certificate, if it is not the host of the connection.
-    pub(in crate::stores) server_name: Option<String>,
+    pub(crate) server_name: Option<String>,
     /// The files as they were read last. All connections of an address share them.
     #[allow(dead_code, reason = "a build without TLS loads no files")]
-    pub(in crate::stores) loaded: Arc<Mutex<Option<LoadedFiles>>>,
+    pub(crate) loaded: Arc<Mutex<Option<LoadedFiles>>>,
 }
 
 impl Tls {

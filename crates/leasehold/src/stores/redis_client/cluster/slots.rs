@@ -5,14 +5,14 @@ use redis::Value;
 use crate::stores::redis_client::handshake::field;
 use crate::stores::redis_client::reply_error;
 use crate::stores::redis_client::session::Session;
-use crate::stores::url::Host;
-use crate::{Error, Result};
+use leasehold_core::internal::Host;
+use leasehold_core::{Error, Result};
 
 const SLOTS: u16 = 16_384;
 
 /// The slots from a first to a last one, and the address that their master announces.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::stores::redis_client) struct Range {
+pub(crate) struct Range {
     pub(super) first: u16,
     pub(super) last: u16,
     pub(super) master: Host,
@@ -27,7 +27,7 @@ pub(super) struct Ranges {
 }
 
 /// Returns the slot of a key: of the part between the first braces, if there is one.
-pub(in crate::stores::redis_client) fn slot_of(key: &str) -> u16 {
+pub(crate) fn slot_of(key: &str) -> u16 {
     let tag = key
         .split_once('{')
         .and_then(|(_, rest)| rest.split_once('}'))
@@ -76,7 +76,7 @@ pub(super) async fn ask(session: &Session, host: &Host) -> Result<Ranges> {
 }
 
 /// Parses the reply to `CLUSTER SLOTS` of the node at `host`.
-pub(in crate::stores::redis_client) fn parse(reply: &Value, host: &Host) -> Option<Vec<Range>> {
+pub(crate) fn parse(reply: &Value, host: &Host) -> Option<Vec<Range>> {
     let Value::Array(ranges) = reply else {
         return None;
     };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::slots::Ranges;
-use crate::stores::url::Host;
+use leasehold_core::internal::Host;
 
 /// For how long an older view is ignored. After that, the cluster must have been built again.
 ///

@@ -10,10 +10,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{Handshake, LinkConfig, State};
-use crate::runtime::background;
-use crate::runtime::backoff::Backoff;
 use crate::stores::redis_client::{Address, Session};
-use crate::{Error, Result, metrics};
+use leasehold_core::internal::{Backoff, background, reconnected};
+use leasehold_core::{Error, Result};
 
 /// How long one attempt to connect may take.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -47,7 +46,7 @@ pub(super) async fn supervise(config: LinkConfig, states: watch::Sender<State>) 
             }) => {
                 let connected_at = Instant::now();
                 if had_connection {
-                    metrics::reconnected("redis");
+                    reconnected("redis");
                 }
                 had_connection = true;
                 states.send_replace(State::Up(Arc::clone(&session), handshake_result.clone()));

@@ -6,8 +6,8 @@ use std::time::Duration;
 use redis::Value;
 use tokio::time::Instant;
 
-use crate::stores::url::Host;
-use crate::{Error, Result};
+use leasehold_core::internal::Host;
+use leasehold_core::{Error, Result};
 
 /// For how long a sentinel that does not reply is followed against all others. After that, it must
 /// have been replaced.
@@ -30,7 +30,7 @@ struct Replies {
 
 /// A master that a sentinel has named.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::stores::redis_client) struct Sighting {
+pub(crate) struct Sighting {
     /// The number of the configuration. Each failover raises it.
     pub(super) epoch: u64,
     /// The address that the master announces.
@@ -135,10 +135,7 @@ impl Replies {
 
 impl Sighting {
     /// Parses the replies to `SENTINEL MASTER` and `SENTINEL GET-MASTER-ADDR-BY-NAME`.
-    pub(in crate::stores::redis_client) fn parse(
-        configuration: Value,
-        address: Value,
-    ) -> Option<Self> {
+    pub(crate) fn parse(configuration: Value, address: Value) -> Option<Self> {
         let fields: HashMap<String, String> = redis::from_redis_value(configuration).ok()?;
         let (name, port): (String, String) = redis::from_redis_value(address).ok()?;
         let port = port.parse().ok()?;

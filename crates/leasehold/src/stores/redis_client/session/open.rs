@@ -13,11 +13,11 @@ use redis::{
 use tokio::sync::watch;
 
 use super::{INVALIDATION, PushHandler, Session};
-use crate::runtime::background;
 use crate::stores::redis_client::address::Address;
 use crate::stores::redis_client::reply_error;
 use crate::stores::redis_client::stream::Stream;
-use crate::{Error, Result};
+use leasehold_core::internal::background;
+use leasehold_core::{Error, Result};
 
 /// How many requests may be queued for a driver.
 const REQUESTS_MAX: usize = 4096;
@@ -26,7 +26,7 @@ impl Session {
     /// Connects and subscribes; returns when the server has confirmed the subscription.
     ///
     /// The current runtime drives the connection.
-    pub(in crate::stores) async fn open(
+    pub(crate) async fn open(
         address: &Address,
         channel: &str,
         epoch: u32,
@@ -40,7 +40,7 @@ impl Session {
     /// Connects. The first request of the connection must be to [`subscribe`](Self::subscribe).
     ///
     /// The current runtime drives the connection.
-    pub(in crate::stores) async fn connect(
+    pub(crate) async fn connect(
         address: &Address,
         channel: &str,
         epoch: u32,
@@ -59,7 +59,7 @@ impl Session {
     }
 
     /// Connects without a subscription, for requests that any server and proxy supports.
-    pub(in crate::stores) async fn open_unsubscribed(address: &Address) -> Result<Self> {
+    pub(crate) async fn open_unsubscribed(address: &Address) -> Result<Self> {
         let address = &address.with_current_password().await;
         Self::log_in(address, ProtocolVersion::RESP2, config(), "", 1).await
     }
@@ -139,7 +139,7 @@ impl Session {
     }
 
     /// Subscribes to the channel of the session, unless that was done before.
-    pub(in crate::stores) async fn subscribe(&self) -> Result<()> {
+    pub(crate) async fn subscribe(&self) -> Result<()> {
         match &self.subscription {
             Some(_) => Ok(()),
             None => self.listen(&self.channel).await,

@@ -3,7 +3,7 @@
 //! One server keeps it for `dialect=plain`, several masters for `dialect=classic`.
 
 use std::fmt::Write as _;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -15,19 +15,20 @@ use crate::stores::votes::record::{
     CLIENT_LEN, Holder, ID_LEN, Inspected, TOKEN_LEN, hashed, parse_info, write_info,
 };
 use crate::stores::votes::requests::{LeaveRequest, VoteRequest};
-use crate::{Claim, ClaimantInfo, Error, Name, Result, Share};
+use leasehold_core::store::{Claim, Share};
+use leasehold_core::{ClaimantInfo, Error, Name, Result};
 
 /// One key for each lock. The key is the lock's name, and expires with the lease.
 ///
 /// `lua/single_key/vote.lua` describes the layout.
 #[derive(Debug)]
-pub(in crate::stores) struct SingleKey {
+pub(crate) struct SingleKey {
     /// Whether a second key counts the tokens of leasehold's own holders.
     counts_tokens: bool,
 }
 
 impl SingleKey {
-    pub(in crate::stores) fn new(counts_tokens: bool) -> &'static Self {
+    pub(crate) fn new(counts_tokens: bool) -> &'static Self {
         if counts_tokens {
             &Self {
                 counts_tokens: true,
@@ -165,13 +166,7 @@ fn external_holder(value: &[u8], remaining: Duration) -> Holder {
         id,
         token: token.get(),
         share: Share::MUTEX,
-        info: ClaimantInfo {
-            host: String::new(),
-            pid: 0,
-            program: library_of(value).to_owned(),
-            label: format!("value {}", shown(value)),
-            since: SystemTime::UNIX_EPOCH,
-        },
+        info: ClaimantInfo::foreign(library_of(value), format!("value {}", shown(value))),
         remaining,
     }
 }

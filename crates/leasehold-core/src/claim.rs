@@ -1,0 +1,273 @@
+//! A request for a lock: its identity and its share.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::runtime::simulation;
+use crate::{ClaimantInfo, Error, Name, Result};
+
+/// A request to hold a lock, with everything that a store must know about it.
+///
+/// Its id is drawn before the first request, so that every request about it can be repeated.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Claim {
+    /// The name of the lock.
+    pub name: Name,
+    /// The identity of the claim.
+    pub id: ClaimId,
+    /// The part of the lock's capacity that the claim takes.
+    pub share: Share,
+    /// How long the store keeps the claim after its last renewal.
+    pub lease: Duration,
+    /// Whether the holder renews the claim.
+    ///
+    /// A claim without renewal lasts for its lease, even if its holder's connection breaks.
+    pub auto_renew: bool,
+    /// How many tokens below its own the grant reserves, for passes inside the process.
+    ///
+    /// The token of the grant is larger than every earlier one by more than this number. A store
+    /// does so in the atomic step that grants, or its [`Guarantees`](crate::Guarantees) have no
+    /// `cohorts`. It is 0 for a claim without a [cohort](crate::Lock::cohort).
+    pub reserved: u32,
+    /// The process behind the claim, in readable form.
+    pub info: Arc<ClaimantInfo>,
+}
+
+impl Claim {
+    /// The default lease: 30 seconds.
+    pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+
+    /// Creates a claim with a new id and the default lease, which its holder renews.
+    #[must_use]
+    pub fn new(name: Name, share: Share, info: Arc<ClaimantInfo>) -> Self {
+        Self {
+            name,
+            id: ClaimId::draw(),
+            share,
+            lease: Self::DEFAULT_LEASE,
+            auto_renew: true,
+            reserved: 0,
+            info,
+        }
+    }
+}
+
+/// A map from claims to what a client knows about them.
+pub type ById<T> = HashMap<ClaimId, T>;
+
+/// The identity of one claim: 128 random bits that are never used twice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClaimId([u8; 16]);
+
+impl ClaimId {
+    /// Draws a new id.
+    #[must_use]
+    pub fn draw() -> Self {
+        Self(simulation::draw_id().unwrap_or_else(|| uuid::Uuid::new_v4().into_bytes()))
+    }
+
+    /// Returns the bytes of the id, for a store to keep.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 16] {
+        self.0
+    }
+
+    /// Creates the id from the bytes that a store kept.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+}
+
+/// Parses the displayed form; capital digits are allowed.
+impl FromStr for ClaimId {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let invalid =
+            || Error::invalid(format!("{text:?} is not a claim id: 32 hexadecimal digits"));
+
+        if text.len() != 32 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err(invalid());
+        }
+        let number = u128::from_str_radix(text, 16).map_err(|_| invalid())?;
+        Ok(Self(number.to_be_bytes()))
+    }
+}
+
+/// Writes 32 hexadecimal digits.
+impl fmt::Display for ClaimId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+impl fmt::Debug for ClaimId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The part of a lock's capacity that a claim takes: a weight and a capacity.
+///
+/// Every kind of lock has a capacity. A mutex claim takes 1 of 1, and a semaphore claim 1 (or k) of
+/// n. A reader takes 1 of [`Share::RW_CAPACITY`], and a writer all of it. One rule grants them all:
+/// [`admitted`](crate::store::admitted).
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Share {
+    weight: u32,
+    capacity: u32,
+}
+
+impl Share {
+    /// The capacity of a reader-writer lock.
+    pub const RW_CAPACITY: u32 = 1 << 30;
+    /// The capacity of the largest semaphore.
+    pub const SLOTS_MAX: u32 = 1 << 20;
+
+    /// The whole of a mutex.
+    pub const MUTEX: Self = Self {
+        weight: 1,
+        capacity: 1,
+    };
+    /// A reader's share of a reader-writer lock.
+    pub const READER: Self = Self {
+        weight: 1,
+        capacity: Self::RW_CAPACITY,
+    };
+    /// A writer's share of a reader-writer lock.
+    pub const WRITER: Self = Self {
+        weight: Self::RW_CAPACITY,
+        capacity: Self::RW_CAPACITY,
+    };
+
+    /// Creates the share of `permits` slots of a semaphore that has `slots`.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) unless 1 ≤ `permits` ≤ `slots` ≤
+    /// [`SLOTS_MAX`](Self::SLOTS_MAX).
+    pub fn slots(permits: u32, slots: u32) -> Result<Self> {
+        if permits == 0 || permits > slots || slots > Self::SLOTS_MAX {
+            let max = Self::SLOTS_MAX;
+            return Err(Error::invalid(format!(
+                "cannot take {permits} of {slots} slots: \
+                 a semaphore has 1 to {max} slots, and a claim takes one, some or all of them"
+            )));
+        }
+        Ok(Self {
+            weight: permits,
+            capacity: slots,
+        })
+    }
+
+    /// Creates a share from the numbers that a store kept.
+    ///
+    /// # Errors
+    /// [`is_damaged`](Error::is_damaged) if no kind of lock has such a share.
+    pub fn from_parts(weight: u32, capacity: u32) -> Result<Self> {
+        if weight == 0 || weight > capacity || capacity > Self::RW_CAPACITY {
+            return Err(Error::damaged(format!(
+                "a share of {weight} of {capacity} is impossible"
+            )));
+        }
+        Ok(Self { weight, capacity })
+    }
+
+    /// Returns how much of the capacity the claim takes.
+    #[must_use]
+    pub fn weight(self) -> u32 {
+        self.weight
+    }
+
+    /// Returns the capacity of the lock.
+    #[must_use]
+    pub fn capacity(self) -> u32 {
+        self.capacity
+    }
+
+    /// Returns weight and capacity as the grant rule counts them.
+    ///
+    /// A mutex counts as the writer of a reader-writer lock, so that they exclude each other on one
+    /// name.
+    #[must_use]
+    pub fn units(self) -> (u32, u32) {
+        if self.capacity == 1 {
+            (Self::RW_CAPACITY, Self::RW_CAPACITY)
+        } else {
+            (self.weight, self.capacity)
+        }
+    }
+
+    /// Checks that a claim with the share `present` takes no more than before.
+    ///
+    /// # Errors
+    /// As [`check_same_kind`](Self::check_same_kind), and [`is_invalid`](Error::is_invalid) if it
+    /// takes more.
+    pub fn check_shrinks_from(self, present: Self) -> Result<()> {
+        self.check_same_kind(present)?;
+
+        if self.units().0 > present.units().0 {
+            return Err(Error::invalid(
+                "a claim can give back a part of its share, but cannot take more",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Returns whether the claim excludes all others.
+    #[must_use]
+    pub fn is_whole(self) -> bool {
+        self.weight == self.capacity
+    }
+
+    /// Returns the kind of lock, in words.
+    #[must_use]
+    pub fn kind(self) -> String {
+        match self.capacity {
+            1 => "a mutex".to_owned(),
+            Self::RW_CAPACITY => "a reader-writer lock".to_owned(),
+            slots => format!("a semaphore of {slots} slots"),
+        }
+    }
+
+    /// Checks that two claims of one name are of one kind and capacity.
+    ///
+    /// Mutexes and reader-writer locks may share a name.
+    ///
+    /// # Errors
+    /// [`is_mismatch`](Error::is_mismatch) if `present`, the share of a claim in the queue, has
+    /// another capacity.
+    pub fn check_same_kind(self, present: Self) -> Result<()> {
+        if self.units().1 == present.units().1 {
+            return Ok(());
+        }
+
+        let requested = self.kind();
+        let used = present.kind();
+        let error = Error::mismatch(format!(
+            "the claim is for {requested}, but the name is in use as {used}"
+        ));
+        Err(error.help("use one kind and size for a name, or another name"))
+    }
+}
+
+/// Writes the share in readable form: `exclusive`, `shared` or `weight of capacity`.
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::MUTEX | Self::WRITER => f.write_str("exclusive"),
+            Self::READER => f.write_str("shared"),
+            Self { weight, capacity } => write!(f, "{weight} of {capacity}"),
+        }
+    }
+}
+
+impl fmt::Debug for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.weight, self.capacity)
+    }
+}

@@ -1,0 +1,225 @@
+//! The process behind a claim, in readable form.
+
+use std::fmt::Write;
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+use crate::{Error, Result};
+
+/// The process behind a holder or waiter, as `show` and `ls` print it. No decision depends on it.
+///
+/// ```
+/// let info = leasehold::ClaimantInfo::here("nightly report")?;
+/// assert_eq!(info.pid, std::process::id());
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClaimantInfo {
+    /// The host name of the machine, truncated to [`ClaimantInfo::HOST_MAX`] bytes.
+    pub host: String,
+    /// The process id, as the process's own machine or container numbers it.
+    pub pid: u32,
+    /// The file name of the program, truncated to [`ClaimantInfo::PROGRAM_MAX`] bytes.
+    pub program: String,
+    /// The label that the user gave the claim; empty without one.
+    pub label: String,
+    /// When the claim was queued or granted, by the wall clock of the process that queued or
+    /// granted it.
+    pub since: SystemTime,
+}
+
+impl ClaimantInfo {
+    /// The longest host name that is kept, in bytes.
+    pub const HOST_MAX: usize = 64;
+    /// The longest program name that is kept, in bytes.
+    pub const PROGRAM_MAX: usize = 32;
+    /// The longest label that is allowed, in bytes.
+    pub const LABEL_MAX: usize = 64;
+
+    /// Describes this process, with the current time as `since`.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if the label is longer than
+    /// [`LABEL_MAX`](Self::LABEL_MAX) bytes.
+    pub fn here(label: &str) -> Result<Self> {
+        if label.len() > Self::LABEL_MAX {
+            let max = Self::LABEL_MAX;
+            let len = label.len();
+            return Err(Error::invalid(format!(
+                "a label has at most {max} bytes, and this one has {len}"
+            )));
+        }
+
+        let process = this_process();
+        Ok(Self {
+            host: process.host.clone(),
+            pid: std::process::id(),
+            program: process.program.clone(),
+            label: label.to_owned(),
+            since: SystemTime::now(),
+        })
+    }
+
+    /// Describes a claim of another program, of which nothing else is known.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn foreign(program: &str, label: String) -> Self {
+        Self {
+            host: String::new(),
+            pid: 0,
+            program: program.to_owned(),
+            label,
+            since: UNIX_EPOCH,
+        }
+    }
+
+    /// Appends five words, each after a space: since, pid, host, program, label.
+    ///
+    /// The time is in milliseconds since 1970. The texts are percent-encoded, so that a space ends
+    /// a word. The store keeps the words with the claim, and [`parse_words`](Self::parse_words)
+    /// reads them back.
+    ///
+    /// ```
+    /// use leasehold::ClaimantInfo;
+    /// let info = ClaimantInfo::here("two words")?;
+    /// let mut record = String::from("1 of 4");
+    /// info.write_words(&mut record);
+    ///
+    /// let mut words = record.split(' ').skip(3);
+    /// let parsed = ClaimantInfo::parse_words(&mut words).expect("it was just written");
+    /// assert_eq!(parsed.label, "two words");
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn write_words(&self, text: &mut String) {
+        self.write_words_encoded(text, ENCODED);
+    }
+
+    /// Appends the words of [`write_words`](Self::write_words), with the characters of `encoded`
+    /// encoded.
+    ///
+    /// The set must contain the space and the percent sign. [`parse_words`](Self::parse_words)
+    /// reads words that were encoded with any such set.
+    #[doc(hidden)]
+    pub fn write_words_encoded(&self, text: &mut String, encoded: &'static AsciiSet) {
+        let since = self.since.duration_since(UNIX_EPOCH).unwrap_or_default();
+        // Writing to a string cannot fail.
+        let _ = write!(text, " {} {}", since.as_millis(), self.pid);
+
+        for word in [&self.host, &self.program, &self.label] {
+            text.push(' ');
+            text.extend(utf8_percent_encode(word, encoded));
+        }
+    }
+
+    /// Reads the next five words as [`write_words`](Self::write_words) writes them.
+    ///
+    /// Returns `None` if a word is missing or malformed.
+    pub fn parse_words<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Self> {
+        let since = Duration::from_millis(words.next()?.parse().ok()?);
+
+        Some(Self {
+            since: UNIX_EPOCH.checked_add(since)?,
+            pid: words.next()?.parse().ok()?,
+            host: decode(words.next()?)?,
+            program: decode(words.next()?)?,
+            label: decode(words.next()?)?,
+        })
+    }
+}
+
+fn decode(word: &str) -> Option<String> {
+    let decoded = percent_decode_str(word).decode_utf8().ok()?;
+    Some(decoded.into_owned())
+}
+
+struct ThisProcess {
+    host: String,
+    program: String,
+}
+
+fn this_process() -> &'static ThisProcess {
+    static THIS_PROCESS: OnceLock<ThisProcess> = OnceLock::new();
+
+    THIS_PROCESS.get_or_init(|| {
+        let system = rustix::system::uname();
+        let host = system.nodename().to_string_lossy();
+
+        let path = std::env::current_exe().unwrap_or_default();
+        let program = path.file_name().unwrap_or_default().to_string_lossy();
+
+        ThisProcess {
+            host: truncate(&host, ClaimantInfo::HOST_MAX),
+            program: truncate(&program, ClaimantInfo::PROGRAM_MAX),
+        }
+    })
+}
+
+/// Returns at most `max` bytes of `text`, and cuts it between two characters.
+fn truncate(text: &str, max: usize) -> String {
+    let mut end = max.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_owned()
+}
+
+/// Characters of a word that are percent-encoded. A space is among them, as it ends a word.
+pub const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'/')
+    .remove(b':')
+    .remove(b'@');
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn truncation_keeps_whole_characters() {
+        assert_eq!(truncate("abc", 8), "abc");
+        assert_eq!(truncate("ääää", 3), "ä");
+    }
+
+    #[test]
+    fn label_that_is_too_long_is_refused() {
+        let label = "x".repeat(ClaimantInfo::LABEL_MAX + 1);
+        assert!(ClaimantInfo::here(&label).unwrap_err().is_invalid());
+    }
+
+    #[test]
+    fn words_of_claimant_info_round_trip() {
+        let mut info = ClaimantInfo::here(" two  words, 50 % of ü/ß\n\0").expect("a short label");
+        info.since = UNIX_EPOCH + Duration::from_millis(1_763_731_234_567);
+        info.program = String::new();
+
+        let mut text = String::new();
+        info.write_words(&mut text);
+
+        let mut words = text.strip_prefix(' ').expect("a space first").split(' ');
+        assert_eq!(ClaimantInfo::parse_words(&mut words), Some(info));
+        assert_eq!(words.next(), None);
+    }
+
+    #[test]
+    fn malformed_words_of_claimant_info_are_rejected() {
+        for text in [
+            "",
+            "0",
+            "0 1 host program",
+            "x 1 h p l",
+            "0 -1 h p l",
+            "0 1 %ff p l",
+        ] {
+            assert_eq!(
+                ClaimantInfo::parse_words(&mut text.split(' ')),
+                None,
+                "{text:?}"
+            );
+        }
+    }
+}

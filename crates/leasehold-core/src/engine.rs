@@ -1,0 +1,101 @@
+//! What all stores have in common: acquiring, renewing, departing, and calling the store.
+//!
+//! The engine does no I/O of its own. One background task per engine renews all claims, held or
+//! waiting.
+
+pub(crate) mod acquire;
+mod calls;
+pub(crate) mod cohort;
+mod depart;
+mod events;
+#[cfg(test)]
+mod expired_in_queue_tests;
+mod hold;
+#[cfg(test)]
+mod no_reply;
+mod outage;
+mod reachability;
+mod renew;
+mod spans;
+mod validity;
+mod wait;
+
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+
+use crate::runtime::background;
+use crate::runtime::clock::BootTimer;
+use crate::{ClaimId, Error, Result, Store};
+
+pub use acquire::hold_from;
+pub(crate) use acquire::{AcquireOptions, WaitLimit};
+pub(crate) use calls::StoreCalls;
+use cohort::Cohorts;
+pub(crate) use hold::Hold;
+use renew::Renewals;
+#[allow(unused_imports, reason = "only the simulation reads it")]
+pub(crate) use validity::Validity;
+pub use validity::safe_duration;
+
+/// One open store, with the claims that this process has in it.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    calls: StoreCalls,
+    renewals: Arc<Renewals>,
+    cohorts: Arc<Cohorts>,
+    renewal_task: AbortHandle,
+}
+
+impl Engine {
+    pub(crate) fn new(store: Arc<dyn Store>, url: &str) -> Result<Arc<Self>> {
+        let runtime = background::start()?;
+        let calls = StoreCalls::new(store, url);
+        let renewals = Arc::new(Renewals::default());
+
+        let timer = renewal_timer(runtime)?;
+        let task = renew::run(calls.downgrade(), Arc::clone(&renewals), timer);
+        let renewal_task = background::spawn(task);
+
+        Ok(Arc::new(Self {
+            calls,
+            renewals,
+            cohorts: Arc::default(),
+            renewal_task,
+        }))
+    }
+
+    /// Ends this process's hold, if any, of a claim that is about to be broken.
+    pub(crate) fn revoke(&self, id: ClaimId) {
+        self.renewals.revoke(id);
+    }
+
+    /// Returns how many acquires of cohorts wait for a name in this process.
+    pub(crate) fn local_waiters(&self, name: &str) -> usize {
+        self.cohorts.waiters(name)
+    }
+
+    pub(crate) fn calls(&self) -> &StoreCalls {
+        &self.calls
+    }
+}
+
+/// Every guard keeps its engine alive, so no hold is left when this runs.
+///
+/// The last departure closes the store.
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.renewal_task.abort();
+    }
+}
+
+/// Creates the timer of the renewal task. It is created when the store is opened, so that the
+/// caller receives the error: without a timer no lock can be renewed.
+fn renewal_timer(runtime: &Handle) -> Result<BootTimer> {
+    let _entered = runtime.enter();
+    BootTimer::new().map_err(|error| {
+        let message = format!("the timer for renewals cannot be created: {error}");
+        Error::unavailable(message).caused_by(error)
+    })
+}

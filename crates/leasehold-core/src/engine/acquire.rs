@@ -1,0 +1,376 @@
+//! From acquire options to a hold: deadlines, attempts, cancellation.
+
+mod grant;
+mod options;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout, timeout_at};
+use tracing::Instrument;
+
+use super::calls::{NO_REPLY_MIN, REPLY_TIMEOUT, Timed, timed_out};
+use super::depart::{PendingEntry, depart};
+use super::events::{AcquireEvents, HoldEvents};
+use super::outage::Outage;
+use super::validity::{Limit, Validity, safe_duration};
+use super::wait::wait_for_grant;
+use super::{Engine, Hold};
+use crate::runtime::backoff::Backoff;
+use crate::runtime::clock::BootInstant;
+use crate::runtime::detached::Detached;
+use crate::{
+    Claim, ClaimantInfo, Entered, Error, LossReason, OnContention, Result, Standing, Token,
+};
+
+use grant::Grant;
+pub use grant::hold_from;
+pub(crate) use options::{AcquireOptions, WaitLimit};
+
+/// Acquires a lock. Returns `None` if it was not granted in time; the claim is then not queued.
+///
+/// The store counts as unavailable if it sends no reply for [`REPLY_TIMEOUT`] while the claim
+/// waits, or if it cannot be reached at the deadline.
+///
+/// # Cancel safety
+/// Dropping the future at any point leaves no entry behind: the background completes the request
+/// that is under way and undoes it.
+pub(crate) async fn acquire(
+    engine: &Arc<Engine>,
+    options: &AcquireOptions,
+    limit: WaitLimit,
+) -> Result<Option<Hold>> {
+    let events = AcquireEvents::begin(&engine.calls, &options.name);
+    let acquired = attempt_until_granted(engine, options, limit, &events, Outage::default())
+        .instrument(events.span())
+        .await;
+    record_end(events, &acquired);
+    acquired
+}
+
+/// Records how an acquire ended, in its span and in the metrics.
+pub(super) fn record_end(events: AcquireEvents, acquired: &Result<Option<Hold>>) {
+    match acquired {
+        Ok(Some(hold)) => hold.log_grant(&events.granted(hold.token())),
+        Ok(None) => events.refused(),
+        Err(error) => events.failed(error),
+    }
+}
+
+pub(super) async fn attempt_until_granted(
+    engine: &Arc<Engine>,
+    options: &AcquireOptions,
+    limit: WaitLimit,
+    events: &AcquireEvents,
+    mut outage: Outage,
+) -> Result<Option<Hold>> {
+    let deadline = limit.deadline();
+    let mut backoff = Backoff::default();
+
+    loop {
+        let attempt = Attempt::begin(engine, options, limit.on_contention(), events)?;
+        match attempt.run(deadline, &mut outage).await? {
+            Outcome::Granted(hold) => return Ok(Some(hold)),
+            Outcome::Refused => return Ok(None),
+            // The process slept, the store was unreachable, or an operator removed the entry. Until
+            // the deadline, the next attempt enters at the end of the queue.
+            Outcome::Gone => {}
+        }
+
+        if !backoff.wait_before(deadline).await {
+            return outage.into_error().map_or(Ok(None), Err);
+        }
+    }
+}
+
+/// A claim that has not been granted yet. Dropping the attempt makes the claim leave.
+struct Attempt<'a> {
+    engine: &'a Arc<Engine>,
+    options: &'a AcquireOptions,
+    claim: Arc<Claim>,
+    on_contention: OnContention,
+    events: &'a AcquireEvents,
+    pending_entry: PendingEntry,
+}
+
+enum Outcome {
+    Granted(Hold),
+    Refused,
+    Gone,
+}
+
+impl<'a> Attempt<'a> {
+    fn begin(
+        engine: &'a Arc<Engine>,
+        options: &'a AcquireOptions,
+        on_contention: OnContention,
+        events: &'a AcquireEvents,
+    ) -> Result<Self> {
+        let info = Arc::new(ClaimantInfo::here(&options.label)?);
+
+        let mut claim = Claim::new(options.name.clone(), options.share, info);
+        claim.lease = options.lease;
+        claim.auto_renew = !options.no_renewal;
+        claim.reserved = options.reserved;
+
+        Ok(Self {
+            engine,
+            options,
+            claim: Arc::new(claim),
+            on_contention,
+            events,
+            pending_entry: PendingEntry::Absent,
+        })
+    }
+
+    async fn run(mut self, deadline: Option<Instant>, outage: &mut Outage) -> Result<Outcome> {
+        let started = Instant::now();
+        let entered = match self.enter(deadline, outage).await {
+            Ok(entered) => entered,
+            Err(error) => {
+                outage.entering_failed(started, error)?;
+                return Ok(Outcome::Gone);
+            }
+        };
+        outage.entered();
+
+        match entered.reply.standing {
+            Standing::Held { token } => {
+                let grant = Grant::replied(token, &entered);
+                self.confirm_if_stale(grant).await
+            }
+            Standing::Gone if self.on_contention == OnContention::Fail => {
+                self.pending_entry = PendingEntry::Absent;
+                Ok(Outcome::Refused)
+            }
+            Standing::Gone => Ok(Outcome::Gone),
+            Standing::Queued { .. } => self.wait(entered, deadline, outage).await,
+        }
+    }
+
+    /// Sends the request to enter.
+    async fn enter(
+        &mut self,
+        deadline: Option<Instant>,
+        outage: &Outage,
+    ) -> Result<Timed<Entered>> {
+        let started = Instant::now();
+        let outage_ends_at = outage.ends_at().unwrap_or(started + REPLY_TIMEOUT);
+        let give_up_at = match deadline {
+            None => outage_ends_at,
+            Some(deadline) if outage.is_on() => outage_ends_at.min(deadline),
+            // Only a reply shows whether the lock is held. So a store that is merely slow may reply
+            // after the deadline.
+            Some(deadline) => outage_ends_at.min(deadline.max(started + NO_REPLY_MIN)),
+        };
+
+        let calls = self.engine.calls.clone();
+        let claim = Arc::clone(&self.claim);
+        let on_contention = self.on_contention;
+        let entering = async move { calls.enter(&claim, on_contention).await };
+        let entering = self.pending_entry.begin(Detached::new(entering));
+
+        let Ok(reply) = timeout_at(give_up_at, entering).await else {
+            return Err(outage
+                .error()
+                .unwrap_or_else(|| timed_out(started.elapsed())));
+        };
+        self.pending_entry = PendingEntry::Replied;
+        reply
+    }
+
+    /// Waits in the queue for the grant.
+    async fn wait(
+        self,
+        entered: Timed<Entered>,
+        deadline: Option<Instant>,
+        outage: &mut Outage,
+    ) -> Result<Outcome> {
+        let lease = entered.reply.lease;
+        let valid_until = entered.sent_at.saturating_add(safe_duration(lease));
+        let validity = Arc::new(Validity::waiting(Arc::clone(&self.claim), valid_until));
+        self.engine
+            .renewals
+            .add(Arc::clone(&validity), entered.sent_at);
+
+        let _waiting = self.events.queued(ahead(entered.reply.standing));
+        let granted = wait_for_grant(self.engine, &validity, entered.reply.standing, outage);
+        let waited = match deadline {
+            Some(deadline) => timeout_at(deadline, granted).await,
+            None => Ok(granted.await),
+        };
+
+        match waited {
+            Ok(Ok(Some(token))) => self.take_over(&validity, token, lease).await,
+            Ok(Ok(None)) => Ok(Outcome::Gone),
+            Ok(Err(error)) => Err(error),
+            Err(_elapsed) => self.give_up(outage).await,
+        }
+    }
+
+    /// Replaces the validity of the waiting claim with that of a hold.
+    async fn take_over(self, waiting: &Validity, token: Token, lease: Duration) -> Result<Outcome> {
+        let Some(until) = waiting.hand_over() else {
+            // The renewal task makes the claim leave, in every state that the store has it in.
+            self.events.hand_over_missed(&self.claim);
+            return Ok(Outcome::Gone);
+        };
+
+        // A lease that is not renewed runs in full, beginning now.
+        if self.options.no_renewal && until != BootInstant::FAR_FUTURE {
+            return self.confirm(token).await;
+        }
+
+        let crash = self.engine.calls.guarantees().crash;
+        let (valid_until, lease) = hold_from(until, lease, crash);
+        self.confirm_if_stale(Grant {
+            token,
+            sent_at: BootInstant::now(),
+            valid_until,
+            lease,
+        })
+        .await
+    }
+
+    /// Leaves the queue at the deadline.
+    async fn give_up(self, outage: &Outage) -> Result<Outcome> {
+        if self.leave(outage).await {
+            return Ok(Outcome::Refused);
+        }
+        Err(outage.error().unwrap_or_else(|| timed_out(NO_REPLY_MIN)))
+    }
+
+    /// Returns the hold of a grant, after another request if too little of its validity is left.
+    ///
+    /// The validity of a grant begins at the last request about the claim that got a reply. It does
+    /// not begin when the client receives the grant.
+    async fn confirm_if_stale(self, grant: Grant) -> Result<Outcome> {
+        let remaining = grant.valid_until.duration_since(BootInstant::now());
+        if remaining >= self.options.lease.min(grant.lease) / 2 {
+            return Ok(self.granted(&grant));
+        }
+        self.confirm(grant.token).await
+    }
+
+    async fn confirm(self, token: Token) -> Result<Outcome> {
+        for _ in 0..CONFIRMATIONS_MAX {
+            let renewed = self.engine.calls.confirm(&self.claim).await?;
+            let Some(lease) = renewed.reply else {
+                self.events.hand_over_missed(&self.claim);
+                return Ok(Outcome::Gone);
+            };
+
+            let sent_at = renewed.sent_at;
+            let valid_until = sent_at.saturating_add(safe_duration(lease));
+            if valid_until > BootInstant::now() {
+                return Ok(self.granted(&Grant {
+                    token,
+                    sent_at,
+                    valid_until,
+                    lease,
+                }));
+            }
+        }
+        Err(replies_too_slow(self.engine.calls.url(), &self.claim))
+    }
+
+    fn granted(mut self, grant: &Grant) -> Outcome {
+        let fixed_end = self.options.no_renewal.then(|| self.fixed_end(grant));
+        let max_hold_end = self.options.max_hold.map(|max_hold| Limit {
+            at: BootInstant::now().saturating_add(max_hold),
+            reason: LossReason::MaxHoldExceeded,
+        });
+
+        let mut validity = Validity::held(Arc::clone(&self.claim), grant.valid_until);
+        // Holds that are passed on have events of their own.
+        if self.options.reserved == 0 {
+            let events = HoldEvents::begin(&self.engine.calls, &self.claim, grant.token);
+            validity = validity.with_events(events);
+        }
+        // A store may keep claims for less than a fixed lease. The client then renews the claim
+        // until the fixed lease ends.
+        if fixed_end.is_some_and(|end| end.at <= grant.valid_until) {
+            validity = validity.without_renewal();
+        }
+        let ends = fixed_end.into_iter().chain(max_hold_end);
+        if let Some(limit) = ends.min_by_key(|limit| limit.at) {
+            validity = validity.with_limit(limit);
+        }
+
+        let validity = Arc::new(validity);
+        self.engine
+            .renewals
+            .add(Arc::clone(&validity), grant.sent_at);
+        self.pending_entry = PendingEntry::Absent;
+        Outcome::Granted(Hold::new(Arc::clone(self.engine), validity, grant.token))
+    }
+
+    /// Returns when a lease that is not renewed ends.
+    ///
+    /// A store without leases does not end it. So it runs in full, beginning now.
+    fn fixed_end(&self, grant: &Grant) -> Limit {
+        let begins_at = if self.engine.calls.guarantees().lease_expiry {
+            grant.sent_at
+        } else {
+            BootInstant::now()
+        };
+        Limit {
+            at: begins_at.saturating_add(safe_duration(self.options.lease)),
+            reason: LossReason::LeaseExpired,
+        }
+    }
+
+    /// Leaves, and waits briefly for the reply, so that a caller that gave up finds no entry of its
+    /// own in the queue. Returns whether the store has sent a reply.
+    async fn leave(mut self, outage: &Outage) -> bool {
+        let Some(departing) = self.start_departure() else {
+            return true;
+        };
+
+        let limit = if outage.is_on() {
+            LAST_TRY
+        } else {
+            NO_REPLY_MIN
+        };
+        // After that, the departure continues in the background.
+        match timeout(limit, departing).await {
+            Ok(Err(error)) => !error.is_unavailable(),
+            Ok(Ok(_)) => true,
+            Err(_elapsed) => false,
+        }
+    }
+
+    fn start_departure(&mut self) -> Option<Detached<Result<bool>>> {
+        let pending_entry = self.pending_entry.take()?;
+        self.engine.renewals.remove(self.claim.id);
+
+        let calls = self.engine.calls.clone();
+        let claim = Arc::clone(&self.claim);
+        Some(Detached::new(depart(calls, claim, pending_entry)))
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        drop(self.start_departure());
+    }
+}
+
+fn ahead(standing: Standing) -> u32 {
+    match standing {
+        Standing::Queued { ahead } => ahead,
+        Standing::Held { .. } | Standing::Gone => 0,
+    }
+}
+
+/// The error for a grant that had expired at each attempt before the client received it.
+fn replies_too_slow(url: &str, claim: &Claim) -> Error {
+    Error::unavailable("the store replies too slowly: its grants expire before they arrive")
+        .help("use a longer lease, or a longer crash-grace if the store has one")
+        .during("acquire", url, Some(claim.name.as_str()))
+}
+
+/// How often a client confirms a grant that has expired when the reply arrives.
+const CONFIRMATIONS_MAX: u32 = 3;
+/// How long an unreachable store may take to become reachable again at the deadline.
+const LAST_TRY: Duration = Duration::from_millis(250);

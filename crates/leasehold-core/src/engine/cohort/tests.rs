@@ -1,0 +1,117 @@
+//! Passes at the moments at which something else is under way.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::store::{Intercept, Intercepted};
+use crate::{Claim, Entered, Lock, Locks, OnContention, Result, Store, stores};
+use leasehold::conformance::support::eventually;
+
+/// A store whose replies to renewals take longer than several passes.
+#[derive(Debug, Default)]
+struct SlowRenewals {
+    store: stores::Memory,
+    enters: Arc<AtomicU32>,
+}
+
+#[async_trait]
+impl Intercept for SlowRenewals {
+    fn inner(&self) -> &dyn Store {
+        &self.store
+    }
+
+    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
+        self.enters.fetch_add(1, Ordering::SeqCst);
+        Store::enter(&self.store, claim, on_contention).await
+    }
+
+    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        Store::renew(&self.store, claims).await
+    }
+}
+
+/// A claim is passed on while its renewal is under way. The reply extends the hold that has the
+/// claim then. Without this extension, the claim could not be passed on for longer than half a
+/// lease. The same is true if each pass postponed the next renewal. A renewal that a busy machine
+/// has delayed prevents one pass.
+///
+/// Shows G-53.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn frequent_passes_do_not_postpone_renewals() {
+    let store = SlowRenewals::default();
+    let enters = Arc::clone(&store.enters);
+    let locks = Locks::from_store(Intercepted(store), "memory:").expect("it starts");
+    let lock = locks.mutex("a").lease(LEASE).cohort(1_000);
+    let passes = Arc::new(AtomicU32::new(0));
+
+    let tasks = (0..3).map(|_| {
+        let lock = lock.clone();
+        let enters = Arc::clone(&enters);
+        let passes = Arc::clone(&passes);
+        tokio::spawn(async move { while hold(&lock, &passes, &enters).await < PASSES {} })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.expect("all holds are passed on");
+    }
+}
+
+const LEASE: Duration = Duration::from_secs(1);
+/// So many passes last for at least five half leases.
+const PASSES: u32 = 500;
+const ENTERS_MAX: u32 = 3;
+
+/// Holds until another acquire waits, and counts the pass.
+async fn hold(lock: &Lock, passes: &AtomicU32, enters: &AtomicU32) -> u32 {
+    let guard = lock.acquire().await.expect("the store replies");
+    tokio::time::sleep(Duration::from_millis(5)).await;
+
+    let number = passes.fetch_add(1, Ordering::SeqCst);
+    // The last holds do not wait for another acquire.
+    if number <= PASSES {
+        let enters = enters.load(Ordering::SeqCst);
+        assert!(enters <= ENTERS_MAX, "{enters} claims for {number} holds");
+    }
+    while number < PASSES && lock.locks().engine().local_waiters("a") == 0 {
+        tokio::task::yield_now().await;
+    }
+    guard.release().await.expect("no hold is lost");
+    number
+}
+
+/// A name that no acquire and no hold uses occupies no memory.
+///
+/// Shows G-53.
+#[tokio::test]
+async fn cohort_ends_with_its_last_hold() {
+    let locks = Locks::from_store(stores::Memory::new(), "memory:").expect("it starts");
+    let first = locks.mutex("a").cohort(2).acquire().await;
+    let second = locks.mutex("b").cohort(2).acquire().await;
+    let cohorts = &locks.engine().cohorts;
+    assert_eq!(cohorts.len(), 2);
+
+    drop(first);
+    eventually("the first cohort ends", || async { cohorts.len() == 1 }).await;
+    second.expect("it is free").release().await.expect("held");
+    eventually("both cohorts end", || async { cohorts.len() == 0 }).await;
+}
+
+/// Shows G-53.
+#[tokio::test]
+async fn invalid_cohorts_are_refused() {
+    let locks = Locks::from_store(stores::Memory::new(), "memory:").expect("it starts");
+    let invalid = [
+        locks.mutex("a").cohort(0),
+        locks.mutex("a").cohort(1_001),
+        locks.mutex("a").no_renewal().cohort(4),
+        locks.semaphore("a", 2).cohort(4),
+        locks.rwlock("a").exclusive().cohort(4),
+    ];
+    for lock in invalid {
+        let error = lock.acquire().await.expect_err("invalid");
+        assert!(error.is_invalid(), "{error}");
+    }
+}

@@ -1,0 +1,407 @@
+//! The granted claim of a guard.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Mutex as AsyncMutex;
+use tracing::{Instrument, Span};
+
+use super::depart::{PendingEntry, depart};
+use super::events::{GrantedAcquire, HoldEvents};
+use super::validity::{End, Validity};
+use super::{Engine, StoreCalls, calls, spans};
+use crate::runtime::backoff::Backoff;
+use crate::runtime::clock::BootInstant;
+use crate::runtime::detached::Detached;
+use crate::{
+    Claim, Error, Guarantees, LossReason, OnContention, RenewalStatus, Result, ServerVote, Share,
+    Standing, Token,
+};
+
+/// A granted claim. Dropping it releases the lock in the background.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    engine: Arc<Engine>,
+    validity: Arc<Validity>,
+    token: Token,
+    /// The token with which the store knows the claim. It is the largest one that the grant has
+    /// reserved.
+    store_token: Token,
+    /// `None` if the hold is not passed on, and once it was or has departed.
+    pass_on: Option<Box<dyn PassOn>>,
+    departed: bool,
+    /// Every downgrade takes this mutex, and so does the departure: leaving must not overtake
+    /// entering.
+    downgrading: Arc<AsyncMutex<()>>,
+}
+
+impl Hold {
+    pub(super) fn new(engine: Arc<Engine>, validity: Arc<Validity>, token: Token) -> Self {
+        Self {
+            engine,
+            validity,
+            token,
+            store_token: token,
+            pass_on: None,
+            departed: false,
+            downgrading: Arc::default(),
+        }
+    }
+
+    /// Creates a hold that can be passed on.
+    pub(super) fn passable(origin: Origin, token: Token, pass_on: Box<dyn PassOn>) -> Self {
+        let mut hold = Self::new(origin.engine, origin.validity, token);
+        hold.store_token = origin.store_token;
+        hold.pass_on = Some(pass_on);
+        hold
+    }
+
+    /// Returns what the next hold of the claim takes from this one.
+    pub(super) fn origin(&self) -> Origin {
+        Origin {
+            engine: Arc::clone(&self.engine),
+            validity: Arc::clone(&self.validity),
+            store_token: self.store_token,
+        }
+    }
+
+    /// Drops the hold without leaving: another one has the claim now.
+    pub(super) fn forget(mut self) {
+        self.departed = true;
+    }
+
+    pub(super) fn log_grant(&self, acquire: &GrantedAcquire) {
+        if let Some(events) = self.validity.events() {
+            events.granted(&self.validity.claim, acquire);
+        }
+    }
+
+    pub(crate) fn token(&self) -> Token {
+        self.token
+    }
+
+    #[allow(dead_code, reason = "only the simulation reads it")]
+    pub(crate) fn validity(&self) -> Arc<Validity> {
+        Arc::clone(&self.validity)
+    }
+
+    pub(crate) fn claim(&self) -> &Claim {
+        &self.validity.claim
+    }
+
+    pub(crate) fn guarantees(&self) -> Guarantees {
+        self.engine.calls().guarantees()
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        self.validity
+            .check()
+            .map_err(|error| self.with_context("use", error))
+    }
+
+    pub(crate) fn store_url(&self) -> &str {
+        self.engine.calls.url()
+    }
+
+    /// Returns the error of using a hold that has ended.
+    pub(crate) fn error(&self) -> Error {
+        self.with_context("use", self.validity.error())
+    }
+
+    pub(crate) fn loss(&self) -> Option<LossReason> {
+        self.validity.ending().and_then(End::loss)
+    }
+
+    pub(crate) fn renewal(&self) -> RenewalStatus {
+        self.validity.renewal()
+    }
+
+    pub(crate) fn inheritable_fds(&self) -> Result<Vec<OwnedFd>> {
+        self.check()?;
+        self.engine.calls.inheritable_fds(&self.validity.claim)
+    }
+
+    pub(crate) fn votes(&self) -> Vec<ServerVote> {
+        self.engine.calls.votes(&self.validity.claim)
+    }
+
+    /// Returns how long the hold stays valid from now; `Duration::MAX` if it has no end.
+    pub(crate) fn remaining(&self) -> Duration {
+        let valid_until = self.validity.valid_until();
+        valid_until.map_or(Duration::ZERO, |until| {
+            until.duration_since(BootInstant::now())
+        })
+    }
+
+    /// Waits for the loss, which the renewal task, the clock or the store may report first.
+    pub(crate) async fn lost(&self) -> LossReason {
+        let held = Standing::Held {
+            token: self.store_token,
+        };
+        let mut backoff = Backoff::default();
+
+        loop {
+            tokio::select! {
+                biased;
+                end = self.validity.ended() => match end {
+                    End::Lost(reason) => return reason,
+                    End::Left => std::future::pending().await,
+                },
+                standing = self.changed(held, &mut backoff) => {
+                    if standing.token() != Some(self.store_token) {
+                        self.validity.revoke();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until the standing differs from `seen`.
+    ///
+    /// An error does not prove a loss: the lease decides, and the client retries.
+    async fn changed(&self, seen: Standing, backoff: &mut Backoff) -> Standing {
+        loop {
+            match self.engine.calls.changed(&self.validity.claim, seen).await {
+                Ok(standing) => return standing,
+                Err(_) => backoff.wait().await,
+            }
+        }
+    }
+
+    /// Waits until no more than `margin` remains, or the hold is lost.
+    pub(crate) async fn until_remaining(&self, margin: Duration) {
+        const SLEEP_MAX: Duration = Duration::from_secs(1);
+        let mut lost = pin!(self.lost());
+
+        loop {
+            let until_margin = self.remaining().saturating_sub(margin);
+            if until_margin.is_zero() {
+                return;
+            }
+
+            // Short sleeps: a renewal may extend the hold, and timers are late after a suspend.
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep(until_margin.min(SLEEP_MAX)) => {}
+                _ = &mut lost => return,
+            }
+        }
+    }
+
+    /// Gives back everything but `share`, and keeps position and token.
+    pub(crate) async fn change_share(&self, share: Share) -> Result<()> {
+        self.check()?;
+
+        let mut claim = Claim::clone(&self.validity.claim);
+        claim.share = share;
+        let calls = self.engine.calls.clone();
+        let token = self.store_token;
+        let validity = Arc::clone(&self.validity);
+        let alone = Arc::clone(&self.downgrading);
+        let shrinking = Detached::new(async move {
+            let _alone = alone.lock_owned().await;
+            shrink_share(calls, claim, token, &validity).await
+        });
+
+        shrinking.await?;
+        self.check()
+    }
+
+    /// Releases the lock and waits for the reply; only for a short time if the hold is lost.
+    ///
+    /// If the hold can be passed on inside the process, no request is sent.
+    pub(crate) async fn release(mut self) -> Result<()> {
+        const LOST_WAIT_MAX: Duration = Duration::from_secs(1);
+        if self.pass() {
+            return Ok(());
+        }
+        let lost = self.validity.ending().map(|_| self.validity.error());
+        let reply_timeout = match lost {
+            Some(_) => LOST_WAIT_MAX,
+            None => calls::REPLY_TIMEOUT,
+        };
+
+        let departing = self.depart();
+        let reply = match tokio::time::timeout(reply_timeout, departing).await {
+            Ok(reply) => reply,
+            Err(_elapsed) => {
+                let error = calls::timed_out(reply_timeout);
+                Err(error.help("the background thread repeats the release while the store is open"))
+            }
+        };
+
+        let released = match (lost, reply) {
+            (None, Ok(true)) => Ok(()),
+            (None, Ok(false)) => Err(LossReason::Revoked.error()),
+            (Some(error), _) | (None, Err(error)) => Err(error),
+        };
+        released.map_err(|error| self.with_context("release", error))
+    }
+
+    /// Passes the hold to another acquire of this process; returns whether one waited.
+    fn pass(&mut self) -> bool {
+        let Some(pass_on) = self.pass_on.take() else {
+            return false;
+        };
+        let events = self.validity.events();
+        let held = events.map(HoldEvents::held);
+        self.departed = pass_on.pass(self);
+
+        if let (true, Some(events), Some(held)) = (self.departed, events, held) {
+            let claim = &self.validity.claim;
+            let release = events.release_span(claim);
+            release.in_scope(|| events.released(claim, held));
+        }
+        self.departed
+    }
+
+    /// Ends the validity, before any request is sent, and then leaves.
+    fn depart(&mut self) -> Detached<Result<bool>> {
+        self.departed = true;
+        self.validity.end(End::Left);
+        self.engine.renewals.remove(self.validity.claim.id);
+
+        let calls = self.engine.calls.clone();
+        let validity = Arc::clone(&self.validity);
+        let alone = Arc::clone(&self.downgrading);
+        let events = validity.events();
+        let held = events.map(HoldEvents::held);
+        let span = events.map_or_else(Span::none, |events| events.release_span(&validity.claim));
+        let instrumented_by = span.clone();
+        let departure = async move {
+            let _alone = alone.lock_owned().await;
+            let claim = Arc::clone(&validity.claim);
+            let left = depart(calls, claim, PendingEntry::Replied).await;
+
+            if let (Ok(true), Some(held), Some(events)) = (&left, held, validity.events())
+                && validity.ending() == Some(End::Left)
+            {
+                events.released(&validity.claim, held);
+            }
+            if let Err(error) = &left {
+                spans::failed(&span, error.kind().as_str());
+            }
+            left
+        };
+        Detached::new(departure.instrument(instrumented_by))
+    }
+
+    fn with_context(&self, operation: &'static str, error: Error) -> Error {
+        let name = self.validity.claim.name.as_str();
+        error.during(operation, self.engine.calls.url(), Some(name))
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if !self.departed && !self.pass() {
+            drop(self.depart());
+        }
+    }
+}
+
+/// How a hold is passed to another acquire of this process when it is released.
+pub(super) trait PassOn: fmt::Debug + Send + Sync {
+    /// Returns whether an acquire waited and has the claim now.
+    fn pass(&self, hold: &Hold) -> bool;
+}
+
+/// What the next hold of a claim takes from the one before.
+pub(super) struct Origin {
+    pub(super) engine: Arc<Engine>,
+    pub(super) validity: Arc<Validity>,
+    pub(super) store_token: Token,
+}
+
+/// Enters again with a smaller share.
+///
+/// A claim that was gone has entered the queue again, where it has no use: it leaves at once. The
+/// hold ends before: a renewal of the new entry would otherwise extend it.
+async fn shrink_share(
+    calls: StoreCalls,
+    claim: Claim,
+    token: Token,
+    validity: &Validity,
+) -> Result<()> {
+    let entered = calls.enter(&claim, OnContention::Fail).await?;
+    if entered.reply.standing.token() == Some(token) {
+        return Ok(());
+    }
+
+    validity.revoke();
+    depart(calls, Arc::new(claim), PendingEntry::Replied).await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::OnceLock;
+
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::engine::acquire::{AcquireOptions, WaitLimit, acquire};
+    use crate::store::{Intercept, Intercepted};
+    use crate::{Name, Store, stores};
+
+    /// Records whether the hold was valid when the store received the request to leave.
+    #[derive(Debug, Default)]
+    struct ReleaseObserver {
+        store: stores::Memory,
+        watched: Arc<OnceLock<Arc<Validity>>>,
+        was_valid: Arc<OnceLock<bool>>,
+    }
+
+    #[async_trait]
+    impl Intercept for ReleaseObserver {
+        fn inner(&self) -> &dyn Store {
+            &self.store
+        }
+
+        async fn leave(&self, claim: &Claim) -> Result<bool> {
+            let validity = self.watched.get().expect("it was granted");
+            self.was_valid
+                .set(validity.check().is_ok())
+                .expect("the claim leaves once");
+            crate::Store::leave(&self.store, claim).await
+        }
+    }
+
+    /// Shows S8.
+    #[tokio::test]
+    async fn hold_is_invalid_before_release_is_sent() {
+        for is_dropped in [false, true] {
+            let store = ReleaseObserver::default();
+            let watched = Arc::clone(&store.watched);
+            let was_valid = Arc::clone(&store.was_valid);
+            let engine = Engine::new(Arc::new(Intercepted(store)), "memory:").expect("it starts");
+
+            let options = AcquireOptions {
+                name: Name::parse("a").expect("a valid name"),
+                share: Share::MUTEX,
+                lease: Duration::from_secs(30),
+                label: String::new(),
+                no_renewal: false,
+                max_hold: None,
+                reserved: 0,
+            };
+            let acquired = acquire(&engine, &options, WaitLimit::Forever).await;
+            let hold = acquired.expect("the store replies").expect("it is free");
+            watched.set(Arc::clone(&hold.validity)).expect("once");
+            assert!(hold.check().is_ok());
+
+            if is_dropped {
+                drop(hold);
+                crate::drain().await;
+            } else {
+                hold.release().await.expect("it was held");
+            }
+
+            let was_valid = was_valid.get();
+            assert_eq!(was_valid, Some(&false), "valid, is_dropped: {is_dropped}");
+        }
+    }
+}

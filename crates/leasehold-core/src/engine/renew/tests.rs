@@ -1,0 +1,182 @@
+//! The renewal task, its schedule and its intervals.
+
+use async_trait::async_trait;
+use tracing::Subscriber;
+use tracing::span::{Id, Record};
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::{Layer, Registry};
+
+use super::*;
+use crate::engine::Engine;
+use crate::runtime::background;
+use crate::store::{Intercept, Intercepted};
+use crate::stores::Memory;
+use crate::{ClaimantInfo, Error, Locks, Name, OnContention, Share, Store};
+
+fn claim(name: &str) -> Claim {
+    let name = Name::parse(name).expect("a valid name");
+    let info = ClaimantInfo::here("").expect("a valid label");
+    Claim::new(name, Share::MUTEX, info.into())
+}
+
+fn validity(claim: &Claim) -> Arc<Validity> {
+    let claim = Arc::new(claim.clone());
+    Arc::new(Validity::held(claim, BootInstant::FAR_FUTURE))
+}
+
+/// Shows G-24.
+#[test]
+fn renew_interval_follows_phase_and_bound() {
+    const SECOND: Duration = Duration::from_secs(1);
+    let claim = Arc::new(claim("a"));
+    let sent_at = BootInstant::now();
+    let held = Validity::held(Arc::clone(&claim), BootInstant::FAR_FUTURE);
+    let waiting = Validity::waiting(claim, BootInstant::FAR_FUTURE);
+
+    let cases = [
+        ("a tenth of a short grace", &held, 2 * SECOND, 199),
+        ("a tenth of the default grace", &held, 10 * SECOND, 999),
+        ("at most a second", &held, 20 * SECOND, 1_000),
+        ("a tenth of the lease", &held, 30 * SECOND, 3_000),
+        ("a third of the lease", &held, Duration::MAX, 10_000),
+        ("a third while it waits", &waiting, 30 * SECOND, 9_994),
+        (
+            "a pause after the last of a hold",
+            &held,
+            Duration::ZERO,
+            10,
+        ),
+        (
+            "a pause after the last of a wait",
+            &waiting,
+            Duration::ZERO,
+            10,
+        ),
+    ];
+    for (case, validity, lease, expected) in cases {
+        let until = sent_at.saturating_add(safe_duration(lease));
+        let interval = renew_interval(validity, sent_at, until);
+        assert_eq!(interval.as_millis(), expected, "{case}");
+    }
+}
+
+#[test]
+fn claims_due_soon_are_renewed_together() {
+    let renewals = Renewals::default();
+    let now = BootInstant::now();
+    for (name, millis_ago) in [("a", 3_000), ("b", 2_950), ("c", 2_000)] {
+        let sent_at = now.before(Duration::from_millis(millis_ago));
+        let expires_at = sent_at.saturating_add(Duration::from_secs(30));
+        let validity = Validity::held(Arc::new(claim(name)), expires_at);
+        renewals.add(Arc::new(validity), sent_at);
+    }
+
+    let due = renewals.due().validities;
+    let names: Vec<_> = due.iter().map(|due| due.claim.name.as_str()).collect();
+    assert_eq!(names, ["a", "b"]);
+
+    let due = renewals.due().validities;
+    assert!(due.is_empty(), "their renewal is under way");
+}
+
+/// A store that rejects each renewal in which one claim has a damaged queue.
+#[derive(Debug)]
+struct DamagedQueue {
+    store: Memory,
+    damaged: Name,
+}
+
+#[async_trait]
+impl Intercept for DamagedQueue {
+    fn inner(&self) -> &dyn Store {
+        &self.store
+    }
+
+    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
+        if claims.iter().any(|claim| claim.name == self.damaged) {
+            return Err(Error::damaged("the queue is damaged"));
+        }
+        self.store.renew(claims).await
+    }
+}
+
+#[tokio::test]
+async fn damaged_queue_does_not_block_other_renewals() {
+    let damaged = claim("a");
+    let broken = claim("b");
+    let store = DamagedQueue {
+        store: Memory::new(),
+        damaged: damaged.name.clone(),
+    };
+
+    let renewals = Renewals::default();
+    let kept = validity(&damaged);
+    let held = validity(&broken);
+    let validities = vec![Arc::clone(&kept), Arc::clone(&held)];
+    let calls = StoreCalls::new(Arc::new(Intercepted(store)), "memory:");
+    background::start().expect("the background thread runs");
+    background::on_background(round(calls, &renewals, validities)).await;
+
+    assert_eq!(held.ending(), Some(End::Lost(LossReason::Revoked)));
+    assert_eq!(kept.ending(), None, "no reply is about it");
+}
+
+/// A renewal of the waiting claim is under way. The claim is granted and broken; then the reply
+/// arrives.
+#[tokio::test]
+async fn hold_is_revoked_by_reply_to_its_waiting_renewal() {
+    let claim = claim("a");
+    let store = Memory::new();
+    let entered = store.enter(&claim, OnContention::Queue).await;
+    entered.expect("the store replies");
+
+    let renewals = Renewals::default();
+    let waiting = validity(&claim);
+    renewals.add(Arc::clone(&waiting), BootInstant::now());
+    let calls = StoreCalls::new(Arc::new(store.clone()), "memory:");
+    let renewing = round(calls, &renewals, vec![waiting]);
+
+    let held = validity(&claim);
+    renewals.add(Arc::clone(&held), BootInstant::now());
+    store.leave(&claim).await.expect("the store replies");
+    background::start().expect("the background thread runs");
+    background::on_background(renewing).await;
+
+    assert_eq!(held.ending(), Some(End::Lost(LossReason::Revoked)));
+}
+
+/// Looks for due claims while the end of a hold is recorded, as the task may do.
+struct LookAtEnds(Arc<Engine>);
+
+impl<S: Subscriber> Layer<S> for LookAtEnds {
+    fn on_record(&self, _: &Id, values: &Record<'_>, _: Context<'_, S>) {
+        if format!("{values:?}").contains("hold_ms") {
+            self.0.renewals.hasten();
+            drop(self.0.renewals.due());
+        }
+    }
+}
+
+/// Shows G-53.
+#[tokio::test]
+async fn hold_that_is_due_while_it_is_passed_on_is_not_lost() {
+    let locks = Locks::from_store(Memory::new(), "memory:").expect("it starts");
+    let engine = locks.engine();
+    let layer = LookAtEnds(Arc::clone(engine));
+    let _subscriber = tracing::subscriber::set_default(Registry::default().with(layer));
+
+    let lock = locks.mutex("a").cohort(8);
+    let first = lock.acquire().await.expect("granted");
+    let releasing = async {
+        while engine.local_waiters("a") == 0 {
+            tokio::task::yield_now().await;
+        }
+        first.release().await
+    };
+    let (released, second) = tokio::join!(releasing, lock.acquire());
+
+    released.expect("it is passed on");
+    let second = second.expect("granted");
+    second.check().expect("it is valid");
+    second.release().await.expect("released");
+}

@@ -1,0 +1,92 @@
+//! The part of [leasehold](https://docs.rs/leasehold) that all stores share: only the crate
+//! `leasehold` follows semantic versioning, and a program names nothing of this one.
+//!
+//! It has the locks, the engine behind them, the contract of a store, and the stores that need no
+//! service: in memory and in a folder.
+#![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(all(feature = "file", not(target_os = "linux")))]
+compile_error!(
+    "the file store of leasehold runs on Linux: it needs flock, FIFOs, epoll and /proc; \
+     on other systems use default-features = false and the feature redis or zookeeper"
+);
+
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+compile_error!("leasehold needs a clock that also runs during a suspend: Linux or macOS");
+
+mod admission;
+pub mod blocking;
+mod claim;
+mod claimant_info;
+mod drain;
+mod election;
+mod engine;
+mod error;
+#[cfg_attr(
+    not(feature = "file"),
+    allow(dead_code, reason = "the store in memory is not examined")
+)]
+mod examination;
+pub mod fence;
+mod guarantees;
+mod guard;
+#[doc(hidden)]
+pub mod internal;
+#[cfg(feature = "file")]
+mod local_fs;
+mod lock;
+mod lock_state;
+mod locks;
+mod loss_reason;
+mod metric_labels;
+#[cfg(feature = "metrics")]
+pub mod metrics;
+#[cfg(not(feature = "metrics"))]
+#[path = "no_metrics.rs"]
+mod metrics;
+mod multi;
+mod name;
+mod observer;
+mod reentrant;
+#[allow(
+    missing_docs,
+    clippy::must_use_candidate,
+    reason = "the store crates use it, and no user"
+)]
+mod runtime;
+mod rwlock;
+mod shown_url;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub mod simulation;
+pub mod store;
+mod store_kind;
+pub mod stores;
+#[cfg(test)]
+mod test_inputs;
+mod token;
+mod unknown_url;
+
+pub use claim::ClaimId;
+pub use claimant_info::ClaimantInfo;
+pub use drain::drain;
+pub use election::{Election, Leader, LeaderObserver, Leadership};
+pub use error::{Error, ErrorKind, Result};
+pub use examination::{Examination, ExaminedServer, Finding, RoundTrip, Severity};
+pub use guarantees::{CrashDetection, Guarantees, Slots};
+pub use guard::Guard;
+pub use lock::Lock;
+pub use lock_state::{Entry, ExternalHolder, LockState, ServerStatus, ServerVote};
+pub use locks::Locks;
+pub use loss_reason::{LossReason, RenewalStatus};
+pub use multi::{MultiGuard, MultiLock, all};
+pub use name::Name;
+pub use observer::Observer;
+pub use reentrant::{Owner, Reentrant, ReentrantGuard};
+pub use rwlock::RwLock;
+pub use token::{FencingToken, Token};
+
+pub(crate) use admission::admitted;
+pub(crate) use claim::{Claim, Share};
+pub(crate) use store::{Entered, OnContention, Standing, Store};

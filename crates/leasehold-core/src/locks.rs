@@ -1,0 +1,191 @@
+//! An open store, which creates locks.
+
+use std::sync::Arc;
+
+use crate::engine::Engine;
+use crate::runtime::background::on_background;
+use crate::shown_url::without_user;
+use crate::store::Cleanup;
+use crate::{
+    Claim, Entry, Guarantees, Lock, LockState, Name, Reentrant, Result, RwLock, Share, Store, Token,
+};
+
+/// An open store, which creates locks.
+///
+/// Cloning is cheap, and clones share renewals and connections. A program opens each store once.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// let locks = leasehold::open("memory:").await?;
+/// let mutex = locks.mutex("nightly");
+/// let slot = locks.semaphore("gpu", 4);
+/// let reader = locks.rwlock("config").shared();
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Locks {
+    engine: Arc<Engine>,
+}
+
+impl Locks {
+    /// Opens a store that was built without `leasehold::open`.
+    ///
+    /// Errors and logs show `url`, without a user name and a password. The URL of a store's
+    /// builder, such as `RedisBuilder::url`, has neither.
+    ///
+    /// ```
+    /// use leasehold::{Locks, stores::Memory};
+    /// let locks = Locks::from_store(Memory::new(), "memory:")?;
+    /// # assert!(locks.guarantees().tokens);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`is_unavailable`](crate::Error::is_unavailable) if the background thread cannot be started.
+    pub fn from_store(store: impl Store, url: &str) -> Result<Self> {
+        Self::from_arc(Arc::new(store), &without_user(url))
+    }
+
+    #[doc(hidden)]
+    pub fn from_arc(store: Arc<dyn Store>, url: &str) -> Result<Self> {
+        let engine = Engine::new(store, url)?;
+        Ok(Self { engine })
+    }
+
+    /// Creates a lock that one claim holds at a time.
+    ///
+    /// The name is a text or a [`Name`], owned or borrowed.
+    /// On one name it excludes the readers and writers of [`rwlock`](Self::rwlock). A name of 0 or
+    /// more than 512 bytes is rejected when the lock is acquired.
+    #[must_use]
+    pub fn mutex(&self, name: impl AsRef<str>) -> Lock {
+        self.lock(name.as_ref(), Ok(Share::MUTEX))
+    }
+
+    /// Creates a lock that many readers or one writer hold at a time; neither side starves.
+    #[must_use]
+    pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
+        RwLock::new(self.clone(), name.as_ref())
+    }
+
+    /// Creates a lock on one slot of a semaphore with `slots` slots; [`Lock::permits`] takes more.
+    ///
+    /// All clients give the same number of slots for a name. While the name is in use, a claim with
+    /// another number is rejected as a [mismatch](crate::Error::is_mismatch).
+    #[must_use]
+    pub fn semaphore(&self, name: impl AsRef<str>, slots: u32) -> Lock {
+        self.lock(name.as_ref(), Share::slots(1, slots))
+    }
+
+    /// Creates a mutex that its owner may acquire again while it holds it.
+    #[must_use]
+    pub fn reentrant(&self, name: impl AsRef<str>) -> Reentrant {
+        Reentrant::new(self.mutex(name))
+    }
+
+    /// Returns the holders and waiters of a name.
+    ///
+    /// # Cancel safety
+    /// It only reads; dropping it has no effect.
+    pub async fn inspect(&self, name: impl AsRef<str>) -> Result<LockState> {
+        let text = name.as_ref();
+        let name =
+            Name::parse(text).map_err(|error| error.during("inspect", self.url(), Some(text)))?;
+        on_background(self.engine.calls().inspect(&name)).await
+    }
+
+    /// Returns the names with holders or waiters that begin with `prefix`, sorted.
+    ///
+    /// It returns at most `count_max` names.
+    ///
+    /// # Cancel safety
+    /// It only reads; dropping it has no effect.
+    pub async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        on_background(self.engine.calls().list(prefix, count_max)).await
+    }
+
+    /// Removes the files that free locks have left, of crashed processes too.
+    ///
+    /// A process removes the files of the locks that it leaves free. A crashed process leaves
+    /// them, and so does one that may not remove the files of another user.
+    ///
+    /// # Errors
+    /// [`is_unsupported`](crate::Error::is_unsupported) on a store in which free locks leave
+    /// nothing: all but the file store.
+    ///
+    /// # Cancel safety
+    /// A dropped call may have removed a part. It can be repeated.
+    pub async fn remove_unused(&self) -> Result<Cleanup> {
+        on_background(self.engine.calls().remove_unused()).await
+    }
+
+    /// Ends the hold with this token; returns its entry, or `None` if no hold has this token.
+    ///
+    /// The holder is notified of [`LossReason::Revoked`](crate::LossReason::Revoked). This does not
+    /// stop the holder's work: only a resource that checks tokens rejects its late writes. On the
+    /// file store, the next waiter is granted when the broken holder's process drops its guard or
+    /// ends. On Redlock, the votes of a claim that has no majority are taken back too.
+    ///
+    /// # Cancel safety
+    /// A dropped call may have ended the hold. It can be repeated.
+    pub async fn break_hold(&self, name: impl AsRef<str>, token: Token) -> Result<Option<Entry>> {
+        let lock_state = self.inspect(name).await?;
+        let held = lock_state
+            .holders()
+            .find(|entry| entry.has_token(token))
+            .cloned();
+        let is_minority = held.is_none();
+        let Some(entry) = held.or_else(|| lock_state.vote(token)) else {
+            return Ok(None);
+        };
+
+        let claim = claim_for_entry(lock_state.name, &entry);
+        // A guard of this process becomes invalid before the request is sent. The store treats the
+        // request as a release by that guard.
+        self.engine.revoke(claim.id);
+        let was_there = on_background(self.engine.calls().leave(&claim)).await?;
+        // A majority without the votes may have replied first.
+        Ok((was_there || is_minority).then_some(entry))
+    }
+
+    /// Returns what the store guarantees.
+    #[must_use]
+    pub fn guarantees(&self) -> Guarantees {
+        self.engine.calls().guarantees()
+    }
+
+    /// Returns the store's URL without its password.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        self.engine.calls().url()
+    }
+
+    /// Returns how many acquires of this process wait for a hold that a cohort passes on.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn local_waiters(&self, name: &str) -> usize {
+        self.engine.local_waiters(name)
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    pub(crate) fn lock(&self, name: &str, share: Result<Share>) -> Lock {
+        Lock::new(self.clone(), name, share)
+    }
+}
+
+/// Returns the claim with which the entry can be removed from the queue.
+fn claim_for_entry(name: Name, entry: &Entry) -> Claim {
+    let mut claim = Claim::new(name, entry.share, Arc::new(entry.info.clone()));
+    claim.id = entry.id;
+    claim
+}
+
+/// Two values are equal if they share renewals and connections.
+impl PartialEq for Locks {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.engine, &other.engine)
+    }
+}

@@ -1,0 +1,196 @@
+//! The part that errors show of a text that was given as the URL of a store.
+//!
+//! The text may be anything: a URL whose scheme is missing, or whose password has a character that
+//! ends it too early. So an error shows only what cannot be a part of a user name or a password.
+
+use crate::unknown_url;
+
+/// The schemes of stores without a server, and so without a user.
+const LOCAL: &[&str] = &["file", "memory", "system"];
+/// The schemes of stores on servers. A build may lack some of the stores.
+const REMOTE: &[&str] = &[
+    "redis",
+    "rediss",
+    "redis+unix",
+    "redis+sentinel",
+    "rediss+sentinel",
+    "redis+cluster",
+    "rediss+cluster",
+    "redlock",
+    "redlocks",
+    "zookeeper",
+    "zookeeper+tls",
+];
+
+/// Replaces the text that is not shown.
+const HIDDEN: &str = "…";
+/// Replaces a user name and a password.
+const HIDDEN_USER: &str = "…@";
+
+/// Whether a word is the scheme of a store.
+#[must_use]
+pub fn is_scheme(word: &str) -> bool {
+    LOCAL.contains(&word) || REMOTE.contains(&word)
+}
+
+/// Returns the URL of an open store without user and password.
+///
+/// The settings remain, because some of them select a format. The scheme may be that of a store
+/// which leasehold does not know.
+pub(crate) fn without_user(url: &str) -> String {
+    if !may_have_user(url) && !begins_with_known_scheme(url) {
+        return url.to_owned();
+    }
+
+    let settings = &url[location(url).len()..];
+    let shown = redacted(url);
+    if shown.ends_with(HIDDEN) || may_have_user(settings) {
+        return shown;
+    }
+    shown.replacen(HIDDEN_USER, "", 1) + settings
+}
+
+/// Returns a text without user, password and settings, and without what may be a part of them.
+#[must_use]
+pub fn redacted(text: &str) -> String {
+    let Some(scheme) = scheme(text) else {
+        let is_path = unknown_url::bare_path(text).is_some() && !may_have_user(text);
+        let is_shown = is_path || unknown_url::is_host_and_port(text);
+        return if is_shown { location(text) } else { HIDDEN }.to_owned();
+    };
+
+    let rest = &text[scheme.len() + 1..];
+    let is_local = LOCAL.contains(&scheme);
+    let shown = if !is_local {
+        servers(rest)
+    } else if names_user(scheme, rest) {
+        HIDDEN.to_owned()
+    } else {
+        location(rest).to_owned()
+    };
+    format!("{scheme}:{shown}")
+}
+
+/// Returns the scheme of a URL; `None` if it may be something else, such as a user name.
+pub(crate) fn scheme(text: &str) -> Option<&str> {
+    let (scheme, rest) = text.split_once(':')?;
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || "+.-".contains(c);
+    let is_word = scheme.chars().all(is_letter) && rest.starts_with("//");
+
+    (unknown_url::is_known(scheme) || is_word && !may_have_user(text)).then_some(scheme)
+}
+
+fn begins_with_known_scheme(url: &str) -> bool {
+    let scheme = url.split_once(':').map(|(scheme, _)| scheme);
+    scheme.is_some_and(unknown_url::is_known)
+}
+
+/// Whether what follows `file:`, `memory:` or `system:` may have a user, as the URL of a server.
+///
+/// The path of a folder may contain `@`.
+#[must_use]
+pub fn names_user(scheme: &str, rest: &str) -> bool {
+    let path = location(rest);
+    let settings = &rest[path.len()..];
+    let is_absolute = path.starts_with('/') && !path.starts_with("//") || path.starts_with("///");
+    let is_folder = scheme == "file" && is_absolute;
+
+    may_have_user(settings) || !is_folder && may_have_user(path)
+}
+
+/// Whether a text is a host, with or without a port.
+pub(crate) fn is_host(text: &str) -> bool {
+    let is_number = |port: &str| port.bytes().all(|digit| digit.is_ascii_digit());
+    let name = match text.rsplit_once(':') {
+        Some((name, port)) if is_number(port) => name,
+        _ => text,
+    };
+
+    let address = name
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    match address {
+        Some(address) => address
+            .bytes()
+            .all(|c| c.is_ascii_hexdigit() || b":.".contains(&c)),
+        None => name
+            .bytes()
+            .all(|c| c.is_ascii_alphanumeric() || b".-_".contains(&c)),
+    }
+}
+
+/// Returns what follows the scheme of a server, without user and password.
+fn servers(rest: &str) -> String {
+    let Some(location_and_settings) = rest.strip_prefix("//") else {
+        return HIDDEN.to_owned();
+    };
+    let location = location(location_and_settings);
+    let settings = &location_and_settings[location.len()..];
+    let (authority, path) = location.split_at(location.find('/').unwrap_or(location.len()));
+    let (user, hosts) = match authority.rsplit_once('@') {
+        Some((_, hosts)) => (HIDDEN_USER, hosts),
+        None => ("", authority),
+    };
+
+    // A `/`, `?` or `#` in a password ends the authority too early, unless it is encoded.
+    let is_cut = may_have_user(path) || may_have_user(settings);
+    if is_cut || !hosts.split(',').all(is_host) {
+        return format!("//{HIDDEN}");
+    }
+    format!("//{user}{hosts}{path}")
+}
+
+/// Returns a text without its settings.
+fn location(text: &str) -> &str {
+    text.split(['?', '#']).next().unwrap_or_default()
+}
+
+/// Whether a text has a character that ends a user name and a password, encoded or not.
+fn may_have_user(text: &str) -> bool {
+    text.contains('@') || text.contains("%40")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn url_is_shown_without_its_user() {
+        for (text, shown) in [
+            ("redis://me:secret@host/1", "redis://…@host/1"),
+            ("redis://[::1]:1/2?db=x", "redis://[::1]:1/2"),
+            ("redis+unix:///run/a.sock", "redis+unix:///run/a.sock"),
+            ("redlock://me:secret@a,b:1,c", "redlock://…@a,b:1,c"),
+            ("etcd://me:secret@host", "etcd://…@host"),
+            ("ftp://host/path", "ftp://host/path"),
+            ("file:/a@b", "file:/a@b"),
+            ("file:///a@b?mode=0660", "file:///a@b"),
+            ("system:", "system:"),
+            ("/var/lock/app", "/var/lock/app"),
+            ("localhost:6379", "localhost:6379"),
+        ] {
+            assert_eq!(redacted(text), shown);
+        }
+    }
+
+    #[test]
+    fn possible_part_of_a_user_or_a_password_is_not_shown() {
+        for (text, shown) in [
+            ("me:secret@host:6379", "…"),
+            ("secret", "…"),
+            ("/me:secret@host", "…"),
+            ("ftp://me:secret@host", "…"),
+            ("redis:me:secret@host", "redis:…"),
+            ("redis:/me:secret@host", "redis:…"),
+            ("redis://me:secret", "redis://…"),
+            ("redis://a@me:12/secret@host", "redis://…"),
+            ("redis://me:12?secret@host", "redis://…"),
+            ("redis+unix:///me:secret@/run/a.sock", "redis+unix://…"),
+            ("redis://me%3Asecret%40host", "redis://…"),
+            ("file:me:secret@host", "file:…"),
+            ("file://me:secret@host/a", "file:…"),
+        ] {
+            assert_eq!(redacted(text), shown);
+        }
+    }
+}

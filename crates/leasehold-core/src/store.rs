@@ -1,0 +1,321 @@
+//! The trait that a store implements, and the types in its methods. This module has no logic.
+
+mod intercept;
+
+use std::fmt::{self, Debug, Formatter};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::{Error, Guarantees, LockState, Name, Result, ServerVote, Token};
+
+pub use crate::admission::admitted;
+pub use crate::claim::{Claim, ClaimId, Share};
+pub use intercept::{Intercept, Intercepted, Request};
+
+/// A service that keeps queues of claims.
+///
+/// The store decides which claim is next. It mints the token in the atomic step that grants the
+/// lock, and notifies the client of the claim. Deadlines, retries and renewals belong to the
+/// engine.
+///
+/// Every method may be called again with the same claim, after an error or after a reply. The
+/// second call then finds the effect of the first.
+///
+/// The trait has no default methods: a wrapper that forgets one does not compile.
+///
+/// [`Memory`](crate::stores::Memory) is the smallest store. The module `conformance` has the suites
+/// that a store must pass. CONTRIBUTING.md explains how to add one.
+///
+/// # Requests without a reply
+/// A request that receives no reply ends with [`Error::unavailable`](crate::Error::unavailable)
+/// after a time that the store bounds. The engine sets a limit of its own for `renew`, `leave`,
+/// `inspect` and `list`, but none for `enter` and `changed`.
+#[async_trait]
+pub trait Store: Debug + Send + Sync + 'static {
+    /// Returns what this store guarantees.
+    fn guarantees(&self) -> Guarantees;
+
+    /// Enters a claim at the end of the queue, or finds it there, and returns its standing.
+    ///
+    /// With [`OnContention::Fail`] a claim that cannot be granted at once leaves no entry, and the
+    /// standing is [`Standing::Gone`].
+    ///
+    /// # Repeated calls
+    /// The store finds the claim by its id. The claim keeps its position, and its lease starts
+    /// again. A claim with a smaller share than before gives back the difference. A larger share is
+    /// rejected as invalid: [`Share::check_shrinks_from`] returns the error.
+    ///
+    /// # Errors
+    /// [`is_mismatch`](crate::Error::is_mismatch) if the name is in use with another capacity:
+    /// [`Share::check_same_kind`] returns the error.
+    ///
+    /// # Cancel safety
+    /// The engine never drops this future; it runs to its end.
+    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered>;
+
+    /// Waits until the standing of a claim differs from `seen`, and returns it.
+    ///
+    /// A different number of claims ahead is a change. So is the end of a hold: a holder waits here
+    /// for the loss of its lock, because a renewal would find that loss too late.
+    ///
+    /// Where the service sends no notification when a lease ends, the store polls at the next end
+    /// of a lease in the queue. The other clients may all have crashed.
+    ///
+    /// A connection that broke may have lost a notification. The store reads the standing again
+    /// when the connection is back.
+    ///
+    /// # Errors
+    /// The engine calls this again after an error, for as long as an outage may last. An error does
+    /// not end a hold.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing. The next call finds a grant that was under way.
+    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing>;
+
+    /// Renews claims that wait or are held.
+    ///
+    /// Returns one lease per claim, in order, which counts from before the request. It is `None`
+    /// for a claim that the store no longer has.
+    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>>;
+
+    /// Removes a claim that waits or is held, and hands over to the next; returns whether it was
+    /// there.
+    ///
+    /// # Repeated calls
+    /// The second call returns `false`.
+    async fn leave(&self, claim: &Claim) -> Result<bool>;
+
+    /// Returns the state of a lock, in readable form.
+    async fn inspect(&self, name: &Name) -> Result<LockState>;
+
+    /// Returns the names with claims that begin with `prefix`, sorted, at most `count_max`.
+    async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>>;
+
+    /// Returns what only some kinds of store have; [`Extensions::default`] if this store has none.
+    ///
+    /// A wrapper returns the extensions of the store that it wraps.
+    fn extensions(&self) -> Extensions<'_>;
+}
+
+/// What only some kinds of store have.
+///
+/// ```
+/// use leasehold::store::{Extensions, Store};
+/// let store = leasehold::stores::Memory::new();
+/// assert!(store.extensions().votes.is_none());
+/// ```
+#[derive(Clone, Copy, Default)]
+#[non_exhaustive]
+pub struct Extensions<'a> {
+    /// Descriptors that keep a claim alive without this process.
+    pub inheritable_fds: Option<&'a dyn InheritableFds>,
+    /// Several servers that grant a claim together.
+    pub votes: Option<&'a dyn Votes>,
+    /// Files or records that free locks leave behind.
+    pub housekeeping: Option<&'a dyn Housekeeping>,
+    /// Changes of a lock that the store pushes to observers.
+    pub observe: Option<&'a dyn Observe>,
+    /// Leases that the store chooses.
+    pub own_leases: Option<&'a dyn OwnLeases>,
+}
+
+impl<'a> Extensions<'a> {
+    /// Adds descriptors that keep a claim alive.
+    #[must_use]
+    pub fn with_inheritable_fds(self, store: &'a dyn InheritableFds) -> Self {
+        Self {
+            inheritable_fds: Some(store),
+            ..self
+        }
+    }
+
+    /// Adds the removal of what free locks leave behind.
+    #[must_use]
+    pub fn with_housekeeping(self, store: &'a dyn Housekeeping) -> Self {
+        Self {
+            housekeeping: Some(store),
+            ..self
+        }
+    }
+
+    /// Adds the subscriptions of observers.
+    #[must_use]
+    pub fn with_observe(self, store: &'a dyn Observe) -> Self {
+        Self {
+            observe: Some(store),
+            ..self
+        }
+    }
+
+    /// Adds the leases that the store chooses.
+    #[must_use]
+    pub fn with_own_leases(self, store: &'a dyn OwnLeases) -> Self {
+        Self {
+            own_leases: Some(store),
+            ..self
+        }
+    }
+
+    /// Adds the votes of several servers.
+    #[must_use]
+    pub fn with_votes(self, store: &'a dyn Votes) -> Self {
+        Self {
+            votes: Some(store),
+            ..self
+        }
+    }
+}
+
+impl Debug for Extensions<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Extensions")
+            .field("inheritable_fds", &self.inheritable_fds.is_some())
+            .field("votes", &self.votes.is_some())
+            .field("housekeeping", &self.housekeeping.is_some())
+            .field("observe", &self.observe.is_some())
+            .field("own_leases", &self.own_leases.is_some())
+            .finish()
+    }
+}
+
+/// A store whose claims a child process can keep alive.
+pub trait InheritableFds: Send + Sync {
+    /// Returns descriptors that keep a held claim alive while any process has them open.
+    ///
+    /// The claim then outlives this process. [`Store::leave`] ends it all the same.
+    fn inheritable_fds(&self, claim: &Claim) -> Result<Vec<OwnedFd>>;
+}
+
+/// A store in which free locks leave files or records behind.
+#[async_trait]
+pub trait Housekeeping: Send + Sync {
+    /// Removes what the free locks of all processes have left, of crashed ones too.
+    ///
+    /// # Cancel safety
+    /// A dropped call may have removed a part. It can be repeated.
+    async fn remove_unused(&self) -> Result<Cleanup>;
+}
+
+/// What [`Housekeeping::remove_unused`] did.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Cleanup {
+    /// The number of names whose files or records were removed.
+    pub removed: u64,
+    /// The number of names that are in use.
+    pub in_use: u64,
+    /// Why other names were left as they are.
+    pub skipped: Vec<Error>,
+}
+
+/// A store that pushes the changes of a lock to clients that do not wait for it.
+#[async_trait]
+pub trait Observe: Send + Sync {
+    /// Subscribes to the changes of a lock.
+    ///
+    /// # Errors
+    /// If the error is not [`is_unavailable`](crate::Error::is_unavailable), the observer polls the
+    /// store instead.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the subscription.
+    async fn subscribe(&self, name: &Name) -> Result<Box<dyn Subscription>>;
+}
+
+/// The subscription to one lock. It ends when it is dropped.
+#[async_trait]
+pub trait Subscription: Debug + Send {
+    /// Waits until the lock may have changed since the subscription, or since the last call.
+    ///
+    /// It may return without a change. A change that has no notification, such as the end of a
+    /// lease, may be missing: the observer also inspects the lock from time to time.
+    ///
+    /// # Errors
+    /// A change may have been missed. The observer inspects the lock and calls this again.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, no change is lost: the next call returns.
+    async fn changed(&mut self) -> Result<()>;
+}
+
+/// A store that keeps a claim for another time than the lease of the claim.
+pub trait OwnLeases: Send + Sync {
+    /// Returns for how long the store keeps a claim without a renewal.
+    ///
+    /// It sends no request.
+    fn lease_of(&self, claim: &Claim) -> Duration;
+}
+
+/// A store that consists of several servers, each of which votes for a claim.
+pub trait Votes: Send + Sync {
+    /// Returns the vote of each server for a held claim, as far as this client knows it.
+    ///
+    /// It sends no request.
+    fn votes(&self, claim: &Claim) -> Vec<ServerVote>;
+}
+
+/// Whether a claim waits, holds, or is gone.
+///
+/// ```text
+/// enter ──► Queued ──grant──► Held ──leave, expiry──► Gone
+///   │          └──────leave, expiry, crash────────────▲
+///   └── granted at once ──► Held         refused ─────┘
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Standing {
+    /// In the queue behind `ahead` others.
+    Queued {
+        /// The number of claims ahead, including holders.
+        ahead: u32,
+    },
+    /// Granted.
+    Held {
+        /// The token of the grant.
+        token: Token,
+    },
+    /// Without an entry: never entered, refused, left, expired or evicted.
+    Gone,
+}
+
+impl Standing {
+    /// Returns the token of a held claim.
+    #[must_use]
+    pub fn token(self) -> Option<Token> {
+        match self {
+            Self::Held { token } => Some(token),
+            Self::Queued { .. } | Self::Gone => None,
+        }
+    }
+}
+
+/// The reply to [`Store::enter`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Entered {
+    /// The standing of the claim.
+    pub standing: Standing,
+    /// How long the store keeps the claim without a renewal, counted from before the request.
+    ///
+    /// It is [`Duration::MAX`] if only a crash can end the claim.
+    pub lease: Duration,
+}
+
+impl Entered {
+    /// Creates the reply of a store that keeps the claim for `lease`.
+    #[must_use]
+    pub fn new(standing: Standing, lease: Duration) -> Self {
+        Self { standing, lease }
+    }
+}
+
+/// What a claim does if it cannot be granted at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnContention {
+    /// It waits in the queue.
+    Queue,
+    /// It fails, and no entry remains.
+    Fail,
+}

@@ -1,0 +1,138 @@
+//! A store whose requests a test counts, delays, drops or changes.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::store::Extensions;
+use crate::{Claim, Entered, Guarantees, LockState, Name, OnContention, Result, Standing, Store};
+
+/// The hooks of a test between a client and a store.
+///
+/// Every method forwards to the [inner](Self::inner) store unless a test replaces it. A test that
+/// treats all requests alike replaces [`around`](Self::around) alone. A test that changes a reply
+/// replaces the method of that request.
+///
+/// ```
+/// use leasehold::store::{Intercept, Intercepted, Request, Store};
+/// use leasehold::{Error, Result, stores};
+///
+/// /// Executes every request and loses its reply.
+/// #[derive(Debug)]
+/// struct LostReplies(stores::Memory);
+///
+/// #[async_trait::async_trait]
+/// impl Intercept for LostReplies {
+///     fn inner(&self) -> &dyn Store {
+///         &self.0
+///     }
+///
+///     async fn around<T: Send>(
+///         &self,
+///         _request: Request,
+///         reply: impl Future<Output = Result<T>> + Send,
+///     ) -> Result<T> {
+///         reply.await?;
+///         Err(Error::unavailable("the reply was lost"))
+///     }
+/// }
+///
+/// let _store = Intercepted(LostReplies(stores::Memory::new()));
+/// ```
+#[async_trait]
+pub trait Intercept: Debug + Send + Sync + 'static {
+    /// The store that executes the requests.
+    fn inner(&self) -> &dyn Store;
+
+    /// Runs around each request: `reply` sends the request when it is first polled, and resolves to
+    /// the reply.
+    async fn around<T: Send>(
+        &self,
+        _request: Request,
+        reply: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        reply.await
+    }
+
+    /// Replaces [`Store::enter`].
+    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
+        let reply = self.inner().enter(claim, on_contention);
+        self.around(Request::Enter, reply).await
+    }
+
+    /// Replaces [`Store::changed`].
+    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
+        let reply = self.inner().changed(claim, seen);
+        self.around(Request::Changed { seen }, reply).await
+    }
+
+    /// Replaces [`Store::renew`].
+    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
+        let reply = self.inner().renew(claims);
+        self.around(Request::Renew, reply).await
+    }
+
+    /// Replaces [`Store::leave`].
+    async fn leave(&self, claim: &Claim) -> Result<bool> {
+        let reply = self.inner().leave(claim);
+        self.around(Request::Leave, reply).await
+    }
+}
+
+/// The method of a store that a client calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Request {
+    /// [`Store::enter`].
+    Enter,
+    /// [`Store::changed`].
+    Changed {
+        /// The standing that the client has seen.
+        seen: Standing,
+    },
+    /// [`Store::renew`].
+    Renew,
+    /// [`Store::leave`].
+    Leave,
+}
+
+/// The store of an [`Intercept`].
+#[derive(Clone, Debug)]
+pub struct Intercepted<I>(pub I);
+
+#[async_trait]
+impl<I: Intercept> Store for Intercepted<I> {
+    fn guarantees(&self) -> Guarantees {
+        self.0.inner().guarantees()
+    }
+
+    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
+        self.0.enter(claim, on_contention).await
+    }
+
+    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
+        self.0.changed(claim, seen).await
+    }
+
+    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
+        self.0.renew(claims).await
+    }
+
+    async fn leave(&self, claim: &Claim) -> Result<bool> {
+        self.0.leave(claim).await
+    }
+
+    fn extensions(&self) -> Extensions<'_> {
+        self.0.inner().extensions()
+    }
+
+    async fn inspect(&self, name: &Name) -> Result<LockState> {
+        self.0.inner().inspect(name).await
+    }
+
+    async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        self.0.inner().list(prefix, count_max).await
+    }
+}

@@ -1,0 +1,323 @@
+//! The store on one machine: a folder, without a server.
+//!
+//! The queue of a lock is a file with an entry for each claim. It is edited under a short flock(2).
+//! Only the process that receives a grant can take the flock(2) of `NAME.lock` that belongs to the
+//! grant. So each process writes its own grants: a holder that leaves wakes the waiters that fit,
+//! and each of them marks its entry as held. Each waiter watches, through the kernel, the process
+//! of the waiter before it.
+//!
+//! The store deliberately has no timeouts, no polling and no leases. A claim ends when it leaves or
+//! when its process ends.
+//!
+//! The modules in reading order:
+//!
+//! | module | content |
+//! |---|---|
+//! | this one | the [`Store`] implementation |
+//! | [`builder`] | the settings, and the URL |
+//! | [`subscription`] | the changes that observers are notified of |
+//! | [`transact`] | runs a step of the protocol under the lock of its queue |
+//! | [`housekeeping`] | the removal of the files of free names |
+//! | [`protocol`] | the steps: enter, poll, leave, renew, inspect |
+//! | [`shared`], [`idle_names`] | what the claims of one open store share |
+//! | [`queue_file`] | the queue file: locked, read, changed |
+//! | [`flock_waiters`], [`flock`], [`lock_file`] | `NAME.lock`, and waiting for external holders |
+//! | [`wakeups`] | the claims to wake after a change |
+//! | [`entry`] | one claim in a queue file |
+//! | [`process`] | crash detection and the inbox of each process |
+//! | [`folder_counter`] | the tokens of all names |
+//! | [`kept_files`] | files that stay open between two uses of a name |
+//! | [`folder`] | the folder, its files, and the encoding of names |
+//! | [`counter`] | the token counter of a lock |
+//!
+//! A module uses only modules further down.
+
+mod builder;
+mod counter;
+mod entry;
+mod examination;
+mod flock;
+mod flock_waiters;
+mod folder;
+mod folder_counter;
+mod housekeeping;
+mod idle_names;
+mod kept_files;
+mod kinds;
+mod lock_file;
+mod process;
+mod protocol;
+mod queue_file;
+mod shared;
+mod subscription;
+mod transact;
+mod wakeups;
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
+use tokio::task::AbortHandle;
+
+use crate::runtime::background;
+use crate::store::{Cleanup, Extensions, Housekeeping, InheritableFds, Observe, Subscription};
+use crate::{
+    Claim, CrashDetection, Entered, Guarantees, LockState, Name, OnContention, Result, Slots,
+    Standing, Store,
+};
+use counter::Boot;
+use flock::{FlockGuard, FlockMode};
+use folder::Folder;
+use folder::location::Location;
+use process::{Peer, Process};
+use protocol::{Missing, Situation, Transaction};
+use shared::Shared;
+use subscription::QueueWatch;
+use transact::{on_blocking_thread, transact, view};
+
+pub use builder::FileBuilder;
+pub use kinds::{FILE, SYSTEM};
+
+/// Locks between the processes of one machine, kept in a folder of a local disk.
+///
+/// flock(1) may lock the file `NAME.lock` in it too: both exclude each other.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let folder = std::env::temp_dir().join(format!("leasehold-doc-{}", std::process::id()));
+/// let store = leasehold::stores::File::at(&folder)?;
+/// let locks = leasehold::Locks::from_store(store, "file:")?;
+/// locks.mutex("nightly").acquire().await?.release().await?;
+/// # drop(locks); std::fs::remove_dir_all(folder).ok(); Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct File {
+    shared: Arc<Shared>,
+    listener: Mutex<AbortHandle>,
+}
+
+impl File {
+    /// Opens a folder. A missing folder is made for this user alone.
+    ///
+    /// # Errors
+    /// - [`is_denied`](crate::Error::is_denied) if the folder cannot be written. Also if it belongs
+    ///   to neither this user nor root, and neither this user's groups nor others may write it.
+    /// - [`is_unsupported`](crate::Error::is_unsupported) if it is not on a file system that is
+    ///   known to be local.
+    /// - [`is_unavailable`](crate::Error::is_unavailable) if the disk is full.
+    pub fn at(folder: &Path) -> Result<Self> {
+        Self::builder(folder).open()
+    }
+
+    /// Configures a store before it is opened.
+    ///
+    /// ```
+    /// # let name = format!("leasehold-builder-{}", std::process::id());
+    /// # let folder = std::env::temp_dir().join(name);
+    /// let store = leasehold::stores::File::builder(&folder).local(true).open()?;
+    /// # drop(store); std::fs::remove_dir_all(folder).ok();
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn builder(folder: &Path) -> FileBuilder {
+        FileBuilder::new(folder)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("file:{}", self.shared.folder().path().display())
+    }
+
+    #[cfg(test)]
+    fn of_boot(folder: &Path, boot: Boot) -> Result<Self> {
+        let folder = Folder::open(folder, crate::local_fs::Locality::Known, None)?;
+        let store = Self::open(folder, boot)?;
+        store.shared.idle_names.keep_files();
+        Ok(store)
+    }
+
+    fn open(folder: Folder, boot: Boot) -> Result<Self> {
+        let runtime = background::start()?;
+        let _entered = runtime.enter();
+        let folder = Arc::new(folder);
+        let (process, inbox) = Process::join(&folder)?;
+
+        let shared = Arc::new(Shared::new(folder, boot, process));
+        let listener = Mutex::new(shared::listen(&shared, inbox));
+        Ok(Self { shared, listener })
+    }
+
+    async fn wait_for_flock(&self, claim: &Claim) -> Result<FlockGuard> {
+        let at = Location::lock(&self.shared.folder(), &claim.name);
+        let mode = FlockMode::of(claim.share);
+        self.shared.flock_waiters.wait(&at, mode).await
+    }
+}
+
+/// The inbox closes with the store. The other processes then see this one as dead. The files of
+/// names that this process left free are removed.
+impl Drop for File {
+    fn drop(&mut self) {
+        self.listener.lock().abort();
+        housekeeping::finish(&self.shared);
+    }
+}
+
+#[async_trait]
+impl Store for File {
+    fn guarantees(&self) -> Guarantees {
+        Guarantees {
+            fifo: true,
+            tokens: true,
+            readers: true,
+            slots: Slots::WhileInUse,
+            lease_expiry: false,
+            cohorts: true,
+            crash: CrashDetection::Immediate,
+        }
+    }
+
+    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
+        shared::keep_listed(&self.shared, &self.listener)?;
+        let standing = transact(&self.shared, claim, Missing::Make, move |queue, claim| {
+            queue.enter(claim, on_contention)
+        })
+        .await?;
+        Ok(Entered {
+            standing,
+            lease: Duration::MAX,
+        })
+    }
+
+    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
+        let waker = self.shared.wakers.register(claim.id);
+        loop {
+            // No wake-up is missed from here on.
+            let woken = waker.woken();
+            match transact(&self.shared, claim, Missing::Keep, Transaction::poll).await? {
+                Situation::Decided(standing) if standing != seen => return Ok(standing),
+                Situation::Behind { ahead, .. } | Situation::BlockedExternally { ahead }
+                    if seen != (Standing::Queued { ahead }) =>
+                {
+                    return Ok(Standing::Queued { ahead });
+                }
+                Situation::Decided(_) => woken.await,
+                Situation::Behind { peers, .. } => {
+                    let mut deaths: FuturesUnordered<_> =
+                        peers.into_iter().map(Peer::died).collect();
+                    tokio::select! {
+                        () = woken => {}
+                        Some(died) = deaths.next() => died?,
+                    }
+                }
+                Situation::BlockedExternally { .. } => {
+                    tokio::select! {
+                        () = woken => {}
+                        flock = self.wait_for_flock(claim) => {
+                            self.shared.flocks.lock().insert(claim.id, flock?);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
+        shared::keep_listed(&self.shared, &self.listener)?;
+        self.shared.process.read().touch();
+
+        let mut replies = Vec::with_capacity(claims.len());
+        for claim in claims {
+            let is_present = transact(&self.shared, claim, Missing::Keep, |queue, claim| {
+                Ok(queue.renew(claim))
+            })
+            .await?;
+            replies.push(is_present.then_some(Duration::MAX));
+        }
+        Ok(replies)
+    }
+
+    async fn leave(&self, claim: &Claim) -> Result<bool> {
+        let was_present = transact(&self.shared, claim, Missing::Keep, Transaction::leave).await;
+        // The file is unlocked even if the entry could not be removed.
+        protocol::release_flock(&self.shared, claim);
+        was_present
+    }
+
+    fn extensions(&self) -> Extensions<'_> {
+        Extensions::default()
+            .with_inheritable_fds(self)
+            .with_housekeeping(self)
+            .with_observe(self)
+    }
+
+    async fn inspect(&self, name: &Name) -> Result<LockState> {
+        let mut lock_state = view(&self.shared, name, |queue| queue.inspect(name)).await?;
+        let lock_path = Location::lock(&self.shared.folder(), name);
+        let mut holders = lock_file::flock_holders(&lock_path);
+        if !holders.is_empty() {
+            // A claim may have been granted or released since the queue was read.
+            lock_state = view(&self.shared, name, |queue| queue.inspect(name)).await?;
+            let still = lock_file::flock_holders(&lock_path);
+            holders.retain(|holder| still.contains(holder));
+        }
+
+        let is_queued = |pid| lock_state.entries.iter().any(|entry| entry.info.pid == pid);
+        holders.retain(|holder| !is_queued(holder.pid));
+        lock_state.external_holders = holders;
+        Ok(lock_state)
+    }
+
+    async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        let mut names = Vec::new();
+        for name in self.shared.folder().names()? {
+            if names.len() == count_max {
+                break;
+            }
+            if !name.as_str().starts_with(prefix) {
+                continue;
+            }
+
+            match self.inspect(&name).await {
+                Ok(lock_state) if lock_state.entries.is_empty() => {}
+                Err(error) if error.is_unavailable() => return Err(error),
+                // Inspecting a damaged or forbidden queue reports why. It does not hide the other
+                // names.
+                Ok(_) | Err(_) => names.push(name),
+            }
+        }
+        Ok(names)
+    }
+}
+
+#[async_trait]
+impl Observe for File {
+    async fn subscribe(&self, name: &Name) -> Result<Box<dyn Subscription>> {
+        Ok(Box::new(QueueWatch::begin(&self.shared, name).await?))
+    }
+}
+
+#[async_trait]
+impl Housekeeping for File {
+    async fn remove_unused(&self) -> Result<Cleanup> {
+        let shared = Arc::clone(&self.shared);
+        on_blocking_thread(move || housekeeping::remove_unused(&shared)).await
+    }
+}
+
+impl InheritableFds for File {
+    fn inheritable_fds(&self, claim: &Claim) -> Result<Vec<OwnedFd>> {
+        let mut descriptors = vec![self.shared.process.read().inheritable_fd()?];
+        if let Some(flock) = self.shared.flocks.lock().get_mut(&claim.id) {
+            let at = Location::lock(&self.shared.folder(), &claim.name);
+            descriptors.push(flock.inheritable_fd(&at)?);
+        }
+        Ok(descriptors)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,359 @@
+//! The store inside one process.
+
+use std::collections::HashMap;
+use std::future::ready;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::FutureExt;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
+
+use crate::runtime::clock::BootInstant;
+use crate::store::{Extensions, Observe, Subscription};
+use crate::store_kind::{OpenedStore, StoreKind, after_scheme};
+use crate::{
+    Claim, ClaimantInfo, CrashDetection, Entered, Entry, Error, Guarantees, LockState, Name,
+    OnContention, Result, Share, Slots, Standing, Store, Token, admitted,
+};
+
+/// Locks inside one process, for tests, examples, and programs that can also run without a service.
+///
+/// Clones share one store, and [`Memory::new`] creates another one. Leases expire as on a server.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// let store = leasehold::stores::Memory::new();
+/// let one = leasehold::Locks::from_store(store.clone(), "memory:")?;
+/// let two = leasehold::Locks::from_store(store, "memory:")?;
+/// let _guard = one.mutex("a").acquire().await?;
+/// assert!(two.mutex("a").try_acquire().await?.is_none());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    queues: Arc<Mutex<HashMap<Name, LockQueue>>>,
+    changes: Arc<Notify>,
+}
+
+/// The store of this process, for the table of schemes of `leasehold`.
+pub const MEMORY: StoreKind = StoreKind::new(|url, _| {
+    let opened = match after_scheme(url) {
+        "" => Ok(OpenedStore::new(Memory::new(), "memory:".to_owned())),
+        _ => Err(Error::invalid("memory: takes no path")),
+    };
+    ready(opened).boxed()
+});
+
+impl Memory {
+    /// Creates an empty store.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Ends all holds of a name, as if an operator had broken the lock; returns their number.
+    ///
+    /// A program tests by it how it handles a loss. [`Guard::lost`](crate::Guard::lost) resolves
+    /// with [`LossReason::Revoked`](crate::LossReason::Revoked) at once, and so does
+    /// [`Guard::while_held`](crate::Guard::while_held). A guard that nothing awaits notices the
+    /// loss at its next renewal. The next waiter is granted the lock.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// use leasehold::{Locks, LossReason, stores::Memory};
+    /// let store = Memory::new();
+    /// let locks = Locks::from_store(store.clone(), "memory:")?;
+    /// let guard = locks.mutex("nightly").acquire().await?;
+    ///
+    /// assert_eq!(store.revoke("nightly"), 1);
+    /// assert_eq!(guard.lost().await, LossReason::Revoked);
+    /// assert!(guard.check().unwrap_err().is_lost());
+    /// # Ok(()) }
+    /// ```
+    pub fn revoke(&self, name: impl AsRef<str>) -> usize {
+        let Ok(name) = Name::parse(name.as_ref()) else {
+            return 0;
+        };
+        self.queue(&name, |queue| {
+            let before = queue.entries.len();
+            queue
+                .entries
+                .retain(|queued| queued.entry.token().is_none());
+            before - queue.entries.len()
+        })
+    }
+
+    /// Runs `work` on a queue without expired claims, then grants the claims that fit and notifies
+    /// the waiters of a change.
+    fn queue<T>(&self, name: &Name, work: impl FnOnce(&mut LockQueue) -> T) -> T {
+        let mut queues = self.queues.lock();
+        let queue = queues.entry(name.clone()).or_default();
+
+        let mut changed = queue.update();
+        let reply = work(queue);
+        changed |= queue.update();
+        if changed {
+            self.changes.notify_waiters();
+        }
+        reply
+    }
+}
+
+/// The queue of one name. An empty queue is kept for its token counter.
+#[derive(Debug, Default)]
+struct LockQueue {
+    entries: Vec<QueueEntry>,
+    last_token: u64,
+}
+
+#[derive(Debug)]
+struct QueueEntry {
+    entry: Entry,
+    expires_at: BootInstant,
+}
+
+impl LockQueue {
+    /// Removes expired claims and grants the claims that fit. Returns whether the queue changed.
+    fn update(&mut self) -> bool {
+        let now = BootInstant::now();
+        let before = self.entries.len();
+        self.entries.retain(|queued| queued.expires_at > now);
+        let mut changed = self.entries.len() != before;
+
+        let granted = admitted(self.shares());
+        for QueueEntry { entry, .. } in &mut self.entries[..granted] {
+            if entry.token().is_none() {
+                self.last_token += 1 + u64::from(entry.reserved);
+                let token = Token::new(self.last_token).expect("the counter was just raised");
+                entry.standing = Standing::Held { token };
+                changed = true;
+            }
+        }
+        changed
+    }
+
+    fn shares(&self) -> impl Iterator<Item = Share> {
+        self.entries.iter().map(|queued| queued.entry.share)
+    }
+
+    fn standing(&self, claim: &Claim) -> Standing {
+        self.position(claim)
+            .map_or(Standing::Gone, |at| self.standing_at(at))
+    }
+
+    fn standing_at(&self, at: usize) -> Standing {
+        match self.entries[at].entry.standing {
+            Standing::Queued { .. } => Standing::Queued {
+                ahead: u32::try_from(at).unwrap_or(u32::MAX),
+            },
+            other => other,
+        }
+    }
+
+    fn position(&self, claim: &Claim) -> Option<usize> {
+        self.entries
+            .iter()
+            .position(|queued| queued.entry.id == claim.id)
+    }
+
+    /// Returns whether the claim is a new entry.
+    fn enter(&mut self, claim: &Claim, on_contention: OnContention) -> Result<bool> {
+        let expires_at = BootInstant::now().saturating_add(claim.lease);
+        if let Some(at) = self.position(claim) {
+            let present = &mut self.entries[at];
+            claim.share.check_shrinks_from(present.entry.share)?;
+            present.entry.share = claim.share;
+            present.expires_at = expires_at;
+            return Ok(false);
+        }
+
+        if let Some(first) = self.shares().next() {
+            claim.share.check_same_kind(first)?;
+        }
+        let has_room = admitted(self.shares().chain([claim.share])) > self.entries.len();
+        let is_new = has_room || on_contention == OnContention::Queue;
+        if is_new {
+            let entry = Entry {
+                lease_left: None,
+                id: claim.id,
+                share: claim.share,
+                standing: Standing::Queued { ahead: 0 },
+                reserved: claim.reserved,
+                info: ClaimantInfo::clone(&claim.info),
+            };
+            self.entries.push(QueueEntry { entry, expires_at });
+        }
+        Ok(is_new)
+    }
+
+    fn next_expiry(&self) -> BootInstant {
+        self.entries
+            .iter()
+            .map(|queued| queued.expires_at)
+            .min()
+            .unwrap_or(BootInstant::FAR_FUTURE)
+    }
+}
+
+#[async_trait]
+impl Store for Memory {
+    fn guarantees(&self) -> Guarantees {
+        Guarantees {
+            fifo: true,
+            tokens: true,
+            readers: true,
+            slots: Slots::WhileInUse,
+            lease_expiry: true,
+            cohorts: true,
+            crash: CrashDetection::Immediate,
+        }
+    }
+
+    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
+        let is_new = self.queue(&claim.name, |queue| queue.enter(claim, on_contention))?;
+        if is_new {
+            self.changes.notify_waiters();
+        }
+        Ok(Entered {
+            standing: self.queue(&claim.name, |queue| queue.standing(claim)),
+            lease: claim.lease,
+        })
+    }
+
+    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
+        loop {
+            let changed = self.changes.notified();
+            let (standing, next_expiry) = self.queue(&claim.name, |queue| {
+                (queue.standing(claim), queue.next_expiry())
+            });
+            if standing != seen {
+                return Ok(standing);
+            }
+
+            // The end of a lease sends no notification, so each waiter polls for it.
+            let pause = next_expiry.duration_since(BootInstant::now()).min(POLL_MAX);
+            tokio::select! {
+                () = changed => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
+        Ok(claims
+            .iter()
+            .map(|claim| {
+                self.queue(&claim.name, |queue| {
+                    let at = queue.position(claim)?;
+                    queue.entries[at].expires_at = BootInstant::now().saturating_add(claim.lease);
+                    Some(claim.lease)
+                })
+            })
+            .collect())
+    }
+
+    async fn leave(&self, claim: &Claim) -> Result<bool> {
+        let removed = self.queue(&claim.name, |queue| {
+            let at = queue.position(claim)?;
+            Some(queue.entries.remove(at))
+        });
+        if removed.is_some() {
+            self.changes.notify_waiters();
+        }
+        Ok(removed.is_some())
+    }
+
+    fn extensions(&self) -> Extensions<'_> {
+        Extensions::default().with_observe(self)
+    }
+
+    async fn inspect(&self, name: &Name) -> Result<LockState> {
+        let mut lock_state = LockState::new(name.clone());
+        if !self.queues.lock().contains_key(name) {
+            return Ok(lock_state);
+        }
+
+        self.queue(name, |queue| {
+            let entries = queue.entries.iter().enumerate().map(|(at, queued)| Entry {
+                standing: queue.standing_at(at),
+                ..queued.entry.clone()
+            });
+            lock_state.entries = entries.collect();
+            lock_state.last_token = Token::new(queue.last_token);
+        });
+        Ok(lock_state)
+    }
+
+    async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        let queues = self.queues.lock();
+        let in_use = queues
+            .iter()
+            .filter(|(name, queue)| name.as_str().starts_with(prefix) && !queue.entries.is_empty());
+
+        let mut names: Vec<Name> = in_use.map(|(name, _)| name.clone()).collect();
+        names.sort_unstable();
+        names.truncate(count_max);
+        Ok(names)
+    }
+}
+
+#[async_trait]
+impl Observe for Memory {
+    async fn subscribe(&self, _name: &Name) -> Result<Box<dyn Subscription>> {
+        Ok(Box::new(Changes {
+            next: Box::pin(Arc::clone(&self.changes).notified_owned()),
+            changes: Arc::clone(&self.changes),
+        }))
+    }
+}
+
+/// The changes of all names.
+#[derive(Debug)]
+struct Changes {
+    changes: Arc<Notify>,
+    next: Pin<Box<OwnedNotified>>,
+}
+
+#[async_trait]
+impl Subscription for Changes {
+    async fn changed(&mut self) -> Result<()> {
+        self.next.as_mut().await;
+        self.next = Box::pin(Arc::clone(&self.changes).notified_owned());
+        Ok(())
+    }
+}
+
+/// The longest that a waiter sleeps between two polls.
+const POLL_MAX: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Locks, LossReason};
+
+    #[tokio::test]
+    async fn revoked_hold_is_lost_and_the_next_waiter_is_granted() {
+        let store = Memory::new();
+        let locks = Locks::from_store(store.clone(), "memory:").expect("it starts");
+        let guard = locks.mutex("a").acquire().await.expect("the store replies");
+        let second = locks.mutex("a").label("second");
+        let waiting = tokio::spawn(async move { second.acquire().await });
+        while locks.inspect("a").await.expect("a state").waiters().count() == 0 {
+            tokio::task::yield_now().await;
+        }
+
+        assert_eq!(store.revoke("a"), 1);
+        assert_eq!(guard.lost().await, LossReason::Revoked);
+        let next = waiting.await.expect("it runs").expect("the store replies");
+        assert!(next.token() > guard.token());
+
+        // The late release of the first guard does not end the second hold.
+        guard.release().await.expect_err("it was lost");
+        assert!(next.check().is_ok());
+        assert_eq!((store.revoke("b"), store.revoke("")), (0, 0));
+    }
+}

@@ -1,0 +1,297 @@
+//! The parser of store URLs: `scheme://user:password@host:port,host:port/path?setting=value`.
+//!
+//! Errors never repeat the part of a URL that may hold a password.
+
+mod password;
+pub mod settings;
+mod tls_files;
+
+use std::fmt;
+use std::net::Ipv6Addr;
+
+use percent_encoding::percent_decode_str;
+
+use crate::{Error, Result};
+
+pub use password::Password;
+pub use settings::{Settings, assert_documented, number, within};
+pub use tls_files::{Identity, TlsFiles, absolute_path};
+
+/// The URLs that one store accepts.
+#[derive(Debug)]
+pub struct UrlForm {
+    /// The store's name in error messages.
+    pub store: &'static str,
+    pub schemes: &'static [(&'static str, Transport)],
+    /// A URL that error messages suggest.
+    pub example: &'static str,
+    pub default_port: u16,
+    /// An error lists them in this order.
+    pub settings: &'static [settings::Group],
+}
+
+/// How a client connects to the servers of a URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    Tcp,
+    Tls,
+    /// A Unix socket.
+    Socket,
+}
+
+/// A URL in its parts, decoded.
+#[derive(Clone)]
+pub struct StoreUrl {
+    pub form: &'static UrlForm,
+    pub scheme: &'static str,
+    pub transport: Transport,
+    pub credentials: Option<Credentials>,
+    /// Empty for a URL such as `redis+unix:///path`.
+    pub hosts: Vec<Host>,
+    /// Starts with `/`, or is empty.
+    pub path: String,
+    pub settings: Settings,
+}
+
+/// The user and the password that precede `@`.
+#[derive(Clone)]
+pub struct Credentials {
+    pub user: String,
+    pub password: Option<String>,
+}
+
+/// One server; an IPv6 address has no brackets here.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Host {
+    pub name: String,
+    pub port: u16,
+}
+
+/// Returns whether a host is this machine.
+pub fn is_loopback(host: &str) -> bool {
+    let address = host.parse::<std::net::IpAddr>();
+    address.map_or(host == "localhost", |address| address.is_loopback())
+}
+
+impl UrlForm {
+    pub fn parse(&'static self, text: &str) -> Result<StoreUrl> {
+        let (scheme, rest) = text
+            .split_once("://")
+            .ok_or_else(|| self.invalid("the URL has no ://"))?;
+        let (scheme, transport) = self.scheme(scheme)?;
+        let (location, settings) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = location.split_at(location.find('/').unwrap_or(location.len()));
+        self.check_end_of_password(rest, path, settings)?;
+
+        let (user, hosts) = authority
+            .rsplit_once('@')
+            .map_or((None, authority), |(user, hosts)| (Some(user), hosts));
+        Ok(StoreUrl {
+            form: self,
+            scheme,
+            transport,
+            credentials: user.map(Credentials::parse).transpose()?,
+            hosts: self.hosts(hosts)?,
+            path: decoded(path)?,
+            settings: Settings::parse(settings, self.store, self.settings)?,
+        })
+    }
+
+    fn scheme(&self, scheme: &str) -> Result<(&'static str, Transport)> {
+        let known = self.schemes.iter().find(|(known, _)| *known == scheme);
+        let store = self.store;
+        known
+            .copied()
+            .ok_or_else(|| self.invalid(format!("the scheme is not one of a {store} URL")))
+    }
+
+    fn hosts(&self, text: &str) -> Result<Vec<Host>> {
+        if text.is_empty() {
+            return Ok(Vec::new());
+        }
+        text.split(',').map(|host| self.host(host)).collect()
+    }
+
+    /// Parses `host`, `host:port` or `[address]:port`.
+    pub fn host(&self, text: &str) -> Result<Host> {
+        let wrong = || self.invalid("the URL has an invalid host or port");
+        let (name, port) = match text.rsplit_once(':') {
+            Some((name, port)) if !port.ends_with(']') => (name, port),
+            _ => (text, ""),
+        };
+        let port = match port {
+            "" => self.default_port,
+            port => port.parse().map_err(|_| wrong())?,
+        };
+
+        let name = host_name(name).ok_or_else(wrong)?;
+        if port == 0 {
+            return Err(wrong());
+        }
+        Ok(Host { name, port })
+    }
+
+    /// Rejects a URL whose password contains an unencoded `/`, `?` or `#`, or follows `:///`.
+    ///
+    /// Such a character ends the authority too early. The rest of the password would then be parsed
+    /// as a path or a setting, and shown. The name of a setting has no encoded bytes.
+    fn check_end_of_password(&self, rest: &str, path: &str, settings: &str) -> Result<()> {
+        let is_late = |setting: &str| {
+            let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
+            name.contains(['@', '%'])
+                || value.contains('@') && !settings::is_path(self.settings, name)
+        };
+        if rest.contains('#') || path.contains('@') || settings.split('&').any(is_late) {
+            return Err(Error::invalid("the URL has a misplaced # or @").help(
+                "write %2F, %3F, %40 and %23 for /, ?, @ and # in the user name and password, \
+                     and %40 for @ in a path",
+            ));
+        }
+        Ok(())
+    }
+
+    fn invalid(&self, what: impl Into<String>) -> Error {
+        Error::invalid(what).help(format!("write {}", self.example))
+    }
+}
+
+impl StoreUrl {
+    /// Returns the hosts.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if the URL has none.
+    pub fn servers(&self) -> Result<&[Host]> {
+        if self.hosts.is_empty() {
+            return Err(self.form.invalid("the URL names no host"));
+        }
+        Ok(&self.hosts)
+    }
+
+    /// Returns the URL with this path, and without user, password and settings.
+    pub fn shown_with(&self, path: &str) -> String {
+        let hosts: Vec<String> = self.hosts.iter().map(ToString::to_string).collect();
+        format!("{}://{}{path}", self.scheme, hosts.join(","))
+    }
+}
+
+impl Credentials {
+    fn parse(text: &str) -> Result<Self> {
+        let (user, password) = text
+            .split_once(':')
+            .map_or((text, None), |(user, password)| (user, Some(password)));
+        Ok(Self {
+            user: decoded(user)?,
+            password: password.map(decoded).transpose()?,
+        })
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.name.contains(':') {
+            write!(f, "[{}]:{}", self.name, self.port)
+        } else {
+            write!(f, "{}:{}", self.name, self.port)
+        }
+    }
+}
+
+/// Checks the name of a host and removes the brackets of an IPv6 address.
+fn host_name(text: &str) -> Option<String> {
+    if let Some(text) = text.strip_prefix('[') {
+        let address: Ipv6Addr = text.strip_suffix(']')?.parse().ok()?;
+        return Some(address.to_string());
+    }
+    let is_allowed = |c: u8| c.is_ascii_alphanumeric() || b".-_".contains(&c);
+    (!text.is_empty() && text.bytes().all(is_allowed)).then(|| text.to_owned())
+}
+
+/// Formats the reason of an I/O error without its number.
+pub fn io_reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    match text.split_once(" (os error") {
+        Some((reason, _)) => reason.to_lowercase(),
+        None => text,
+    }
+}
+
+fn decoded(text: &str) -> Result<String> {
+    let decoded = percent_decode_str(text).decode_utf8();
+    decoded
+        .map(Into::into)
+        .map_err(|_| Error::invalid("the URL has percent-encoded bytes that are not UTF-8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static FORM: UrlForm = UrlForm {
+        store: "test",
+        schemes: &[("test", Transport::Tcp), ("test+tls", Transport::Tls)],
+        example: "test://host",
+        default_port: 7,
+        settings: &[settings::TLS, settings::SESSION],
+    };
+
+    #[test]
+    fn url_is_split_into_decoded_parts() {
+        let text = "test+tls://me:p%40s%3As@h1:1,h2,[0::1]:3/a%20b?session=1&ca=/x@y&session=%32";
+        let url = FORM.parse(text).expect("good");
+        assert_eq!(url.transport, Transport::Tls);
+        let credentials = url.credentials.expect("before the @");
+        assert_eq!(credentials.user, "me");
+        assert_eq!(credentials.password.as_deref(), Some("p@s:s"));
+        let hosts: Vec<String> = url.hosts.iter().map(ToString::to_string).collect();
+        assert_eq!(hosts, ["h1:1", "h2:7", "[::1]:3"]);
+        assert_eq!(url.path, "/a b");
+        assert_eq!(url.settings.get("session"), Some("2"));
+        assert_eq!(url.settings.get("ca"), Some("/x@y"));
+    }
+
+    #[test]
+    fn url_without_authority_has_no_host() {
+        let url = FORM.parse("test:///run/a%40b.sock").expect("good");
+        assert_eq!(url.path, "/run/a@b.sock");
+        assert!(url.credentials.is_none() && url.servers().is_err());
+    }
+
+    #[test]
+    fn wrong_url_is_refused_without_showing_the_password() {
+        for text in [
+            "test:h",
+            "other://h",
+            "test://:secret",
+            "test://me:secret@h:x",
+            "test://me:secret@h:0",
+            "test://me:secret@h:99999",
+            "test://me:secret@h,,g",
+            "test://me:secret@[::x]",
+            "test://me:secret@a b",
+            "test://me:12/secret@h",
+            "test://me:12?secret@h",
+            "test://me:12?session=secret@h",
+            "test://me:12#secret@h",
+            "test://me:12?secret%40h",
+            "test:///me:secret@/run/a.sock",
+            "test:secret://h",
+            "test://me:secret@h?what=secret",
+            "test://me:secret@h?session=%ff",
+        ] {
+            let error = FORM.parse(text).err().expect(text);
+            assert!(error.is_invalid(), "{text}: {error:?}");
+            assert!(
+                !format!("{error:?}").contains("secret"),
+                "{text}: {error:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn unknown_setting_is_refused_with_the_list_of_settings() {
+        let error = FORM.parse("test://h?what=1").err().expect("unknown");
+        let text = error.to_string();
+        assert!(text.contains("\"what\" is not a setting of a test URL"));
+        assert!(text.contains("ca, cert, key, session"), "{text}");
+    }
+}

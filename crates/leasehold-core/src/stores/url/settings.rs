@@ -1,0 +1,193 @@
+//! The settings of URLs: which stores have each, and their values.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::{UrlForm, decoded};
+use crate::{Error, Result};
+
+/// A setting. Each [`UrlForm`] lists groups of them.
+#[derive(Debug)]
+pub struct Setting {
+    name: &'static str,
+    /// The value is a path of the machine, which may contain `@`.
+    is_path: bool,
+    /// The scheme of the URL must be one with TLS.
+    needs_tls: bool,
+}
+
+pub type Group = &'static [Setting];
+
+pub const FOLDER: Group = &[text("local"), text("mode")];
+pub const SESSION: Group = &[text("session")];
+pub const DIALECT: Group = &[text("dialect")];
+pub const TOKENS: Group = &[text("tokens")];
+pub const REDISSON: Group = &[text("lock"), text("watchdog"), text("prefix")];
+pub const ACL: Group = &[text("acl")];
+pub const QUEUE: Group = &[text("crash-grace"), text("replicas")];
+pub const FAILOVER: Group = &[text("after-failover"), text("longest-lease")];
+pub const QUARANTINE: Group = &[text("longest-lease"), text("quarantine")];
+pub const DATABASE: Group = &[text("db"), text("protocol")];
+pub const PASSWORD: Group = &[path("password-file")];
+pub const SENTINEL: Group = &[text("sentinel-user"), text("sentinel-password-file")];
+pub const ANNOUNCED: Group = &[text("address-map")];
+pub const TLS: Group = &[tls_path("ca"), tls_path("cert"), tls_path("key")];
+pub const TLS_NAME: Group = &[Setting {
+    needs_tls: true,
+    ..text("server-name")
+}];
+
+const fn text(name: &'static str) -> Setting {
+    Setting {
+        name,
+        is_path: false,
+        needs_tls: false,
+    }
+}
+
+const fn path(name: &'static str) -> Setting {
+    Setting {
+        is_path: true,
+        ..text(name)
+    }
+}
+
+const fn tls_path(name: &'static str) -> Setting {
+    Setting {
+        needs_tls: true,
+        ..path(name)
+    }
+}
+
+/// Returns the setting with a name.
+fn named(groups: &[Group], name: &str) -> Option<&'static Setting> {
+    let mut settings = groups.iter().copied().flatten();
+    settings.find(|setting| setting.name == name)
+}
+
+fn names(groups: &[Group]) -> impl Iterator<Item = &'static str> {
+    let settings = groups.iter().copied().flatten();
+    settings.map(|setting| setting.name)
+}
+
+/// Returns whether the value of a setting is a path.
+pub(super) fn is_path(groups: &[Group], name: &str) -> bool {
+    named(groups, name).is_some_and(|setting| setting.is_path)
+}
+
+/// The settings of a URL in the order in which the URL states them.
+#[derive(Clone)]
+pub struct Settings(Vec<(&'static Setting, String)>);
+
+impl Settings {
+    /// Parses `name=value&name=value`; `groups` are the settings that `store` has.
+    pub fn parse(text: &str, store: &str, groups: &[Group]) -> Result<Self> {
+        let mut settings = Vec::new();
+        for setting in text.split('&').filter(|setting| !setting.is_empty()) {
+            let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
+            let Some(known) = named(groups, name) else {
+                let message = format!("{name:?} is not a setting of a {store} URL");
+                let known = names(groups).collect::<Vec<_>>().join(", ");
+                return Err(Error::invalid(message).help(format!("the settings are: {known}")));
+            };
+            settings.push((known, decoded(value)?));
+        }
+        Ok(Self(settings))
+    }
+
+    /// Returns the value of a setting; the last one if the URL states it several times.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let mut latest_first = self.0.iter().rev();
+        let (_, value) = latest_first.find(|(setting, _)| setting.name == name)?;
+        Some(value)
+    }
+
+    /// Returns the value of a setting that is a whole number.
+    pub fn number(&self, name: &str) -> Result<Option<u32>> {
+        self.get(name).map(|text| number(name, text)).transpose()
+    }
+
+    /// Returns whether a setting is `on` or `off`.
+    pub fn switch(&self, name: &str) -> Result<Option<bool>> {
+        match self.get(name) {
+            None => Ok(None),
+            Some("on") => Ok(Some(true)),
+            Some("off") => Ok(Some(false)),
+            Some(_) => Err(Error::invalid(format!("{name}= must be on or off"))),
+        }
+    }
+
+    /// Returns a duration; zero if the value is not `500ms`, `10s` or `2m`, so that a check of
+    /// its range fails.
+    pub fn duration(&self, name: &str) -> Option<Duration> {
+        self.get(name).map(duration)
+    }
+
+    /// Returns the name of a setting that needs TLS.
+    pub(super) fn first_with_tls(&self) -> Option<&'static str> {
+        let (setting, _) = self.0.iter().find(|(setting, _)| setting.needs_tls)?;
+        Some(setting.name)
+    }
+}
+
+/// Parses a whole number; `name` is its setting.
+pub fn number(name: &str, text: &str) -> Result<u32> {
+    text.parse()
+        .map_err(|_| Error::invalid(format!("{name} takes a whole number")))
+}
+
+/// Checks the range of a duration.
+pub fn within(
+    range: RangeInclusive<Duration>,
+    duration: Duration,
+    message: &str,
+    help: &str,
+) -> Result<Duration> {
+    if range.contains(&duration) {
+        return Ok(duration);
+    }
+    Err(Error::invalid(message).help(help))
+}
+
+/// Parses `500ms`, `10s` or `2m`; returns zero for a text that is not a duration.
+fn duration(text: &str) -> Duration {
+    let end = text.find(|c: char| !c.is_ascii_digit());
+    let (digits, unit) = text.split_at(end.unwrap_or(text.len()));
+    let count: u64 = digits.parse().unwrap_or(0);
+
+    let millis = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        _ => 0,
+    };
+    Duration::from_millis(count.saturating_mul(millis))
+}
+
+/// Checks that the tables in a documentation name exactly the settings of forms.
+pub fn assert_documented(forms: &[&UrlForm], documentation: &str) {
+    use std::collections::BTreeSet;
+
+    let rows = documentation
+        .lines()
+        .filter_map(|line| line.trim_start_matches(['/', ' ']).strip_prefix("| `"));
+    let cells = rows.filter_map(|row| row.split(" |").next());
+    let documented: BTreeSet<&str> = cells
+        .flat_map(|cell| cell.split("`, `"))
+        .filter_map(|setting| setting.split(['=', '`']).next())
+        .collect();
+    let known: BTreeSet<&str> = forms.iter().flat_map(|form| names(form.settings)).collect();
+    assert_eq!(documented, known);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn duration_without_unit_is_zero() {
+        assert_eq!(duration("500ms"), Duration::from_millis(500));
+        assert_eq!(duration("2m"), Duration::from_secs(120));
+        assert_eq!(duration("5"), Duration::ZERO);
+    }
+}

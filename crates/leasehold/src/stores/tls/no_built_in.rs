@@ -1,9 +1,0 @@
-//! A build without the feature `aws-lc-rs`, in which each program installs a provider of its own.
-
-use std::sync::Arc;
-
-use tokio_rustls::rustls::crypto::CryptoProvider;
-
-pub(in crate::stores) const fn provider() -> Option<Arc<CryptoProvider>> {
-    None
-}
