@@ -96,14 +96,11 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod blocking;
-#[cfg(any(test, feature = "conformance"))]
+#[cfg(feature = "conformance")]
 pub mod conformance;
 mod open;
 mod schemes;
 pub mod stores;
-#[cfg(test)]
-#[path = "../../leasehold-core/src/test_inputs.rs"]
-mod test_inputs;
 
 #[cfg(feature = "metrics")]
 pub use leasehold_core::metrics;

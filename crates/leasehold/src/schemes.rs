@@ -1,13 +1,12 @@
 //! The one table of the schemes of URLs.
 
 #[cfg(feature = "file")]
-use leasehold_core::internal::{FILE, SYSTEM};
-use leasehold_core::internal::{MEMORY, StoreKind};
-
-#[cfg(feature = "zookeeper")]
-use crate::stores::ZOOKEEPER;
+use leasehold_core::internal::{FILE, MEMORY, SYSTEM, StoreKind};
 #[cfg(feature = "redis")]
-use crate::stores::{REDIS, REDLOCK};
+use leasehold_redis::{REDIS, REDLOCK};
+#[cfg(feature = "zookeeper")]
+use leasehold_zookeeper::ZOOKEEPER;
+
 use crate::{Error, Result};
 
 /// The stores that URLs with these schemes name.

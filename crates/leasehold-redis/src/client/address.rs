@@ -1,0 +1,265 @@
+//! The address of a Redis server, from its URL.
+
+mod address_map;
+mod settings;
+mod tls;
+
+use std::fmt;
+use std::path::PathBuf;
+
+use leasehold_core::internal::{Host, Password, StoreUrl, Transport, is_loopback, number};
+use leasehold_core::{Error, Result};
+
+pub(crate) use address_map::AddressMap;
+pub(crate) use settings::{Settings, check_grace, longest_lease};
+pub(crate) use tls::Tls;
+
+/// A server, and the user and database for its connections.
+#[derive(Clone)]
+pub(crate) struct Address {
+    pub(crate) target: Target,
+    pub(crate) database: i64,
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<Password>,
+    pub(crate) old_protocol: bool,
+    pub(crate) settings: Settings,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Tcp { host: Host, tls: Option<Tls> },
+    Socket(PathBuf),
+}
+
+pub(crate) const PORT: u16 = 6379;
+/// The schemes of a URL with one server.
+pub(crate) const SERVER_SCHEMES: &[(&str, Transport)] = &[
+    ("redis", Transport::Tcp),
+    ("rediss", Transport::Tls),
+    ("redis+unix", Transport::Socket),
+];
+
+impl Address {
+    /// Returns the only server of a URL with one of [`SERVER_SCHEMES`].
+    pub(crate) fn of_server(url: &StoreUrl) -> Result<Self> {
+        if url.transport == Transport::Socket {
+            return Self::of_target(url, socket(url)?, 0);
+        }
+        match url.servers()? {
+            [host] => Self::of_host(url, host, path_database(url)?),
+            _ => Err(Error::invalid("a redis:// URL must name exactly one host")
+                .help("write redlock:// for several independent servers")),
+        }
+    }
+
+    /// Returns the servers of a URL, in its order.
+    pub(crate) fn of_hosts(url: &StoreUrl) -> Result<Vec<Self>> {
+        let database = path_database(url)?;
+        let hosts = url.servers()?.iter();
+        hosts
+            .map(|host| Self::of_host(url, host, database))
+            .collect()
+    }
+
+    /// Returns a server at one of the hosts of a URL. `database` is that of the path.
+    pub(super) fn of_host(url: &StoreUrl, host: &Host, database: i64) -> Result<Self> {
+        let target = Target::Tcp {
+            host: host.clone(),
+            tls: Tls::parse(url)?,
+        };
+        Self::of_target(url, target, database)
+    }
+
+    fn of_target(url: &StoreUrl, target: Target, database: i64) -> Result<Self> {
+        let credentials = url.credentials.as_ref();
+        let user = credentials.map(|stated| stated.user.clone());
+        let password = credentials.and_then(|stated| stated.password.clone());
+        let is_given = |text: &String| !text.is_empty();
+        Ok(Self {
+            target,
+            database: match url.settings.get("db") {
+                Some(text) => parse_database(text)?,
+                None => database,
+            },
+            user: user.filter(is_given),
+            password: match url.settings.get("password-file") {
+                Some(path) => Some(Password::in_file(path)?),
+                None => password.filter(is_given).map(Password::new),
+            },
+            old_protocol: url.settings.number("protocol")? == Some(2),
+            settings: Settings::default(),
+        })
+    }
+
+    /// Returns whether others may read the connection: it leaves this machine without TLS.
+    pub(crate) fn is_exposed(&self) -> bool {
+        match &self.target {
+            Target::Tcp { host, tls } => tls.is_none() && !is_loopback(&host.name),
+            Target::Socket(_) => false,
+        }
+    }
+
+    /// Returns the address with the password that its file has now.
+    pub(crate) async fn with_current_password(&self) -> Self {
+        let mut address = self.clone();
+        if let Some(password) = &self.password {
+            address.password = Some(password.current(self).await);
+        }
+        address
+    }
+
+    /// Returns the address with another host.
+    pub(super) fn at(&self, host: Host) -> Self {
+        let mut address = self.clone();
+        if let Target::Tcp { host: replaced, .. } = &mut address.target {
+            *replaced = host;
+        }
+        address
+    }
+
+    pub(crate) fn is_encrypted(&self) -> bool {
+        matches!(self.target, Target::Tcp { tls: Some(_), .. })
+    }
+
+    /// Returns the URL without its scheme, user, password and settings.
+    pub(crate) fn location(&self) -> String {
+        match &self.target {
+            Target::Tcp { host, .. } if self.database == 0 => host.to_string(),
+            Target::Tcp { host, .. } => format!("{host}/{}", self.database),
+            Target::Socket(path) => path.display().to_string(),
+        }
+    }
+}
+
+fn socket(url: &StoreUrl) -> Result<Target> {
+    if !url.hosts.is_empty() || url.path.len() < 2 {
+        return Err(Error::invalid("the URL names no socket")
+            .help("write redis+unix:///run/redis/redis.sock"));
+    }
+    Tls::parse(url)?;
+    Ok(Target::Socket(url.path.clone().into()))
+}
+
+/// Returns the database that the path of a URL names.
+fn path_database(url: &StoreUrl) -> Result<i64> {
+    parse_database(url.path.trim_matches('/'))
+}
+
+fn parse_database(text: &str) -> Result<i64> {
+    if text.is_empty() {
+        Ok(0)
+    } else {
+        number("db", text).map(i64::from)
+    }
+}
+
+/// Writes the URL without user, password and settings.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = match &self.target {
+            Target::Tcp { tls: None, .. } => "redis",
+            Target::Tcp { tls: Some(_), .. } => "rediss",
+            Target::Socket(_) => "redis+unix",
+        };
+        write!(f, "{scheme}://{}", self.location())
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Address({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Topology;
+
+    fn parse(url: &str) -> Result<Address> {
+        let Topology::Single(address) = Topology::parse(url)? else {
+            panic!("the URL names one server");
+        };
+        Ok(address)
+    }
+
+    fn tcp(name: &str, port: u16, tls: Option<Tls>) -> Target {
+        let name = name.to_owned();
+        Target::Tcp {
+            host: Host { name, port },
+            tls,
+        }
+    }
+
+    #[test]
+    fn urls_are_parsed() {
+        let address =
+            parse("redis://me:p%40ss@host:1234/3?crash-grace=off&replicas=2").expect("good");
+        assert_eq!(address.target, tcp("host", 1234, None));
+        let password = address.password.as_ref().map(Password::as_str);
+        assert_eq!(
+            (address.user.as_deref(), password),
+            (Some("me"), Some("p@ss"))
+        );
+        assert_eq!(
+            (address.database, address.settings),
+            (
+                3,
+                Settings {
+                    crash_grace: None,
+                    replicas: 2,
+                    ..Settings::default()
+                }
+            )
+        );
+        assert_eq!(address.to_string(), "redis://host:1234/3");
+    }
+
+    #[test]
+    fn socket_and_ipv6_urls_are_parsed() {
+        let address = parse("redis+unix:///run/a%20b.sock?db=1").expect("good");
+        assert_eq!(
+            (address.target, address.database),
+            (Target::Socket("/run/a b.sock".into()), 1)
+        );
+        let address = parse("rediss://[::1]").expect("good");
+        assert_eq!(address.target, tcp("::1", PORT, Some(Tls::default())));
+        assert_eq!(address.to_string(), "rediss://[::1]:6379");
+    }
+
+    /// A plus sign is not decoded to a space, as in the URLs of the other stores.
+    #[test]
+    fn plus_sign_in_a_path_is_kept() {
+        let address = parse("rediss://h?ca=/etc/a+b.pem").expect("good");
+        let mut tls = Tls::default();
+        tls.files.authority = Some("/etc/a+b.pem".into());
+        assert_eq!(address.target, tcp("h", PORT, Some(tls)));
+    }
+
+    #[test]
+    fn wrong_urls_are_refused_without_showing_the_password() {
+        for url in [
+            "redis://",
+            "redis://:secret@/0",
+            "redis://:secret@h/x",
+            "redis://:secret@h?what=1",
+            "redis://:secret@h?crash-grace=5",
+            "redis://:secret@h?crash-grace=1ms",
+            "redis://:secret@h?ca=/x",
+            "redis://:secret@h?server-name=x",
+            "rediss://:secret@h?cert=/x",
+            "redis://:secret@h?password-file=/nowhere",
+            "redis://:secret@h:99999",
+            "redis://:secret@h,g",
+            "redis://:secret@h?dialect=plain",
+            "redis+unix://",
+            "redis+unix://run/redis.sock",
+        ] {
+            let error = parse(url).expect_err(url);
+            assert!(
+                error.is_invalid() && !format!("{error:?}").contains("secret"),
+                "{url}: {error:?}"
+            );
+        }
+    }
+}

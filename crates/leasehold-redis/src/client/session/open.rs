@@ -1,0 +1,259 @@
+//! How a connection is opened: the login, the protocol and the subscription.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use futures_util::StreamExt;
+use parking_lot::Mutex;
+use redis::aio::{MultiplexedConnection, PubSub, PubSubStream};
+use redis::{
+    AsyncConnectionConfig, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo,
+    RedisError, Value,
+};
+use tokio::sync::watch;
+
+use super::{INVALIDATION, PushHandler, Session};
+use crate::client::address::Address;
+use crate::client::reply_error;
+use crate::client::stream::Stream;
+use leasehold_core::internal::background;
+use leasehold_core::{Error, Result};
+
+/// How many requests may be queued for a driver.
+const REQUESTS_MAX: usize = 4096;
+
+impl Session {
+    /// Connects and subscribes; returns when the server has confirmed the subscription.
+    ///
+    /// The current runtime drives the connection.
+    pub(crate) async fn open(
+        address: &Address,
+        channel: &str,
+        epoch: u32,
+        on_push: PushHandler,
+    ) -> Result<Self> {
+        let session = Self::connect(address, channel, epoch, on_push).await?;
+        session.subscribe().await?;
+        Ok(session)
+    }
+
+    /// Connects. The first request of the connection must be to [`subscribe`](Self::subscribe).
+    ///
+    /// The current runtime drives the connection.
+    pub(crate) async fn connect(
+        address: &Address,
+        channel: &str,
+        epoch: u32,
+        on_push: PushHandler,
+    ) -> Result<Self> {
+        let address = &address.with_current_password().await;
+        if address.old_protocol {
+            return Self::open_old(address, channel, epoch, on_push).await;
+        }
+        match Self::open_new(address, channel, epoch, Arc::clone(&on_push)).await {
+            Err(error) if lacks_resp3(&error) => {
+                Self::open_old(address, channel, epoch, on_push).await
+            }
+            opened => opened,
+        }
+    }
+
+    /// Connects without a subscription, for requests that any server and proxy supports.
+    pub(crate) async fn open_unsubscribed(address: &Address) -> Result<Self> {
+        let address = &address.with_current_password().await;
+        Self::log_in(address, ProtocolVersion::RESP2, config(), "", 1).await
+    }
+
+    /// RESP3: one connection for requests, replies and notifications.
+    async fn open_new(
+        address: &Address,
+        channel: &str,
+        epoch: u32,
+        on_push: PushHandler,
+    ) -> Result<Self> {
+        let config = config().set_push_sender(push_sender(on_push));
+        Self::log_in(address, ProtocolVersion::RESP3, config, channel, epoch).await
+    }
+
+    /// RESP2: a connection for requests, and one that is subscribed already.
+    async fn open_old(
+        address: &Address,
+        channel: &str,
+        epoch: u32,
+        on_push: PushHandler,
+    ) -> Result<Self> {
+        let (subscription, messages) = subscribe(address, channel).await?.split();
+        let protocol = ProtocolVersion::RESP2;
+        let mut session = Self::log_in(address, protocol, config(), channel, epoch).await?;
+
+        session.drive(receive(messages, on_push));
+        session.subscription = Some(subscription);
+        Ok(session)
+    }
+
+    async fn log_in(
+        address: &Address,
+        protocol: ProtocolVersion,
+        config: AsyncConnectionConfig,
+        channel: &str,
+        epoch: u32,
+    ) -> Result<Self> {
+        let login = login(address, protocol);
+        let stream = Stream::connect(&address.target).await?;
+        let connecting = MultiplexedConnection::new_with_config(&login, stream, config);
+        let (connection, driver) = connecting.await.map_err(reply_error::store_error)?;
+
+        let mut session = Self::new(epoch, channel, connection);
+        session.drive(driver);
+        Ok(session)
+    }
+
+    /// Spawns a task of the connection. The session is closed when the task ends or is dropped.
+    fn drive(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        struct CloseOnDrop(watch::Sender<bool>);
+        impl Drop for CloseOnDrop {
+            fn drop(&mut self) {
+                self.0.send_replace(true);
+            }
+        }
+        let close_on_drop = CloseOnDrop(self.is_closed.clone());
+        let driving = background::spawn_here(async move {
+            task.await;
+            drop(close_on_drop);
+        });
+        self.tasks.get_mut().push(driving);
+    }
+
+    fn new(epoch: u32, channel: &str, connection: MultiplexedConnection) -> Self {
+        Self {
+            epoch,
+            connection,
+            subscription: None,
+            channel: channel.to_owned(),
+            is_closed: watch::Sender::default(),
+            tasks: Mutex::default(),
+            sent: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+        }
+    }
+
+    /// Subscribes to the channel of the session, unless that was done before.
+    pub(crate) async fn subscribe(&self) -> Result<()> {
+        match &self.subscription {
+            Some(_) => Ok(()),
+            None => self.listen(&self.channel).await,
+        }
+    }
+}
+
+fn config() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(REQUESTS_MAX)
+}
+
+/// Returns the function that forwards messages of a RESP3 connection.
+fn push_sender(on_push: PushHandler) -> impl Fn(PushInfo) -> Result<(), ()> + Send + Sync {
+    move |push| {
+        if push.kind == PushKind::Invalidate {
+            on_push(INVALIDATION, "");
+        }
+        if push.kind == PushKind::Message
+            && let [Value::BulkString(channel), Value::BulkString(text)] = &push.data[..]
+            && let (Ok(channel), Ok(text)) =
+                (std::str::from_utf8(channel), std::str::from_utf8(text))
+        {
+            on_push(channel, text);
+        }
+        Ok(())
+    }
+}
+
+async fn subscribe(address: &Address, channel: &str) -> Result<PubSub> {
+    let login = login(address, ProtocolVersion::RESP2);
+    let stream = Stream::connect(&address.target).await?;
+    let connecting = PubSub::new(&login, stream);
+    let mut subscription = connecting.await.map_err(reply_error::store_error)?;
+
+    let subscribed = subscription.subscribe(channel).await;
+    subscribed.map_err(reply_error::store_error)?;
+    Ok(subscription)
+}
+
+/// Forwards messages of a RESP2 subscription.
+async fn receive(mut messages: PubSubStream, on_push: PushHandler) {
+    while let Some(message) = messages.next().await {
+        if let Ok(text) = std::str::from_utf8(message.get_payload_bytes()) {
+            on_push(message.get_channel_name(), text);
+        }
+    }
+}
+
+fn login(address: &Address, protocol: ProtocolVersion) -> RedisConnectionInfo {
+    let mut login = RedisConnectionInfo::default()
+        .set_db(address.database)
+        .set_protocol(protocol);
+    login = login.set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
+    if let Some(user) = &address.user {
+        login = login.set_username(user);
+    }
+    match &address.password {
+        Some(password) => login.set_password(password.as_str()),
+        None => login,
+    }
+}
+
+/// Whether the server or a proxy does not support RESP3.
+fn lacks_resp3(error: &Error) -> bool {
+    let cause = std::error::Error::source(error);
+    let Some(cause) = cause.and_then(|cause| cause.downcast_ref::<RedisError>()) else {
+        return false;
+    };
+    let text = cause.to_string();
+    let is_unknown = text.contains("unknown command") && text.contains("HELLO");
+    is_unknown || text.contains("NOPROTO") || cause.kind() == ErrorKind::RESP3NotSupported
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// Replies to every request of a login.
+    async fn accept(mut server: DuplexStream) {
+        let mut requests = [0; 4096];
+        while let Ok(count @ 1..) = server.read(&mut requests).await {
+            let begun = requests[..count].iter().filter(|byte| **byte == b'*');
+            let replies = "+OK\r\n".repeat(begun.count());
+            if server.write_all(replies.as_bytes()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// No task polls the driver, so the request stays in its queue.
+    #[tokio::test]
+    async fn request_that_the_driver_never_sees_fails_when_the_connection_closes() {
+        let (client, server) = tokio::io::duplex(4096);
+        tokio::spawn(accept(server));
+        let login = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2);
+        let connecting = MultiplexedConnection::new_with_config(&login, client, config());
+        let (connection, _driver) = connecting.await.expect("the login is accepted");
+        let session = Session::new(1, "", connection);
+
+        let request = redis::cmd("PING");
+        let mut sending = std::pin::pin!(session.send(&request));
+        assert!(futures_util::poll!(&mut sending).is_pending());
+        session.close();
+
+        let reply = timeout(Duration::from_secs(5), sending)
+            .await
+            .expect("the request ends with the connection");
+        assert!(reply.is_err_and(|error| error.is_connection_dropped()));
+    }
+}

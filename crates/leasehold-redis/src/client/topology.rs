@@ -1,0 +1,285 @@
+//! The servers that a URL of a store on Redis names.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::address::{Address, AddressMap, PORT, SERVER_SCHEMES, Settings};
+use super::endpoint::Endpoint;
+use super::sentinel::{self, WatchedMaster};
+use leasehold_core::internal::settings::{
+    ANNOUNCED, DATABASE, FAILOVER, PASSWORD, QUEUE, SENTINEL, TLS, TLS_NAME,
+};
+use leasehold_core::internal::{Host, Password, StoreUrl, Transport, UrlForm};
+use leasehold_core::{Error, Result};
+
+#[derive(Clone, Debug)]
+pub(crate) enum Topology {
+    /// One server.
+    Single(Address),
+    /// The master that sentinels name.
+    Sentinel(Sentinels),
+    /// The masters of a cluster.
+    Cluster(Seeds),
+}
+
+/// The sentinels of a URL.
+#[derive(Clone, Debug)]
+pub(crate) struct Sentinels {
+    pub(super) seeds: Seeds,
+    /// The name of the master in their configuration.
+    pub(super) master: String,
+}
+
+/// The servers of a URL that name others: sentinels, or some nodes of a cluster.
+#[derive(Clone)]
+pub(crate) struct Seeds {
+    hosts: Vec<Host>,
+    /// How to log in to the seeds. Its host is the first one.
+    login: Address,
+    /// The user, database and settings for the servers that the seeds name.
+    pub(super) server: Address,
+    addresses: AddressMap,
+    shown_url: String,
+}
+
+static SINGLE_URL: UrlForm = UrlForm {
+    store: "Redis",
+    schemes: SERVER_SCHEMES,
+    example: "redis://host:6379",
+    default_port: PORT,
+    settings: &[QUEUE, DATABASE, PASSWORD, TLS, TLS_NAME],
+};
+static SENTINEL_URL: UrlForm = UrlForm {
+    store: "Redis Sentinel",
+    schemes: SENTINEL_SCHEMES,
+    example: SENTINEL_EXAMPLE,
+    default_port: sentinel::PORT,
+    settings: &[
+        QUEUE, FAILOVER, DATABASE, PASSWORD, SENTINEL, ANNOUNCED, TLS, TLS_NAME,
+    ],
+};
+static CLUSTER_URL: UrlForm = UrlForm {
+    store: "Redis Cluster",
+    schemes: &[
+        ("redis+cluster", Transport::Tcp),
+        ("rediss+cluster", Transport::Tls),
+    ],
+    example: "redis+cluster://host1,host2,host3",
+    default_port: PORT,
+    settings: &[QUEUE, PASSWORD, ANNOUNCED, TLS, TLS_NAME],
+};
+const SENTINEL_EXAMPLE: &str = "redis+sentinel://host1,host2,host3/mymaster";
+pub(crate) const SENTINEL_SCHEMES: &[(&str, Transport)] = &[
+    ("redis+sentinel", Transport::Tcp),
+    ("rediss+sentinel", Transport::Tls),
+];
+
+impl Topology {
+    /// Parses a URL of the store `redis`, with its settings.
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        let form = match text.split("://").next() {
+            Some(scheme) if scheme.ends_with("+sentinel") => &SENTINEL_URL,
+            Some(scheme) if scheme.ends_with("+cluster") => &CLUSTER_URL,
+            _ => &SINGLE_URL,
+        };
+        let url = form.parse(text)?;
+        let mut topology = Self::of_url(&url)?;
+        *topology.settings_mut() = Settings::parse(&url)?;
+        Ok(topology)
+    }
+
+    /// Returns the servers of the URL of any store, without the settings of the store `redis`.
+    pub(crate) fn of_url(url: &StoreUrl) -> Result<Self> {
+        if url.scheme.ends_with("+sentinel") {
+            Sentinels::of_url(url).map(Self::Sentinel)
+        } else if url.scheme.ends_with("+cluster") {
+            Seeds::of_cluster(url).map(Self::Cluster)
+        } else {
+            Address::of_server(url).map(Self::Single)
+        }
+    }
+
+    /// Returns what a link connects to, if one server at a time has all keys.
+    pub(crate) fn endpoint(self) -> Option<Endpoint> {
+        match self {
+            Self::Single(address) => Some(Endpoint::Server(address)),
+            Self::Sentinel(sentinels) => Some(sentinels.endpoint()),
+            Self::Cluster(_) => None,
+        }
+    }
+
+    /// Returns the servers whose risks to locks are examined: of a cluster, the nodes that the URL
+    /// names.
+    pub(crate) async fn to_examine(&self) -> Result<Vec<Address>> {
+        match self {
+            Self::Single(address) => Ok(vec![address.clone()]),
+            Self::Sentinel(sentinels) => {
+                let master = WatchedMaster::follow(sentinels.clone());
+                Ok(vec![master.locate().await?])
+            }
+            Self::Cluster(seeds) => Ok(seeds.iter().map(|(_, address)| address).collect()),
+        }
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        match self {
+            Self::Single(address) => address.settings,
+            Self::Sentinel(Sentinels { seeds, .. }) | Self::Cluster(seeds) => seeds.server.settings,
+        }
+    }
+
+    pub(crate) fn settings_mut(&mut self) -> &mut Settings {
+        match self {
+            Self::Single(address) => &mut address.settings,
+            Self::Sentinel(Sentinels { seeds, .. }) | Self::Cluster(seeds) => {
+                &mut seeds.server.settings
+            }
+        }
+    }
+}
+
+impl Sentinels {
+    fn of_url(url: &StoreUrl) -> Result<Self> {
+        let server = Address::of_host(url, &url.servers()?[0], 0)?;
+        // The user and the password of the sentinels are not those of the servers.
+        let password_file = url.settings.get("sentinel-password-file");
+        let login = Address {
+            database: 0,
+            user: url.settings.get("sentinel-user").map(str::to_owned),
+            password: password_file.map(Password::in_file).transpose()?,
+            ..server.clone()
+        };
+
+        let master = url.path.trim_matches('/');
+        if master.is_empty() {
+            return Err(Error::invalid("the URL does not name the master")
+                .help(format!("write {SENTINEL_EXAMPLE}")));
+        }
+        Ok(Self {
+            seeds: Seeds::new(url, login, server, &format!("/{master}"))?,
+            master: master.to_owned(),
+        })
+    }
+
+    /// Returns the master as an endpoint. The tasks that follow it begin here.
+    pub(super) fn endpoint(self) -> Endpoint {
+        Endpoint::Master(Arc::new(WatchedMaster::follow(self)))
+    }
+}
+
+impl Seeds {
+    fn of_cluster(url: &StoreUrl) -> Result<Self> {
+        if !["", "0"].contains(&url.path.trim_matches('/')) {
+            return Err(Error::invalid("a cluster has only the database 0"));
+        }
+        let login = Address::of_host(url, &url.servers()?[0], 0)?;
+        // Requests and notifications have a connection each. A server may end a subscription by
+        // itself, and a client could take that message for the reply to a request.
+        let server = Address {
+            old_protocol: true,
+            ..login.clone()
+        };
+        Self::new(url, login, server, "")
+    }
+
+    fn new(url: &StoreUrl, login: Address, server: Address, shown_path: &str) -> Result<Self> {
+        Ok(Self {
+            hosts: url.hosts.clone(),
+            login,
+            server,
+            addresses: AddressMap::parse(url)?,
+            shown_url: url.shown_with(shown_path),
+        })
+    }
+
+    /// Returns the hosts of the URL, with the address of each.
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (&Host, Address)> {
+        let hosts = self.hosts.iter();
+        hosts.map(|host| (host, self.login.at(host.clone())))
+    }
+
+    /// Returns the address of a server that announces `host`.
+    pub(super) fn server_at(&self, host: Host) -> Address {
+        self.server.at(self.addresses.reached(host))
+    }
+}
+
+/// Writes the URL without user, password and settings.
+impl fmt::Display for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Single(address) => address.fmt(f),
+            Self::Sentinel(Sentinels { seeds, .. }) | Self::Cluster(seeds) => seeds.fmt(f),
+        }
+    }
+}
+
+/// Writes the URL without user, password and settings.
+impl fmt::Display for Seeds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown_url)
+    }
+}
+
+impl fmt::Debug for Seeds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Seeds({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use leasehold_core::internal::assert_documented;
+
+    #[test]
+    fn documentation_names_all_settings() {
+        let forms = [&SINGLE_URL, &SENTINEL_URL, &CLUSTER_URL];
+        assert_documented(&forms, include_str!("../queue.rs"));
+    }
+
+    #[test]
+    fn url_of_sentinels_is_parsed() {
+        let url = "redis+sentinel://me:secret@a,b:7/main?db=2&address-map=x:1=y:2";
+        let Topology::Sentinel(sentinels) = Topology::parse(url).expect("good") else {
+            panic!("the URL names sentinels");
+        };
+        let seeds = &sentinels.seeds;
+        assert_eq!(
+            seeds.to_string(),
+            "redis+sentinel://a:26379,b:7/main",
+            "no secret is shown"
+        );
+        let password = seeds.server.password.as_ref().map(Password::as_str);
+        assert_eq!(password, Some("secret"));
+        assert!(seeds.login.password.is_none());
+
+        let host = |name: &str, port| Host {
+            name: name.to_owned(),
+            port,
+        };
+        let shown = |host| seeds.server_at(host).to_string();
+        assert_eq!(shown(host("x", 1)), "redis://y:2/2");
+        assert_eq!(shown(host("x", 3)), "redis://x:3/2");
+    }
+
+    #[test]
+    fn wrong_urls_are_refused_without_showing_the_password() {
+        for (rest, reason) in [
+            ("a,b", "does not name the master"),
+            ("/main", "no host"),
+            ("a/m?after-failover=hope", "wait or grant"),
+            ("a/m?longest-lease=5s", "requires after-failover=wait"),
+            ("a/m?after-failover=wait&longest-lease=5", "longest lease"),
+            ("a/m?address-map=x=y", "address-map="),
+            ("a/m?ca=/x", "TLS"),
+            ("a/m?sentinel-password-file=/nowhere", "cannot be read"),
+        ] {
+            let error =
+                Topology::parse(&format!("redis+sentinel://:secret@{rest}")).expect_err(rest);
+            assert!(error.is_invalid(), "{rest}: {error}");
+            assert!(error.to_string().contains(reason), "{rest}: {error}");
+            assert!(!format!("{error:?}").contains("secret"), "{rest}");
+        }
+    }
+}

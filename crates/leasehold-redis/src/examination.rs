@@ -1,0 +1,171 @@
+//! Risks to locks on Redis servers: settings, rights, clocks, round trips.
+
+mod checks;
+mod clocks;
+mod rights;
+
+use std::ops::RangeBounds;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use redis::FromRedisValue;
+use tokio::time::timeout;
+
+use super::client::{Address, Session, field};
+use checks::CHECKS;
+use clocks::Clock;
+use leasehold_core::{Error, Examination, ExaminedServer, Finding, Result};
+
+/// The store whose servers are examined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Redis,
+    Cluster,
+    Plain,
+    Redlock,
+}
+
+/// How long a server may take to reply.
+const REPLY_MAX: Duration = Duration::from_secs(5);
+
+/// Examines the servers of a store.
+pub(super) async fn examine(kind: Kind, addresses: &[Address]) -> Result<Examination> {
+    let examined = addresses
+        .iter()
+        .map(|address| examine_server(kind, address));
+
+    let mut examination = Examination::default();
+    let mut unreachable = Vec::new();
+    for (address, examined) in addresses.iter().zip(join_all(examined).await) {
+        match examined {
+            Ok(examined) => examination.add(examined),
+            Err(error) if error.is_unavailable() => unreachable.push((address, error)),
+            Err(error) => {
+                let remedy = error.hint().unwrap_or("check the URL");
+                let finding = Finding::danger("refused", error.reason(), remedy);
+                examination.findings.push(finding.about(address));
+            }
+        }
+    }
+
+    if unreachable.len() * 2 >= addresses.len()
+        && let Some((_, error)) = unreachable.pop()
+    {
+        return Err(error);
+    }
+    for (address, error) in unreachable {
+        let remedy = "start the server again: with it, one more server may fail";
+        let finding = Finding::danger("server-missing", error.reason(), remedy);
+        examination.findings.push(finding.about(address));
+    }
+    Ok(examination)
+}
+
+async fn examine_server(kind: Kind, address: &Address) -> Result<Examination> {
+    let opening = Session::open_unsubscribed(address);
+    let Ok(opened) = timeout(REPLY_MAX, opening).await else {
+        return Err(Error::unavailable(format!(
+            "the server did not reply within {REPLY_MAX:?}"
+        )));
+    };
+    let session = opened?;
+    let facts = Facts::read(&session, kind, address).await?;
+
+    let mut examination = Examination::default();
+    examination.unknown = facts.unknown();
+    examination.servers.push(facts.server());
+    examination.check(CHECKS, &facts, address);
+    let rights = rights::examine(kind, &session, address).await;
+    examination.findings.extend(rights);
+    Ok(examination)
+}
+
+/// What a server reports of itself. A part is absent if the user may not read it.
+struct Facts {
+    kind: Kind,
+    address: Address,
+    info: Option<String>,
+    config: Option<Vec<(String, String)>>,
+    clock: Option<Clock>,
+}
+
+impl Facts {
+    async fn read(session: &Session, kind: Kind, address: &Address) -> Result<Self> {
+        let mut info = redis::cmd("INFO");
+        info.arg("everything");
+        let mut config = redis::cmd("CONFIG");
+        config.arg("GET").arg("*");
+
+        Ok(Self {
+            kind,
+            address: address.clone(),
+            info: reply(session, &info).await,
+            config: reply(session, &config).await,
+            clock: match Clock::read(session).await {
+                Err(error) if error.is_denied() => None,
+                read => Some(read?),
+            },
+        })
+    }
+
+    /// Returns a field of INFO, or a setting of the server.
+    fn value(&self, name: &str) -> Option<String> {
+        let reported = self.info.as_deref().and_then(|info| field(info, name));
+        if let Some(value) = reported {
+            return Some(value.to_owned());
+        }
+        let mut settings = self.config.iter().flatten();
+        let (_, value) = settings.find(|(setting, _)| setting == name)?;
+        Some(value.clone())
+    }
+
+    /// Returns the value if it is another one.
+    fn other_than(&self, expected: &str, name: &str) -> Option<String> {
+        self.value(name).filter(|found| found != expected)
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        self.value(name)?.parse().ok()
+    }
+
+    /// Returns the number if it is in the range.
+    fn number_in(&self, range: impl RangeBounds<u64>, name: &str) -> Option<String> {
+        let number = self.number(name)?;
+        range.contains(&number).then(|| number.to_string())
+    }
+
+    fn server(&self) -> ExaminedServer {
+        let version = self.value("redis_version");
+        let mut server = ExaminedServer::new(self.address.to_string());
+        server.version = version.map(|version| format!("Redis {version}"));
+        server.round_trip = self.clock.as_ref().map(|clock| clock.round_trip);
+        server.clock_ahead_ms = self.clock.as_ref().map(Clock::ahead_ms);
+        server
+    }
+
+    fn unknown(&self) -> Vec<String> {
+        let parts = [
+            (
+                self.info.is_none(),
+                "version, memory, persistence and replicas: the user may not run INFO",
+            ),
+            (
+                self.config.is_none(),
+                "appendfsync, timeout and tcp-keepalive: the user may not run CONFIG GET",
+            ),
+            (
+                self.clock.is_none(),
+                "clock and round trips: the user may not run TIME",
+            ),
+        ];
+        let unknown = parts.into_iter().filter(|(is_unknown, _)| *is_unknown);
+        unknown
+            .map(|(_, what)| format!("{}: {what}", self.address))
+            .collect()
+    }
+}
+
+async fn reply<T: FromRedisValue>(session: &Session, request: &redis::Cmd) -> Option<T> {
+    let reply = timeout(REPLY_MAX, session.send(request)).await.ok()?;
+    redis::from_redis_value(reply.ok()?).ok()
+}

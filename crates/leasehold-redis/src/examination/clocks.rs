@@ -1,0 +1,150 @@
+//! Round trips to a server, and its clock.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::client;
+use crate::client::Session;
+use leasehold_core::internal::BootInstant;
+use leasehold_core::{Result, RoundTrip};
+
+/// Readings of a server's clock, some time apart.
+pub(super) struct Clock {
+    pub(super) round_trip: RoundTrip,
+    first: Sample,
+    last: Sample,
+}
+
+/// One reading of the server's clock.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    read_at: BootInstant,
+    round_trip: Duration,
+    /// By how much the server's clock was ahead of the wall clock, in microseconds.
+    ahead: i64,
+    /// The server's time minus that of the clock that never steps, in microseconds.
+    against_boot: i64,
+}
+
+const SAMPLES: usize = 50;
+const RATE_OVER: Duration = Duration::from_millis(800);
+const DIFFERENCE_MAX_MS: i64 = 1_000;
+/// The margin that leases have for clocks of different rates. The finding states it.
+const RATE_MAX_PPM: i64 = 500;
+
+impl Clock {
+    pub(super) async fn read(session: &Session) -> Result<Self> {
+        let earlier = Sample::take_several(session).await?;
+        // The rate follows from two readings that are some time apart.
+        tokio::time::sleep(RATE_OVER).await;
+        let later = Sample::take_several(session).await?;
+
+        let samples = earlier.iter().chain(&later);
+        let round_trips = samples.map(|sample| sample.round_trip).collect();
+        Ok(Self {
+            round_trip: RoundTrip::of(round_trips).expect("there are samples"),
+            first: Sample::fastest(&earlier),
+            last: Sample::fastest(&later),
+        })
+    }
+
+    pub(super) fn ahead_ms(&self) -> i64 {
+        self.last.ahead / 1_000
+    }
+
+    pub(super) fn difference_ms(&self) -> Option<String> {
+        let ahead_ms = self.ahead_ms();
+        (ahead_ms.abs() > DIFFERENCE_MAX_MS).then(|| ahead_ms.to_string())
+    }
+
+    /// Returns the difference of the clocks' rates in ppm, if it is too large for leases.
+    ///
+    /// Half of each round trip is the uncertainty.
+    pub(super) fn excess_rate(&self) -> Option<String> {
+        let Self { first, last, .. } = self;
+        let elapsed = micros_of(last.read_at.duration_since(first.read_at)).max(1);
+        let uncertainty = micros_of((first.round_trip + last.round_trip) / 2);
+        let drift = (last.against_boot - first.against_boot).abs() - uncertainty;
+        let parts_per_million = drift * 1_000_000 / elapsed;
+
+        (parts_per_million > RATE_MAX_PPM).then(|| parts_per_million.to_string())
+    }
+}
+
+impl Sample {
+    async fn take_several(session: &Session) -> Result<Vec<Self>> {
+        let mut samples = Vec::with_capacity(SAMPLES);
+        for _ in 0..SAMPLES {
+            samples.push(Self::take(session).await?);
+        }
+        Ok(samples)
+    }
+
+    async fn take(session: &Session) -> Result<Self> {
+        let sent_at = BootInstant::now();
+        let (seconds, micros) = session.request(&redis::cmd("TIME")).await?;
+        let read_at = BootInstant::now();
+        let time = client::micros_of(seconds, micros)
+            .and_then(|time| i64::try_from(time).ok())
+            .ok_or_else(client::protocol_error)?;
+
+        let round_trip = read_at.duration_since(sent_at);
+        // The server read its clock in the middle of the round trip, within half of it.
+        let server = time + micros_of(round_trip / 2);
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH);
+        let boot = i64::try_from(read_at.as_nanos() / 1_000).unwrap_or(i64::MAX);
+        Ok(Self {
+            read_at,
+            round_trip,
+            ahead: server - micros_of(wall.unwrap_or_default()),
+            against_boot: server - boot,
+        })
+    }
+
+    fn fastest(samples: &[Self]) -> Self {
+        let fastest = samples.iter().min_by_key(|sample| sample.round_trip);
+        *fastest.expect("there are samples")
+    }
+}
+
+fn micros_of(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Clock {
+        /// Returns the readings of a right clock.
+        pub(crate) fn with_round_trip(round_trip: Duration) -> Self {
+            Self {
+                round_trip: RoundTrip::of(vec![round_trip]).expect("a sample"),
+                ..between((0, 0), (1_000, 0))
+            }
+        }
+    }
+
+    /// Two readings: each has its time in milliseconds, and the difference of the clocks.
+    fn between(first: (u64, i64), last: (u64, i64)) -> Clock {
+        let round_trip = Duration::from_micros(100);
+        let sample = |(at_ms, against_boot): (u64, i64)| Sample {
+            read_at: BootInstant::from_nanos(at_ms * 1_000_000),
+            round_trip,
+            ahead: 0,
+            against_boot,
+        };
+        Clock {
+            round_trip: RoundTrip::of(vec![round_trip]).expect("a sample"),
+            first: sample(first),
+            last: sample(last),
+        }
+    }
+
+    #[test]
+    fn rate_is_a_danger_beyond_the_margin_of_leases() {
+        // One second: 500 ppm are 500 µs, and the uncertainty of two round trips is 100 µs.
+        assert!(between((0, 0), (1_000, 550)).excess_rate().is_none());
+        assert!(between((0, 0), (1_000, 700)).excess_rate().is_some());
+        assert!(between((0, 700), (1_000, 0)).excess_rate().is_some());
+    }
+}

@@ -1,0 +1,240 @@
+//! The rights of a user, tried one by one on a key of the examination.
+
+use redis::Cmd;
+
+use super::Kind;
+use crate::client::{Address, Session, fresh_client};
+use leasehold_core::{Finding, Severity};
+
+/// A right, and a request that needs it and changes nothing but the key of the examination.
+struct Right {
+    name: &'static str,
+    /// `KEY` and `CHANNEL` stand for those of the examination.
+    request: &'static [&'static str],
+    /// The stores that need it.
+    stores: &'static [Kind],
+    severity: Severity,
+    without: &'static str,
+    tried: Tried,
+}
+
+/// When a right is tried.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tried {
+    Always,
+    /// Its request creates the key of the examination, which expires by itself.
+    ToCreateKey,
+    /// Its request would create the key without an expiry.
+    WithKey,
+    WithReplicas,
+}
+
+/// Tries each right that a store needs.
+pub(super) async fn examine(kind: Kind, session: &Session, address: &Address) -> Vec<Finding> {
+    let id = fresh_client();
+    let key = format!("leasehold:redlock:{{doctor:{id}}}");
+    let channel = format!("leasehold:inbox:doctor:{id}");
+    let has_replicas = address.settings.replicas > 0;
+    let needed = RIGHTS
+        .iter()
+        .filter(|right| right.stores.contains(&kind))
+        .filter(|right| has_replicas || right.tried != Tried::WithReplicas);
+
+    let mut findings = Vec::new();
+    let mut has_no_key = false;
+    for right in needed {
+        if has_no_key && right.tried == Tried::WithKey {
+            continue;
+        }
+        let request = right.request(&key, &channel);
+        let Err(error) = session.send(&request).await else {
+            continue;
+        };
+        if let Some(finding) = right.refusal(&error.to_string()) {
+            has_no_key |= right.tried == Tried::ToCreateKey;
+            findings.push(finding.about(address));
+        }
+    }
+
+    if SUBSCRIBE.stores.contains(&kind)
+        && let Some(finding) = try_subscription(address, &channel).await
+    {
+        findings.push(finding.about(address));
+    }
+    dedup(findings)
+}
+
+async fn try_subscription(address: &Address, channel: &str) -> Option<Finding> {
+    let opening = Session::open(address, channel, 1, std::sync::Arc::new(|_, _| {}));
+    let error = opening.await.err()?;
+    let cause = std::error::Error::source(&error).map(ToString::to_string);
+    SUBSCRIBE.refusal(&cause.unwrap_or_default())
+}
+
+impl Right {
+    fn request(&self, key: &str, channel: &str) -> Cmd {
+        let mut words = self.request.iter().map(|word| match *word {
+            "KEY" => key,
+            "CHANNEL" => channel,
+            word => word,
+        });
+        let mut request = redis::cmd(words.next().expect("a request has a name"));
+        for word in words {
+            request.arg(word);
+        }
+        request
+    }
+
+    /// Returns the finding of an error. Other errors prove that the user has the right.
+    fn refusal(&self, error: &str) -> Option<Finding> {
+        const DENIED: [&str; 3] = ["noperm", "no permissions", "can't run this command"];
+        let error = error.to_lowercase();
+        if !DENIED.iter().any(|text| error.contains(text)) {
+            return None;
+        }
+
+        let is_access = error.contains("access");
+        Some(if is_access && error.contains("channel") {
+            Finding::danger(
+                "right-to-channels",
+                "the user may not use the channels of leasehold",
+                "ACL SETUSER … &leasehold:*",
+            )
+        } else if is_access && error.contains("key") {
+            Finding::danger(
+                "right-to-keys",
+                "the user may not use the keys of leasehold",
+                "ACL SETUSER … ~leasehold:*",
+            )
+        } else {
+            let message = format!("the user lacks the right {}: {}", self.name, self.without);
+            let remedy = format!("ACL SETUSER … {}", self.name);
+            let mut finding = Finding::danger("right", message, &remedy);
+            finding.severity = self.severity;
+            finding
+        })
+    }
+}
+
+/// Keys and channels are refused for each command again.
+fn dedup(findings: Vec<Finding>) -> Vec<Finding> {
+    let mut kept: Vec<Finding> = Vec::new();
+    for finding in findings {
+        if !kept.contains(&finding) {
+            kept.push(finding);
+        }
+    }
+    kept
+}
+
+const BOTH: &[Kind] = &[Kind::Redis, Kind::Cluster, Kind::Redlock];
+const SINGLE: &[Kind] = &[Kind::Redis];
+const REDIS: &[Kind] = &[Kind::Redis, Kind::Cluster];
+const REDLOCK: &[Kind] = &[Kind::Redlock];
+const NO_LOCK: &str = "locks cannot be acquired or released";
+const NO_SHA: &str = "0000000000000000000000000000000000000000";
+
+const fn needed(
+    name: &'static str,
+    request: &'static [&'static str],
+    stores: &'static [Kind],
+) -> Right {
+    Right {
+        name,
+        request,
+        stores,
+        severity: Severity::Danger,
+        without: NO_LOCK,
+        tried: Tried::Always,
+    }
+}
+
+impl Right {
+    /// Locks work without the right, but worse.
+    const fn useful(self, without: &'static str) -> Self {
+        Self {
+            severity: Severity::Warning,
+            without,
+            ..self
+        }
+    }
+
+    const fn tried(self, tried: Tried) -> Self {
+        Self { tried, ..self }
+    }
+}
+
+const SUBSCRIBE: Right = needed("+subscribe", &[], BOTH);
+const NO_CRASH: &str = "crashed holders are noticed only when their lease ends";
+
+/// The rights of the ACL lines in docs/stores; a test compares them. SET makes the key a string, so
+/// that later requests for other types change nothing.
+const RIGHTS: &[Right] = &[
+    needed("+set", &["SET", "KEY", "x", "PX", "2000"], BOTH).tried(Tried::ToCreateKey),
+    needed("+eval", &["EVAL", "return 1", "0"], BOTH),
+    needed("+evalsha", &["EVALSHA", NO_SHA, "0"], BOTH),
+    needed("+publish", &["PUBLISH", "CHANNEL", "x"], BOTH)
+        .useful("waiters notice a grant only by polling"),
+    needed("+pubsub|numsub", &["PUBSUB", "NUMSUB", "CHANNEL"], BOTH).useful(NO_CRASH),
+    needed("+client|tracking", &["CLIENT", "TRACKING", "OFF"], SINGLE)
+        .useful("observers poll four times a second"),
+    needed("+info", &["INFO", "server"], BOTH).useful(NO_CRASH),
+    needed("+time", &["TIME"], BOTH),
+    needed("+scan", &["SCAN", "0", "MATCH", "KEY", "COUNT", "1"], BOTH)
+        .useful("leasehold ls fails"),
+    needed("+wait", &["WAIT", "0", "1"], REDIS).tried(Tried::WithReplicas),
+    needed("+type", &["TYPE", "KEY"], BOTH),
+    needed("+get", &["GET", "KEY"], BOTH),
+    needed("+getrange", &["GETRANGE", "KEY", "0", "0"], BOTH),
+    needed("+setrange", &["SETRANGE", "KEY", "0", ""], BOTH),
+    needed("+pttl", &["PTTL", "KEY"], BOTH),
+    needed("+pexpire", &["PEXPIRE", "KEY", "2000"], BOTH),
+    needed("+hget", &["HGET", "KEY", "f"], REDIS),
+    needed("+hmget", &["HMGET", "KEY", "f"], REDIS),
+    needed("+hset", &["HSET", "KEY", "f", "x"], REDIS).tried(Tried::WithKey),
+    needed("+hsetnx", &["HSETNX", "KEY", "f", "x"], REDIS).tried(Tried::WithKey),
+    needed("+hdel", &["HDEL", "KEY", "f"], REDIS),
+    needed("+hlen", &["HLEN", "KEY"], REDIS),
+    needed("+zadd", &["ZADD", "KEY", "XX", "1", "m"], BOTH),
+    needed("+zpopmin", &["ZPOPMIN", "KEY"], REDLOCK),
+    needed("+zrem", &["ZREM", "KEY", "m"], BOTH),
+    needed("+zcard", &["ZCARD", "KEY"], REDIS),
+    needed("+zrange", &["ZRANGE", "KEY", "0", "0"], REDIS),
+    needed("+zrangebyscore", &["ZRANGEBYSCORE", "KEY", "0", "0"], REDIS),
+    needed("+zrank", &["ZRANK", "KEY", "m"], REDIS),
+    needed("+del", &["DEL", "KEY"], REDIS),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rights in the line of a page that begins with `start`.
+    fn documented(page: &str, start: &str) -> Vec<String> {
+        let line = page.lines().find(|line| line.starts_with(start));
+        let words = line.expect("the page has the line").split(' ');
+        let mut rights: Vec<String> = words
+            .filter(|word| word.starts_with('+') && *word != "+subscribe")
+            .map(str::to_owned)
+            .collect();
+        rights.sort();
+        rights
+    }
+
+    fn tried(kind: Kind) -> Vec<String> {
+        let of_kind = RIGHTS.iter().filter(|right| right.stores.contains(&kind));
+        let mut names: Vec<String> = of_kind.map(|right| right.name.to_owned()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn rights_are_those_of_the_documented_acl_lines() {
+        let redis = include_str!("../../../../docs/stores/redis.md");
+        assert_eq!(tried(Kind::Redis), documented(redis, "user locks on"));
+
+        let redlock = include_str!("../../../../docs/stores/redlock.md");
+        let line = "~leasehold:redlock:* ";
+        assert_eq!(tried(Kind::Redlock), documented(redlock, line));
+    }
+}

@@ -1,0 +1,24 @@
+//! The stores of [leasehold](https://docs.rs/leasehold) on Redis servers: only the crate
+//! `leasehold` follows semantic versioning, and a program names nothing of this one.
+#![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod client;
+mod examination;
+mod kinds;
+mod local_claims;
+mod queue;
+mod redisson;
+#[cfg(test)]
+#[path = "../../leasehold-core/src/test_inputs.rs"]
+mod test_inputs;
+#[cfg(test)]
+mod test_models;
+mod votes;
+
+#[doc(hidden)]
+pub use kinds::{REDIS, REDLOCK};
+pub use queue::{Redis, RedisBuilder};
+pub use redisson::{Redisson, RedissonBuilder};
+pub use votes::plain::{RedisPlain, RedisPlainBuilder};
+pub use votes::redlock::{Redlock, RedlockBuilder};

@@ -1,0 +1,460 @@
+//! The store on a Redis server.
+//!
+//! Scripts (`redis/lua/`) keep the queue of a name. They grant, hand over and expire in one atomic
+//! step; docs/protocols/redis.md has the protocol in numbered steps.
+//!
+//! A client has two links to the server, or to each master of a cluster:
+//!
+//! - The *caller link* runs on the runtime in which the store was opened, so that a request does
+//!   not switch threads. It carries requests and receives the notifications of grants.
+//! - The *background link* runs on the background thread. It renews claims and serves callers on
+//!   other runtimes. Its subscription is the proof that the client is alive.
+
+mod claim_state;
+mod claims;
+mod enter;
+mod enter_reply;
+mod failover;
+mod layout;
+mod liveness;
+mod observations;
+mod orphans;
+mod push;
+mod record;
+mod renewal;
+mod replication;
+mod scripts;
+mod server;
+mod subscription;
+#[cfg(test)]
+mod tests;
+mod wait;
+
+use std::collections::BTreeSet;
+use std::pin::pin;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+use redis::Value;
+use tokio::runtime::Handle;
+
+use crate::client;
+use crate::client::{
+    Epochs, READ_TIMEOUT, Scan, Script, ServerCall, Settings, StoreServers, Topology, decode,
+    id_text, reply_timeout,
+};
+use crate::examination;
+use crate::examination::Kind;
+use claims::Claims;
+use enter::EnterMode;
+use leasehold_core::internal::{BootInstant, background};
+use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store};
+use leasehold_core::{
+    CrashDetection, Error, Examination, Guarantees, LockState, Name, Result, Slots, Token,
+};
+use liveness::CrashDetectionMode;
+use observations::Observations;
+use orphans::{Orphan, Orphans, leave_arguments};
+use record::Nonces;
+use renewal::UNUSABLE_PAUSE;
+use server::{LockKeys, Server, StoreContext};
+use wait::is_other;
+
+/// Locks on a Redis server, 6.2 or newer, or Valkey.
+///
+/// ```no_run
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// use std::time::Duration;
+/// let builder = leasehold::stores::Redis::builder("redis://127.0.0.1")?;
+/// let builder = builder.crash_grace(Duration::from_secs(2))?;
+/// let url = builder.url();
+/// let locks = leasehold::Locks::from_store(builder.connect().await?, &url)?;
+/// # Ok(()) }
+/// ```
+///
+/// All keys begin with `leasehold:{`, and all of them expire. The key of a name expires a day after
+/// the last lease, or two days after the last claim was queued.
+#[derive(Debug)]
+pub struct Redis {
+    servers: Arc<StoreServers<Server>>,
+    claims: Arc<Claims>,
+    orphans: Orphans,
+    observations: Observations,
+    nonces: Nonces,
+    settings: Settings,
+    crash_detection: Arc<CrashDetectionMode>,
+    /// In milliseconds, if a master waits after a failover.
+    longest_lease: Option<Arc<str>>,
+}
+
+impl Redis {
+    /// Parses the URL of a server: `redis://[user[:password]@]host[:port][/database]`,
+    /// `rediss://…` with TLS, or `redis+unix:///path/to/socket`.
+    ///
+    /// | setting | meaning |
+    /// |---|---|
+    /// | `crash-grace=10s` | see [`RedisBuilder::crash_grace`]; `off` turns detection off |
+    /// | `replicas=1` | see [`RedisBuilder::replicas`] |
+    /// | `password-file=/path` | a file with the password, read again for every connection |
+    /// | `ca=/path` | the authority to trust instead of the system's, in PEM; `rediss` only |
+    /// | `cert=/path`, `key=/path` | the client's certificate and its key, in PEM; `rediss` only |
+    /// | `server-name=name` | the name in the server's certificate; `rediss` only |
+    /// | `db=3` | the database, for a URL whose path names a socket |
+    /// | `protocol=2` | RESP2, for proxies that accept RESP3 but do not implement it |
+    ///
+    /// `redis+cluster://[user[:password]@]node,node,…` and `rediss+cluster://…` name some nodes of
+    /// a Redis Cluster.
+    ///
+    /// `redis+sentinel://[user[:password]@]sentinel,sentinel,…/master` and `rediss+sentinel://…`
+    /// name a master that may move to another server. User and password are those of the servers.
+    ///
+    /// | setting | meaning |
+    /// |---|---|
+    /// | `after-failover=wait` | a new master grants nothing for the longest lease |
+    /// | `longest-lease=60s` | the longest lease of this client; the largest of all counts |
+    /// | `sentinel-user=name` | the user on the sentinels |
+    /// | `sentinel-password-file=/path` | a file with the password of the sentinels |
+    /// | `address-map=a:1=b:2,…` | where servers are reached that announce another address |
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if the URL is malformed.
+    pub fn builder(url: &str) -> Result<RedisBuilder> {
+        let topology = Topology::parse(url)?;
+        Ok(RedisBuilder { topology })
+    }
+
+    async fn open(topology: Topology, runtime: Option<Handle>) -> Result<Self> {
+        let settings = topology.settings();
+        let claims = Arc::<Claims>::default();
+        let crash_detection = Arc::<CrashDetectionMode>::default();
+        let longest_lease = failover::longest_lease(settings);
+
+        let servers = Arc::new_cyclic(|servers| {
+            let shared = StoreContext {
+                claims: Arc::clone(&claims),
+                orphans: Orphans {
+                    servers: Weak::clone(servers),
+                    longest_lease: longest_lease.clone(),
+                },
+                crash_detection: Arc::clone(&crash_detection),
+                server_id: Arc::default(),
+                settings,
+                runtime,
+                caller_epochs: Epochs::default(),
+                background_epochs: Epochs::default(),
+            };
+            let connect = move |endpoint| Server::connect(endpoint, &shared);
+            StoreServers::new(topology, Box::new(connect))
+        });
+
+        let store = Self {
+            orphans: Orphans {
+                servers: Arc::downgrade(&servers),
+                longest_lease: longest_lease.clone(),
+            },
+            servers,
+            claims,
+            observations: Observations::default(),
+            nonces: Nonces::default(),
+            settings,
+            crash_detection,
+            longest_lease,
+        };
+        store.first_connections().await?;
+        Ok(store)
+    }
+
+    /// Waits for the first connections. A cluster may lack some of its masters.
+    async fn first_connections(&self) -> Result<()> {
+        self.servers.discover().await?;
+        let servers = self.servers.all();
+        let connected = join_all(servers.iter().map(|server| server.first())).await;
+
+        let is_enough = connected.iter().any(Result::is_ok);
+        let mut failures = connected.into_iter().filter_map(Result::err);
+        match failures.next() {
+            Some(error) if !is_enough || !error.is_unavailable() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the server that keeps the lock of a claim.
+    fn server_of(&self, claim: &Claim) -> Result<Arc<Server>> {
+        self.servers.server_of(&record::key_of(&claim.name))
+    }
+
+    /// Runs a script on the server of a lock, on the caller link if the caller's runtime drives it,
+    /// and on the background link otherwise.
+    ///
+    /// The caller limits the wait for the reply. The link's supervisor closes a connection that
+    /// delivers no replies.
+    async fn run(
+        &self,
+        script: &Script,
+        lease: Duration,
+        key: &str,
+        arguments: &[&str],
+    ) -> Result<Value> {
+        let keys = LockKeys::new(key, &self.servers);
+        let call = ServerCall {
+            script,
+            keys: &keys.texts(),
+            arguments,
+        };
+        let limit = reply_timeout(lease);
+        self.servers
+            .run(call, limit, |server| server.links.for_request())
+            .await
+    }
+
+    /// Closes all connections after a malformed reply, as no further reply can be trusted.
+    fn protocol_error(&self) -> Error {
+        for server in self.servers.all() {
+            server.close();
+        }
+        client::protocol_error()
+    }
+}
+
+/// The address of a Redis server and the settings of the store on it.
+#[derive(Clone, Debug)]
+pub struct RedisBuilder {
+    topology: Topology,
+}
+
+impl RedisBuilder {
+    /// Examines risks to locks on the server.
+    pub(crate) async fn examine(&self) -> Result<Examination> {
+        let servers = self.topology.to_examine().await?;
+        let kind = if matches!(self.topology, Topology::Cluster(_)) {
+            Kind::Cluster
+        } else {
+            Kind::Redis
+        };
+        examination::examine(kind, &servers).await
+    }
+
+    /// Sets how long a holder's connection may be missing before the next claim is granted.
+    ///
+    /// The default is 10 s; half a second to an hour is allowed. A holder that cannot reach the
+    /// server for this long loses its locks, and its guards report the loss by then.
+    ///
+    /// # Errors
+    /// [`is_invalid`](leasehold_core::Error::is_invalid) if the grace is out of range.
+    pub fn crash_grace(mut self, grace: Duration) -> Result<Self> {
+        self.topology.settings_mut().crash_grace = Some(client::check_grace(grace)?);
+        Ok(self)
+    }
+
+    /// Turns crash detection off: a crashed client's lock is free when the lease ends.
+    ///
+    /// A holder that cannot reach the server keeps its lock until then.
+    #[must_use]
+    pub fn no_crash_detection(mut self) -> Self {
+        self.topology.settings_mut().crash_grace = None;
+        self
+    }
+
+    /// Sets how many replicas must have a grant before the caller receives it (`WAIT`).
+    ///
+    /// If fewer replicas confirm the grant, the store gives it back and returns an error. This
+    /// makes the loss of a lock in a failover less likely, but not impossible: the promoted replica
+    /// may be one that has not confirmed the grant.
+    #[must_use]
+    pub fn replicas(mut self, count: u32) -> Self {
+        self.topology.settings_mut().replicas = count;
+        self
+    }
+
+    /// Returns the URL without user, password and settings.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.topology.to_string()
+    }
+
+    /// Connects to the server. The store reconnects by itself whenever a connection breaks.
+    ///
+    /// # Errors
+    /// - [`is_unavailable`](leasehold_core::Error::is_unavailable) if the server cannot be reached.
+    /// - [`is_denied`](leasehold_core::Error::is_denied) if the server rejects the user.
+    /// - [`is_unsupported`](leasehold_core::Error::is_unsupported) if locks are not safe on the server: it
+    ///   is too old, evicts keys, does not run scripts as Redis does, or shares its data with
+    ///   another master.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connections that it opened.
+    pub async fn connect(self) -> Result<Redis> {
+        self.connect_on(Handle::try_current().ok()).await
+    }
+
+    pub(crate) async fn connect_on(self, runtime: Option<Handle>) -> Result<Redis> {
+        background::start()?;
+        background::on_background(Redis::open(self.topology, runtime)).await
+    }
+}
+
+#[async_trait]
+impl Store for Redis {
+    fn guarantees(&self) -> Guarantees {
+        let crash = match self.settings.crash_grace {
+            Some(grace) if self.crash_detection.is_on() => CrashDetection::Within(grace),
+            _ => CrashDetection::LeaseExpiry,
+        };
+        let mut guarantees = Guarantees::new(crash);
+        guarantees.fifo = true;
+        guarantees.tokens = true;
+        guarantees.readers = true;
+        guarantees.slots = Slots::WhileInUse;
+        guarantees.lease_expiry = true;
+        guarantees.cohorts = true;
+        guarantees
+    }
+
+    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
+        self.check_lease(claim)?;
+        let mode = match on_contention {
+            OnContention::Queue => EnterMode::Queue,
+            OnContention::Fail => EnterMode::TryNow,
+        };
+        let tracked = self.claims.begin(claim);
+        let standing = self.send_enter(claim, mode, &tracked).await?.standing;
+
+        // Only the lease keeps a waiter in the queue. Its liveness is checked when it is about to
+        // be granted.
+        let mut lease = claim.lease;
+        match standing {
+            Standing::Gone => drop(self.claims.end(claim.id)),
+            Standing::Held { token } => {
+                self.replicated(claim, token).await?;
+                tracked.pass_on();
+                lease = self.safe_for(claim);
+            }
+            _ => {}
+        }
+        Ok(Entered::new(standing, lease))
+    }
+
+    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
+        let tracked = self.claims.listen(claim);
+        let key = record::key_of(&claim.name);
+        let waits = seen.token().is_none();
+        loop {
+            let server = self.servers.server_of(&key)?;
+            let mut caller_link = server.links.caller.states();
+            let caller_epoch = tracked.state().caller_epoch;
+            let mut changed = pin!(tracked.changed.notified());
+            changed.as_mut().enable();
+
+            let standing = tracked.state().standing;
+            if let Some(standing) = standing.filter(|standing| *standing != seen) {
+                if waits && let Some(token) = standing.token() {
+                    self.replicated(claim, token).await?;
+                    tracked.pass_on();
+                }
+                return Ok(standing);
+            }
+
+            let next_poll = self.next_poll(claim, &tracked);
+            let mode = tokio::select! {
+                () = changed => continue,
+                // Notifications sent in between are lost.
+                _ = caller_link.wait_for(is_other(caller_epoch)) => EnterMode::Refresh,
+                // The claim's last request named a connection to the other server.
+                () = self.servers.moved_from(&key, &server) => continue,
+                () = tokio::time::sleep(next_poll), if waits => EnterMode::Poll,
+                error = server.links.caller.unreachable(reply_timeout(claim.lease)), if waits => {
+                    return Err(error);
+                }
+            };
+            self.refresh_or_poll(claim, &tracked, mode).await?;
+        }
+    }
+
+    /// Renews claims: by a script every third of a lease, and by a ping of the connection in
+    /// between.
+    ///
+    /// One ping covers all holds with crash detection. A waiter needs none, as its liveness is
+    /// checked when it is about to be granted.
+    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
+        let sent_at = BootInstant::now();
+        let missed = self.renew_on_servers(claims, sent_at).await?;
+        if missed.has_unusable() {
+            // The engine renews them again soon, and more often as their end comes near.
+            tokio::time::sleep(UNUSABLE_PAUSE).await;
+        }
+        let safe = claims
+            .iter()
+            .map(|claim| self.safe_from(sent_at, claim, &missed));
+        Ok(safe.collect())
+    }
+
+    async fn leave(&self, claim: &Claim) -> Result<bool> {
+        let tracked = self.claims.end(claim.id);
+        // If the claim belongs to another client, the slow path notifies that client.
+        let whose = if tracked.is_some() { 'H' } else { 'B' };
+        let key = record::key_of(&claim.name);
+        let id = id_text(claim.id);
+
+        let late_until = tracked.and_then(|tracked| tracked.late_until());
+        if let Some(until) = late_until.filter(|until| *until > BootInstant::now()) {
+            let orphan = Orphan {
+                key: key.clone(),
+                id: id.clone(),
+            };
+            self.orphans.release(orphan, until);
+        }
+
+        let request = format!("{whose}{id}");
+        let client = Arc::clone(&self.servers.server_of(&key)?.client);
+        let arguments = leave_arguments(&request, &client, self.longest_lease());
+        let reply = self
+            .run(&scripts::LEAVE, claim.lease, &key, &arguments)
+            .await?;
+        let left: String = decode(reply)?;
+        if layout::leave_reply::CLAIM.read(&left) != Some(&id) {
+            return Err(self.protocol_error());
+        }
+        Ok(layout::leave_reply::WAS_THERE.read(&left) == Some("1"))
+    }
+
+    fn extensions(&self) -> Extensions<'_> {
+        Extensions::default().with_observe(self)
+    }
+
+    async fn inspect(&self, name: &Name) -> Result<LockState> {
+        let key = record::key_of(name);
+        let reply = self.run(&scripts::INSPECT, READ_TIMEOUT, &key, &[]).await?;
+        let texts: Vec<String> = decode(reply)?;
+        let (last_token, records) = texts.split_first().ok_or_else(client::protocol_error)?;
+
+        let mut lock_state = LockState::new(name.clone());
+        lock_state.last_token = last_token.parse().ok().and_then(Token::new);
+        for (ahead, record) in (0..).zip(records) {
+            lock_state.entries.push(record::entry(record, ahead)?);
+        }
+        Ok(lock_state)
+    }
+
+    async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        let pattern = record::pattern_of(prefix);
+        let is_cluster = self.servers.is_cluster();
+        let scan = Scan {
+            pattern: &pattern,
+            key_type: "string",
+            script: &scripts::LIST,
+            count_max,
+            batch: if is_cluster { 1 } else { usize::MAX },
+        };
+
+        let mut names = BTreeSet::new();
+        for server in self.servers.all() {
+            let listed = client::list(&server.links.background, scan, |key| {
+                record::name_of(key).filter(|name| name.as_str().starts_with(prefix))
+            });
+            names.extend(listed.await?);
+        }
+        Ok(names.into_iter().take(count_max).collect())
+    }
+}

@@ -1,0 +1,350 @@
+//! The record of a claim: its encoding for the scripts, and its decoding for inspection.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use percent_encoding::{PercentEncode, percent_decode_str, utf8_percent_encode};
+
+use super::layout::record;
+use super::liveness::LivenessRef;
+use crate::client::{OTHER_VERSION, PLAIN, id_from};
+use leasehold_core::store::{Claim, Share, Standing};
+use leasehold_core::{ClaimId, ClaimantInfo, Entry, Error, Name, Result, Token};
+
+const PREFIX: &str = "leasehold:{";
+/// The nonce of a holder that is present.
+const NO_NONCE: &str = "-----------";
+/// The server of a claim without crash detection.
+pub(super) const NO_SERVER: &str = "----------";
+/// The version of the layout. A client refuses a lock of another version.
+const VERSION: &str = " v1";
+/// A record outlives its lease by this time, so that its token outlives it too.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Returns the key of a lock.
+///
+/// | name | key | slot of a cluster |
+/// |---|---|---|
+/// | `a/b` | `leasehold:{a/b}` | that of `a/b` |
+/// | `{a}/b` | `leasehold:{a}~/b~` | that of `a` |
+///
+/// The encoding has neither a brace nor a tilde. So the other keys of a lock are in the same slot,
+/// and end with neither of them.
+pub(super) fn key_of(name: &Name) -> String {
+    match tag_of(name.as_str()) {
+        Some((tag, rest)) => format!("{PREFIX}{}}}~{}~", encoded(tag), encoded(rest)),
+        None => format!("{PREFIX}{}}}", encoded(name.as_str())),
+    }
+}
+
+/// Returns the pattern of the keys of names that begin with `prefix`. Other names may match too.
+pub(super) fn pattern_of(prefix: &str) -> String {
+    if prefix.is_empty() || prefix.starts_with('{') {
+        return format!("{PREFIX}*");
+    }
+    // Neither a percent sign nor a plain character has a meaning in a pattern.
+    format!("{PREFIX}{}*}}", encoded(prefix))
+}
+
+/// Returns the name of a lock's key.
+pub(super) fn name_of(key: &str) -> Option<Name> {
+    let rest = key.strip_prefix(PREFIX)?;
+    if let Some(encoded) = rest.strip_suffix('}') {
+        return Name::parse(&decoded(encoded)?).ok();
+    }
+
+    let (tag, rest) = rest.strip_suffix('~')?.split_once("}~")?;
+    Name::parse(&format!("{{{}}}{}", decoded(tag)?, decoded(rest)?)).ok()
+}
+
+/// Returns the text in the braces at the beginning of a name, and the rest of the name.
+fn tag_of(name: &str) -> Option<(&str, &str)> {
+    let (tag, rest) = name.strip_prefix('{')?.split_once('}')?;
+    (!tag.is_empty()).then_some((tag, rest))
+}
+
+fn encoded(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, PLAIN)
+}
+
+fn decoded(text: &str) -> Option<Cow<'_, str>> {
+    percent_decode_str(text).decode_utf8().ok()
+}
+
+/// Draws nonces that differ from all earlier ones, of this client and of any other.
+///
+/// A repeated nonce would turn two short absences into one long absence, and lead to two holders.
+/// So nonces count up from a number that the system has drawn. A random generator in the process
+/// may have the same seed as one in another process: after a fork, or because the user seeded it.
+#[derive(Debug)]
+pub(super) struct Nonces(AtomicU64);
+
+impl Default for Nonces {
+    fn default() -> Self {
+        let drawn = u128::from_be_bytes(ClaimId::draw().to_bytes());
+        // The last bits are random in every version of an id.
+        let last = drawn & u128::from(u64::MAX);
+        Self(AtomicU64::new(u64::try_from(last).expect("it is masked")))
+    }
+}
+
+impl Nonces {
+    pub(super) fn fresh(&self) -> String {
+        URL_SAFE_NO_PAD.encode(self.0.fetch_add(1, Ordering::Relaxed).to_ne_bytes())
+    }
+}
+
+/// Returns the record of a claim that is the only holder of its lock, with the proposed token.
+pub(super) fn record(claim: &Claim, id: &str, proposal: u64, liveness: &LivenessRef) -> String {
+    let mut text = String::with_capacity(256);
+    record::TOKEN.write_number(proposal, &mut text);
+    text.push('H');
+    text.push_str(id);
+    text.push_str(NO_NONCE);
+    liveness.write(&mut text);
+    text.push_str(VERSION);
+
+    let weight = claim.share.weight();
+    let capacity = claim.share.capacity();
+    // Writing to a string cannot fail.
+    let _ = write!(text, " {weight} {capacity} {}", millis(claim.lease));
+    claim.info.write_words(&mut text);
+    if claim.reserved > 0 {
+        let _ = write!(text, " +{}", claim.reserved);
+    }
+    text
+}
+
+/// Returns the fields from nonce to grace in the record of a holder that is present and has not
+/// reconnected.
+pub(super) fn expected(liveness: &LivenessRef) -> String {
+    let mut text = String::with_capacity(record::NONCE.to(record::GRACE).len);
+    text.push_str(NO_NONCE);
+    liveness.write(&mut text);
+    text
+}
+
+/// Returns how long a record lives, in milliseconds.
+pub(super) fn life(claim: &Claim) -> u64 {
+    millis(claim.lease + DAY)
+}
+
+pub(super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Decodes a record as an entry of a queue.
+pub(super) fn entry(text: &str, ahead: u32) -> Result<Entry> {
+    decode(text, ahead).unwrap_or_else(|| {
+        Err(Error::damaged(
+            "the queue has a record that leasehold did not write",
+        ))
+    })
+}
+
+fn decode(text: &str, ahead: u32) -> Option<Result<Entry>> {
+    let standing = match record::MODE.read(text)? {
+        "H" => Standing::Held {
+            token: Token::new(record::TOKEN.read_number(text)?)?,
+        },
+        "Q" => Standing::Queued { ahead },
+        _ => return None,
+    };
+    let id = id_from(record::CLAIM.read(text)?)?;
+    if record::VERSION.read(text)? != VERSION {
+        let what = "the record of this lock has the layout of another version of leasehold";
+        return Some(Err(Error::unsupported(what).help(OTHER_VERSION)));
+    }
+
+    let mut words = record::WORDS.read(text)?.strip_prefix(' ')?.split(' ');
+    let weight = words.next()?.parse().ok()?;
+    let capacity = words.next()?.parse().ok()?;
+    let _lease = words.next()?;
+    let info = ClaimantInfo::parse_words(&mut words)?;
+    let reserved = match words.next() {
+        Some(word) => word.strip_prefix('+')?.parse().ok()?,
+        None => 0,
+    };
+
+    let share = Share::from_parts(weight, capacity);
+    Some(share.map(|share| Entry::new(id, share, standing, info).with_reserved(reserved)))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_inputs::altered_text;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+    use std::sync::Arc;
+    use std::time::UNIX_EPOCH;
+
+    use super::super::liveness::CrashCheck;
+    use super::*;
+    use crate::client::id_text;
+
+    const TOKEN: u64 = 1_795_268_260_247_958;
+
+    fn claim(label: &str) -> Claim {
+        let info = ClaimantInfo::here(label).expect("a label");
+        Claim::new(
+            Name::parse("a").expect("a name"),
+            Share::MUTEX,
+            Arc::new(info),
+        )
+    }
+
+    fn liveness(server: Option<&str>) -> LivenessRef {
+        let crash_check = server.map(|server| CrashCheck {
+            server: server.into(),
+            grace: Duration::from_secs(3600),
+        });
+        LivenessRef {
+            client: "0123456789a".into(),
+            epoch: 7,
+            crash_check,
+        }
+    }
+
+    #[test]
+    fn names_and_keys_round_trip() {
+        for name in [
+            "orders/42",
+            "a}b{c",
+            "{}x",
+            "x{u}",
+            "*[?]\\",
+            "\0\r\n",
+            "ü%7D",
+            "a b",
+        ] {
+            let name = Name::parse(name).expect("a name");
+            let key = key_of(&name);
+            assert_eq!(name_of(&key), Some(name));
+            assert_eq!(key.matches('{').count(), 1, "{key}");
+            assert_eq!(key.matches('}').count(), 1, "{key}");
+        }
+        assert_eq!(name_of("leasehold:{a}:queue"), None);
+    }
+
+    /// All names of up to five characters that have a meaning in keys.
+    ///
+    /// Shows G-17.
+    #[test]
+    fn names_with_braces_have_keys_of_their_own() {
+        let mut names = vec![String::new()];
+        for length in 0..5 {
+            let longest: Vec<String> = names
+                .iter()
+                .filter(|name| name.len() == length)
+                .cloned()
+                .collect();
+            for name in longest {
+                names.extend("{}~:a%".chars().map(|c| format!("{name}{c}")));
+            }
+        }
+
+        let mut keys = HashSet::new();
+        for name in names.iter().filter(|name| !name.is_empty()) {
+            let name = Name::parse(name).expect("a name");
+            let key = key_of(&name);
+            assert_eq!(name_of(&key), Some(name), "{key}");
+            for part in [":claims", ":queue", ":holders", ":since"] {
+                let part = format!("{key}{part}");
+                assert_eq!(name_of(&part), None, "{part}");
+                assert!(keys.insert(part), "two locks have a part {key}");
+            }
+            assert!(key.starts_with(PREFIX));
+            assert!(keys.insert(key.clone()), "two names have the key {key}");
+        }
+    }
+
+    /// Shows G-17.
+    #[test]
+    fn names_without_a_tag_keep_their_keys() {
+        for (name, key) in [
+            ("a/b:c@d-e_f.g", "leasehold:{a/b:c@d-e_f.g}"),
+            ("x{a}", "leasehold:{x%7Ba%7D}"),
+            ("{}a", "leasehold:{%7B%7Da}"),
+            ("{a", "leasehold:{%7Ba}"),
+            ("{a}", "leasehold:{a}~~"),
+            ("{a}/b", "leasehold:{a}~/b~"),
+            ("{a}{b}~", "leasehold:{a}~%7Bb%7D%7E~"),
+        ] {
+            assert_eq!(key_of(&Name::parse(name).expect("a name")), key);
+        }
+    }
+
+    #[test]
+    fn longest_record_round_trips() {
+        let mut claim = claim(&"ü ".repeat(21));
+        let info = Arc::make_mut(&mut claim.info);
+        info.host = "h".repeat(64);
+        info.since = UNIX_EPOCH + Duration::from_millis(1_763_731_234_567);
+
+        for server in [None, Some("0123456789")] {
+            let liveness = liveness(server);
+            let text = record(&claim, &id_text(claim.id), TOKEN, &liveness);
+            let expected = expected(&liveness);
+            assert_eq!(
+                record::NONCE.to(record::GRACE).read(&text),
+                Some(&*expected)
+            );
+
+            let entry = entry(&text, 0).expect("readable");
+            assert_eq!(entry.id, claim.id);
+            assert_eq!(entry.share, claim.share);
+            assert_eq!(&entry.info, &*claim.info);
+            assert_eq!(entry.token().map(Token::get), Some(TOKEN));
+        }
+    }
+
+    /// Shows G-01.
+    #[test]
+    fn nonces_never_repeat() {
+        let draw = || {
+            fastrand::seed(7);
+            let nonces = Nonces::default();
+            (0..1_000)
+                .map(|_| nonces.fresh())
+                .collect::<HashSet<String>>()
+        };
+        let ours = draw();
+        let theirs = draw();
+
+        assert_eq!(ours.len(), 1_000);
+        assert_eq!(ours.intersection(&theirs).count(), 0);
+        for nonce in ours {
+            assert_eq!(nonce.len(), record::NONCE.len);
+            assert_ne!(nonce, NO_NONCE);
+        }
+    }
+
+    /// Shows G-23.
+    #[test]
+    fn record_of_another_version_is_refused() {
+        let claim = claim("");
+        let text = record(&claim, &id_text(claim.id), 7, &liveness(None));
+        let other = text.replacen(VERSION, " v2", 1);
+        assert!(entry(&other, 0).expect_err("v2").is_unsupported());
+    }
+
+    proptest! {
+        #[test]
+        fn any_record_is_decoded_or_refused(
+            text in altered_text(&[
+                "1795268260247958HAAAAAAAAAAAAAAAAAAAAAA-----------0123456789a00000007012345678900\
+                 10000 v1 1 1 30000 1763731234567 42 node-1 worker a%2Fb%20c",
+                "0000000000000000QAAAAAAAAAAAAAAAAAAAAAA-----------0123456789a00000007----------00\
+                 00000 v1 1 4 30000 18446744073709551615 42 node-1 worker label +3",
+            ]),
+            key in altered_text(&["leasehold:{a%2Fb%7D}", "leasehold:{a}~/b~"]),
+        ) {
+            let _entry = entry(&text, 0);
+            let _name = name_of(&key);
+        }
+    }
+}

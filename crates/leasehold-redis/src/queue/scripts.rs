@@ -1,0 +1,43 @@
+//! The scripts of the Redis store.
+//!
+//! A script has a fast path and a slow path. The fast path reads no more than one key of an
+//! uncontended lock. The slow path comes last, after the code of the queue.
+
+use super::layout::expand;
+use crate::client::{Script, script};
+
+/// Builds a script that tries a fast path before the general one.
+macro_rules! queue_script {
+    ($operation:literal) => {
+        Script::from_template(
+            concat!(
+                include_str!(concat!("lua/", $operation, "/fast.lua")),
+                "\n",
+                include_str!("lua/queue.lua"),
+                "\n",
+                include_str!(concat!("lua/", $operation, "/slow.lua")),
+                "\n",
+            ),
+            expand,
+        )
+    };
+}
+
+pub(super) static ENTER: Script = queue_script!("enter");
+pub(super) static LEAVE: Script = queue_script!("leave");
+pub(super) static RENEW: Script = queue_script!("renew");
+pub(super) static INSPECT: Script = queue_script!("inspect");
+pub(super) static LIST: Script = Script::from_template(include_str!("lua/list.lua"), expand);
+pub(super) static LONGEST_LEASE: Script = script!("lua/longest_lease");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_scripts_expand() {
+        for script in [&ENTER, &LEAVE, &RENEW, &INSPECT, &LIST, &LONGEST_LEASE] {
+            assert!(!script.text().contains('@'), "{}", script.text());
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! An observer's subscription: the server pushes a message when a key of the lock changes.
+//!
+//! It uses the server's broadcast of invalidated keys (`CLIENT TRACKING … BCAST`) on a connection
+//! of its own. So the scripts publish nothing for observers, and a lock without an observer costs
+//! nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use async_trait::async_trait;
+use tokio::sync::{Notify, watch};
+
+use super::server::Server;
+use super::{Redis, record};
+use crate::client;
+use crate::client::{
+    DoHandshake, INVALIDATION, Link, LinkConfig, PushHandler, Session, State, StoreServers,
+};
+use leasehold_core::store::{Observe, Subscription};
+use leasehold_core::{Error, Name, Result};
+
+#[async_trait]
+impl Observe for Redis {
+    async fn subscribe(&self, name: &Name) -> Result<Box<dyn Subscription>> {
+        let key = record::key_of(name);
+        let tracked = TrackedKeys::begin(Arc::clone(&self.servers), key).await?;
+        Ok(Box::new(tracked))
+    }
+}
+
+/// The keys of one lock, and the connection on which the server that has them reports changes.
+#[derive(Debug)]
+struct TrackedKeys {
+    servers: Arc<StoreServers<Server>>,
+    key: String,
+    server: Arc<Server>,
+    /// Dropping it closes the connection.
+    _link: Link,
+    states: watch::Receiver<State>,
+    pushed: Arc<Notify>,
+}
+
+#[async_trait]
+impl Subscription for TrackedKeys {
+    async fn changed(&mut self) -> Result<()> {
+        tokio::select! {
+            () = self.pushed.notified() => Ok(()),
+            // A message may have been lost with the connection.
+            state = self.states.changed() => {
+                state.map_err(|_| Error::unavailable("the store was closed"))
+            }
+            () = self.servers.moved_from(&self.key, &self.server) => {
+                *self = Self::begin(Arc::clone(&self.servers), self.key.clone()).await?;
+                Ok(())
+            }
+        }
+    }
+}
+
+impl TrackedKeys {
+    /// Tracks the keys on the server that has them now.
+    async fn begin(servers: Arc<StoreServers<Server>>, key: String) -> Result<Self> {
+        let server = servers.server_of(&key)?;
+        let pushed = Arc::<Notify>::default();
+        let channel = format!("leasehold:observer:{}", client::fresh_client());
+        let link = Link::spawn(LinkConfig {
+            on_push: notify_of_invalidations(Arc::clone(&pushed)),
+            handshake: track_keys(key.clone()),
+            ..LinkConfig::new(server.endpoint.for_notifications(), channel)
+        });
+        link.first().await?;
+
+        let mut states = link.states();
+        states.mark_unchanged();
+        Ok(Self {
+            servers,
+            key,
+            server,
+            _link: link,
+            states,
+            pushed,
+        })
+    }
+}
+
+fn notify_of_invalidations(pushed: Arc<Notify>) -> PushHandler {
+    Arc::new(move |channel, _| {
+        if channel == INVALIDATION {
+            pushed.notify_one();
+        }
+    })
+}
+
+/// Requests the messages once for each connection: a link repeats its handshake, and the server
+/// refuses the same prefix twice.
+fn track_keys(key: String) -> DoHandshake {
+    let tracked = Arc::<AtomicU32>::default();
+    Arc::new(move |session: Arc<Session>| {
+        let tracked = Arc::clone(&tracked);
+        let key = key.clone();
+        Box::pin(async move {
+            if tracked.swap(session.epoch, Ordering::AcqRel) != session.epoch {
+                session.track_prefix(&key).await?;
+            }
+            Ok(None)
+        })
+    })
+}

@@ -1,0 +1,222 @@
+//! A server with one lock, and the requests of clients that have one claim each.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lab_redis_model::{Connection, Message, Reply, Server};
+
+use crate::client::{Script, id_from, id_text};
+use crate::queue::enter::{EnterMode, EnterRequest};
+use crate::queue::enter_reply::EnterReply;
+use crate::queue::layout::record as field;
+use crate::queue::liveness::{CrashCheck, LivenessRef};
+use crate::queue::orphans::leave_arguments;
+use crate::queue::push::Push;
+use crate::queue::record;
+use crate::queue::renewal::{Renewed, parse_renewals};
+use crate::queue::scripts::{ENTER, LEAVE, RENEW};
+use leasehold_core::store::{Claim, Share};
+use leasehold_core::{ClaimId, ClaimantInfo, Name};
+
+pub(super) const KEY: &str = "leasehold:{a}";
+/// The `master_replid` of the server.
+const HISTORY: &str = "0123456789012345678901234567890123456789";
+/// What the server's clock shows at the start, in microseconds.
+const START: u64 = 1_750_000_000_000_000;
+/// A second that the server's clock never reaches.
+const NEVER: &str = "9999999999";
+/// A record outlives its lease by this time, in milliseconds.
+const DAY: i64 = 24 * 60 * 60 * 1_000;
+
+/// A state of the server. Its time passes only where a test says so.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ModelServer {
+    server: Server,
+    /// In microseconds.
+    pub(super) now: u64,
+}
+
+/// The claim in the record of the key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Holder {
+    pub(super) id: ClaimId,
+    pub(super) is_expired: bool,
+}
+
+impl ModelServer {
+    pub(super) fn start() -> Self {
+        let mut server = Self {
+            server: Server::new(HISTORY),
+            now: START,
+        };
+        for script in [&ENTER, &LEAVE, &RENEW] {
+            server.execute(0, &["SCRIPT", "LOAD", script.text()]);
+        }
+        server
+    }
+
+    pub(super) fn execute(&mut self, connection: Connection, words: &[&str]) -> Reply {
+        let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+        self.server
+            .execute(connection, self.now.cast_signed(), &words)
+    }
+
+    /// Subscribes a client to its channel of a kind: `alive`, the sign of life, or `inbox`, for
+    /// notifications.
+    pub(super) fn subscribe(&mut self, connection: Connection, kind: &str, client: u8) {
+        let channel = format!("leasehold:{kind}:{}", client_text(client));
+        self.execute(connection, &["SUBSCRIBE", &channel]);
+    }
+
+    pub(super) fn disconnect(&mut self, connection: Connection) {
+        self.server.disconnect(connection);
+    }
+
+    pub(super) fn pass(&mut self, time: Duration) {
+        self.now += u64::try_from(time.as_micros()).expect("a test takes hours");
+    }
+
+    /// Returns the notifications since the last call.
+    pub(super) fn take_pushes(&mut self) -> Vec<Push> {
+        let messages = self.server.take_messages();
+        messages.iter().map(push).collect()
+    }
+
+    pub(super) fn enter(&mut self, request: &EnterRequest<'_>) -> EnterReply {
+        let arguments = request.encode();
+        let reply = self.run(&ENTER, &arguments.with(NEVER, None));
+        EnterReply::parse(&reply, &arguments.id).expect("a reply about the claim")
+    }
+
+    pub(super) fn renew(&mut self, claim: &Claim, liveness: &LivenessRef) -> Renewed {
+        let id = id_text(claim.id);
+        let life = record::life(claim).to_string();
+        let reply = self.run(&RENEW, &[&id, &record::expected(liveness), &life]);
+        let renewed = parse_renewals(&reply, &id, 1).expect("a reply about the claim");
+        renewed[0]
+    }
+
+    /// Removes a claim; `false` if it is not there.
+    pub(super) fn leave(&mut self, number: u8) -> bool {
+        let request = format!("H{}", id_text(id(number)));
+        let client = client_text(number);
+        let reply = self.run(&LEAVE, &leave_arguments(&request, &client, None));
+        reply.starts_with('1')
+    }
+
+    fn run(&mut self, script: &Script, arguments: &[&str]) -> String {
+        let words = [&["EVALSHA", script.hash(), "1", KEY], arguments].concat();
+        match self.execute(0, &words) {
+            Reply::Bytes(text) => String::from_utf8(text).expect("a script replies with a text"),
+            reply => panic!("the reply of a script is {reply:?}"),
+        }
+    }
+
+    pub(super) fn record(&mut self) -> String {
+        match self.execute(0, &["GET", KEY]) {
+            Reply::Bytes(text) => String::from_utf8(text).expect("a record is a text"),
+            _ => String::new(),
+        }
+    }
+
+    /// Returns the number of keys.
+    pub(super) fn keys(&mut self) -> usize {
+        match self.execute(0, &["SCAN", "0"]) {
+            Reply::List(page) => match &page[..] {
+                [_, Reply::List(keys)] => keys.len(),
+                page => panic!("a page is {page:?}"),
+            },
+            reply => panic!("a page is {reply:?}"),
+        }
+    }
+
+    /// Returns the exclusive holder.
+    pub(super) fn holder(&mut self) -> Option<Holder> {
+        let state = self.record();
+        let is_held = matches!(field::MODE.read(&state), Some("H" | "W"));
+        let life = self.execute(0, &["PTTL", KEY]);
+        is_held.then(|| Holder {
+            id: id_of(field::CLAIM.read(&state).expect("a record has a claim")),
+            is_expired: matches!(life, Reply::Int(left) if left <= DAY),
+        })
+    }
+
+    pub(super) fn is_held_by(&mut self, number: u8) -> bool {
+        let holder = self.holder();
+        holder.is_some_and(|holder| holder.id == id(number))
+    }
+
+    /// Returns the claims that wait.
+    pub(super) fn waiters(&mut self) -> Vec<ClaimId> {
+        let queue = format!("{KEY}:queue");
+        match self.execute(0, &["ZRANGE", &queue, "0", "-1"]) {
+            Reply::List(waiters) => waiters.iter().map(waiter).collect(),
+            reply => panic!("the queue is {reply:?}"),
+        }
+    }
+}
+
+fn push(message: &Message) -> Push {
+    let text = std::str::from_utf8(&message.text).expect("a notification is a text");
+    let (_, push, _) = Push::parse(text).expect("the scripts send notifications");
+    push
+}
+
+fn waiter(reply: &Reply) -> ClaimId {
+    match reply {
+        Reply::Bytes(text) => id_of(std::str::from_utf8(text).expect("an id is a text")),
+        reply => panic!("a waiter is {reply:?}"),
+    }
+}
+
+fn id_of(text: &str) -> ClaimId {
+    id_from(text).expect("the scripts keep ids")
+}
+
+pub(super) fn id(number: u8) -> ClaimId {
+    ClaimId::from_bytes([number; 16])
+}
+
+fn client_text(number: u8) -> String {
+    format!("client-{number:04}")
+}
+
+/// Returns the claim of a client.
+pub(super) fn claim(number: u8, lease: Duration) -> Claim {
+    let mut info = "0 1 host program label".split(' ');
+    let info = ClaimantInfo::parse_words(&mut info).expect("five words");
+
+    let name = Name::parse("a").expect("a name");
+    let mut claim = Claim::new(name, Share::MUTEX, Arc::new(info));
+    claim.id = id(number);
+    claim.lease = lease;
+    claim
+}
+
+pub(super) fn request(claim: &Claim, mode: EnterMode, liveness: LivenessRef) -> EnterRequest<'_> {
+    EnterRequest {
+        claim,
+        mode,
+        proposal: 0,
+        highest_token: 0,
+        liveness,
+        nonce: nonce(0),
+        expired: String::new(),
+    }
+}
+
+pub(super) fn nonce(number: u8) -> String {
+    format!("{number:011}")
+}
+
+/// Returns the connection of a client, whose absence counts after a grace.
+pub(super) fn liveness(number: u8, epoch: u32, grace: Option<Duration>) -> LivenessRef {
+    LivenessRef {
+        client: client_text(number).into(),
+        epoch,
+        crash_check: grace.map(|grace| CrashCheck {
+            server: HISTORY[..field::SERVER.len].into(),
+            grace,
+        }),
+    }
+}

@@ -1,0 +1,170 @@
+//! The URL of a Redis server, or of sentinels, with `dialect=redisson`.
+
+use std::time::Duration;
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::class::Class;
+use super::keys::KeyMapper;
+use crate::client;
+use crate::client::Topology;
+use leasehold_core::internal::settings::{
+    ANNOUNCED, DATABASE, DIALECT, PASSWORD, REDISSON, SENTINEL, TLS, TLS_NAME,
+};
+use leasehold_core::internal::{UrlForm, within};
+use leasehold_core::{Error, Result};
+
+/// A server, and the settings of the store on it.
+#[derive(Clone, Debug)]
+pub(super) struct RedissonAddress {
+    pub(super) topology: Topology,
+    pub(super) mapper: KeyMapper,
+    /// The lease of holds that are renewed, if it replaces that of the lock.
+    pub(super) watchdog: Option<Duration>,
+}
+
+static FORM: UrlForm = UrlForm {
+    store: "Redisson",
+    schemes: client::SERVER_SCHEMES,
+    example: EXAMPLE,
+    default_port: client::PORT,
+    settings: &[DIALECT, REDISSON, DATABASE, PASSWORD, TLS, TLS_NAME],
+};
+static SENTINEL_FORM: UrlForm = UrlForm {
+    store: "Redisson on Sentinel",
+    schemes: client::SENTINEL_SCHEMES,
+    example: SENTINEL_EXAMPLE,
+    default_port: client::SENTINEL_PORT,
+    settings: &[
+        DIALECT, REDISSON, DATABASE, PASSWORD, SENTINEL, ANNOUNCED, TLS, TLS_NAME,
+    ],
+};
+const SENTINEL_EXAMPLE: &str = "redis+sentinel://host1,host2,host3/mymaster?dialect=redisson";
+const EXAMPLE: &str = "redis://host:6379?dialect=redisson";
+/// The shortest timeout of the watchdog. A shorter one would lose locks in a short delay.
+const WATCHDOG_MIN: Duration = Duration::from_secs(1);
+const WATCHDOG_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+impl RedissonAddress {
+    pub(super) fn parse(text: &str) -> Result<Self> {
+        let scheme = text.split_once("://").map_or(text, |(scheme, _)| scheme);
+        check_topology(scheme)?;
+        let is_sentinel = scheme.ends_with("+sentinel");
+        let form = if is_sentinel { &SENTINEL_FORM } else { &FORM };
+        let url = form.parse(text)?;
+        if url.settings.get("dialect") != Some("redisson") {
+            let error = Error::invalid("the URL does not name the dialect redisson");
+            return Err(error.help(format!("write {EXAMPLE}")));
+        }
+
+        let prefix = url.settings.get("prefix").unwrap_or_default();
+        Ok(Self {
+            topology: Topology::of_url(&url)?,
+            mapper: KeyMapper {
+                prefix: prefix.to_owned(),
+                class: url
+                    .settings
+                    .get("lock")
+                    .map_or(Ok(Class::Lock), Class::parse)?,
+            },
+            watchdog: url
+                .settings
+                .duration("watchdog")
+                .map(check_watchdog)
+                .transpose()?,
+        })
+    }
+
+    /// Returns the URL without user, password and settings other than those of the format.
+    pub(super) fn shown_url(&self) -> String {
+        let lock = match self.mapper.class {
+            Class::Lock => String::new(),
+            class => format!("&lock={}", class.name()),
+        };
+        // The same server with another prefix has other locks.
+        let prefix = match utf8_percent_encode(&self.mapper.prefix, NON_ALPHANUMERIC).to_string() {
+            none if none.is_empty() => none,
+            prefix => format!("&prefix={prefix}"),
+        };
+        format!("{}?dialect=redisson{lock}{prefix}", self.topology)
+    }
+}
+
+/// Refuses a cluster: there, Redisson publishes releases on the channels of shards.
+fn check_topology(scheme: &str) -> Result<()> {
+    if scheme.ends_with("+cluster") {
+        let error = Error::unsupported("dialect=redisson does not work on a cluster");
+        return Err(error.help(
+            "share locks with Redisson through one server or sentinels; redis+cluster:// without \
+             a dialect has locks of leasehold",
+        ));
+    }
+    Ok(())
+}
+
+fn check_watchdog(timeout: Duration) -> Result<Duration> {
+    within(
+        WATCHDOG_MIN..=WATCHDOG_MAX,
+        timeout,
+        "watchdog= must be from 1s to a day",
+        "write watchdog=30s: lockWatchdogTimeout of Redisson, with its unit",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use leasehold_core::internal::assert_documented;
+
+    #[test]
+    fn documentation_names_all_settings() {
+        assert_documented(&[&FORM, &SENTINEL_FORM], include_str!("../redisson.rs"));
+    }
+
+    #[test]
+    fn settings_of_redisson_are_parsed() {
+        let url = "redis://h/2?dialect=redisson&lock=fenced&watchdog=10s&prefix=app%3A";
+        let address = RedissonAddress::parse(url).expect("good");
+        assert_eq!(address.mapper.prefix, "app:");
+        assert_eq!(address.mapper.class, Class::Fenced);
+        assert_eq!(address.watchdog, Some(Duration::from_secs(10)));
+        let shown = "redis://h:6379/2?dialect=redisson&lock=fenced&prefix=app%3A";
+        assert_eq!(address.shown_url(), shown);
+    }
+
+    #[test]
+    fn wrong_urls_are_refused_without_showing_the_password() {
+        for (rest, reason) in [
+            ("a", "dialect"),
+            ("a?dialect=plain", "dialect"),
+            ("a?dialect=redisson&lock=fast", "not a lock"),
+            ("a?dialect=redisson&watchdog=30", "watchdog"),
+            ("a?dialect=redisson&watchdog=1ms", "watchdog"),
+            ("a?dialect=redisson&crash-grace=5s", "not a setting"),
+            ("a,b?dialect=redisson", "one host"),
+            ("a?dialect=redisson&address-map=a:1=b:2", "not a setting"),
+        ] {
+            let error = RedissonAddress::parse(&format!("redis://:secret@{rest}"));
+            let error = error.expect_err(rest);
+            assert!(
+                error.is_invalid() && error.to_string().contains(reason),
+                "{rest}: {error}"
+            );
+            assert!(!format!("{error:?}").contains("secret"), "{rest}");
+        }
+    }
+
+    /// Shows G-52.
+    #[test]
+    fn sentinels_are_parsed_and_clusters_are_refused() {
+        let url = "redis+sentinel://:secret@a,b/main?dialect=redisson&lock=fenced&db=2";
+        let address = RedissonAddress::parse(url).expect("good");
+        let shown = "redis+sentinel://a:26379,b:26379/main?dialect=redisson&lock=fenced";
+        assert_eq!(address.shown_url(), shown);
+
+        let url = "redis+cluster://:secret@a,b?dialect=redisson";
+        let error = RedissonAddress::parse(url).expect_err("refused");
+        assert!(error.is_unsupported(), "{error}");
+        assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+    }
+}

@@ -1,0 +1,193 @@
+//! The field of a hash that is a holder, and what a key is instead of a lock.
+
+use std::time::Duration;
+
+use crate::votes::{hashed, parse_info, write_info};
+use leasehold_core::store::{Claim, Share, Standing};
+use leasehold_core::{ClaimId, ClaimantInfo, Entry, Error, Token};
+
+/// The length of a client id of Redisson.
+const UUID_LEN: usize = 36;
+
+/// Returns the words of a claim's field after its token.
+pub(super) fn words(claim: &Claim) -> String {
+    let mut text = String::with_capacity(128);
+    write_info(&mut text, claim);
+    text
+}
+
+/// Returns the token in a field of leasehold.
+pub(super) fn token_in(field: &str) -> Option<Token> {
+    let rest = field.get(UUID_LEN..)?.strip_prefix(':')?;
+    rest.split(' ').next()?.parse().ok()
+}
+
+/// A holder as the server has it.
+pub(super) struct RawHolder {
+    pub(super) field: Vec<u8>,
+    /// How often it has acquired the lock.
+    pub(super) acquires: String,
+    /// How long its lease lasts; `None` without an end.
+    pub(super) left: Option<Duration>,
+    /// `M`utex, `R`eader, `W`riter, `P`ermit, or `Q` for a waiter of an `RFairLock`.
+    pub(super) kind: String,
+}
+
+/// Reads a field of leasehold or of Redisson.
+///
+/// `counter` is the last token of an `RFencedLock`, and `slots` the size of a semaphore.
+pub(super) fn holder(raw: &RawHolder, counter: Option<Token>, slots: u32) -> Entry {
+    let share = match &*raw.kind {
+        "R" => Share::READER,
+        "W" => Share::WRITER,
+        "P" => Share::slots(1, slots).unwrap_or(Share::MUTEX),
+        _ => Share::MUTEX,
+    };
+    let own = own_holder(&raw.field, share);
+    let entry = own.unwrap_or_else(|| external_holder(raw, share, counter));
+    entry.with_lease_left(raw.left)
+}
+
+fn own_holder(field: &[u8], share: Share) -> Option<Entry> {
+    let text = std::str::from_utf8(field).ok()?.split('#').next()?;
+    let (uuid, rest) = text.split_at_checked(UUID_LEN)?;
+    let id = uuid::Uuid::try_parse(uuid).ok()?;
+    let (requested, info) = parse_info(&rest[rest.find(' ')?..])?;
+
+    let standing = Standing::Held {
+        token: token_in(text)?,
+    };
+    let share = if share.is_whole() { requested } else { share };
+    let id = ClaimId::from_bytes(id.into_bytes());
+    Some(Entry::new(id, share, standing, info))
+}
+
+/// Describes a holder of Redisson. The hash of its field identifies it, on an `RLock` with a token
+/// too.
+fn external_holder(raw: &RawHolder, share: Share, counter: Option<Token>) -> Entry {
+    let (id, token) = hashed(&raw.field);
+    let standing = Standing::Held {
+        token: counter.unwrap_or(token),
+    };
+    let info = ClaimantInfo::foreign("Redisson", label(raw));
+    Entry::new(id, share, standing, info)
+}
+
+/// Returns a permit as Redisson shows it, or the client, the thread and the number of acquires.
+fn label(raw: &RawHolder) -> String {
+    if raw.kind == "Q" {
+        return String::from_utf8_lossy(&raw.field).into_owned();
+    }
+    if raw.kind == "P" {
+        let digits = raw.field.iter().map(|byte| format!("{byte:02x}"));
+        return format!("permit {}", digits.collect::<String>());
+    }
+    format!("{} ×{}", String::from_utf8_lossy(&raw.field), raw.acquires)
+}
+
+/// Returns the error for a key that is not a lock of this type. `what` is its type on the server.
+pub(super) fn foreign(what: &str) -> Error {
+    match what {
+        "readwrite" => Error::mismatch("the name is in use as an RReadWriteLock of Redisson")
+            .help("open the store with lock=rw, or use another name"),
+        "lock" => Error::mismatch("the name is in use as an RLock of Redisson")
+            .help("open the store with lock=plain, or use another name"),
+        "fair" => Error::mismatch("the name is in use as an RFairLock of Redisson")
+            .help("an RFairLock is not shared: use another name, or getLock in Java"),
+        "string" => Error::damaged(
+            "the key is a string: a semaphore of Redisson, a lock of another library, or a lock \
+             of Redisson 1",
+        )
+        .help(
+            "open the store with lock=semaphore or the dialect of its owner, or use another name",
+        ),
+        "text" => Error::damaged("the key is a string without a number of permits")
+            .help("find out who wrote it; delete it, or use another name"),
+        "hash" => Error::damaged("the key is a hash without a holder of Redisson's format")
+            .help("find out who wrote it; delete it, or use another name"),
+        other => Error::damaged(format!(
+            "the key is of the type {other}, and no lock of Redisson"
+        ))
+        .help("find out who wrote it; delete it, or use another name"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::keys::uuid_text;
+    use super::*;
+    use crate::test_inputs::altered;
+    use leasehold::conformance::support::claim;
+    use proptest::prelude::*;
+
+    fn raw(field: &str, kind: &str) -> RawHolder {
+        RawHolder {
+            field: field.into(),
+            acquires: "3".into(),
+            left: None,
+            kind: kind.into(),
+        }
+    }
+
+    #[test]
+    fn field_of_a_claim_round_trips() {
+        let claim = claim("a");
+        let field = format!("{}:77{}", uuid_text(claim.id), words(&claim));
+        let entry = holder(&raw(&field, "M"), Token::new(90), 0);
+        assert_eq!(entry.id, claim.id);
+        assert_eq!(entry.token(), Token::new(77));
+        assert_eq!(entry.info.pid, std::process::id());
+        assert_eq!(token_in(&field), Token::new(77));
+    }
+
+    /// Shows G-52.
+    #[test]
+    fn holder_of_redisson_is_shown_with_client_and_thread() {
+        let field = "285475da-9152-4c83-822a-67ee2f116a79:52";
+        let entry = holder(&raw(field, "M"), None, 0);
+        assert_eq!(entry.info.program, "Redisson");
+        assert_eq!(entry.info.label, format!("{field} ×3"));
+
+        let other = holder(
+            &raw("285475da-9152-4c83-822a-67ee2f116a79:53", "M"),
+            None,
+            0,
+        );
+        assert_ne!(entry.id, other.id);
+        let fenced = holder(&raw(field, "M"), Token::new(9), 0);
+        assert_eq!(fenced.token(), Token::new(9));
+    }
+
+    /// Shows G-55.
+    #[test]
+    fn permit_of_redisson_is_shown_as_redisson_names_it() {
+        let entry = holder(&raw("0123456789abcdef", "P"), None, 3);
+        assert_eq!(entry.info.label, "permit 30313233343536373839616263646566");
+        assert_eq!(entry.share, Share::slots(1, 3).expect("one of three"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_field_is_shown(
+            field in altered(&[
+                "285475da-9152-4c83-822a-67ee2f116a79:77 M 30000 1763731234567 42 node worker label",
+                "285475da-9152-4c83-822a-67ee2f116a79:52",
+                "type: readwrite",
+            ]),
+            kind in prop::sample::select(vec!["M", "R", "P"]),
+            counter in any::<Option<u64>>(),
+        ) {
+            let text = String::from_utf8_lossy(&field).into_owned();
+            let _token = token_in(&text);
+            let _error = foreign(&text);
+
+            let raw = RawHolder {
+                field,
+                acquires: "1".to_owned(),
+                left: None,
+                kind: kind.to_owned(),
+            };
+            let _entry = holder(&raw, counter.and_then(Token::new), 5);
+        }
+    }
+}

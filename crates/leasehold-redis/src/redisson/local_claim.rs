@@ -1,0 +1,140 @@
+//! The state of one claim in Redisson's format, as this client knows it.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::keys::RedissonKeys;
+use crate::local_claims::LocalClaim;
+use leasehold_core::internal::BootInstant;
+use leasehold_core::store::Share;
+
+/// After this time the server is certain to refuse a request to lock: its deadline has passed,
+/// unless the server's clock was set back.
+pub(super) const LATE_MAX: Duration = Duration::from_secs(7);
+
+pub(super) type RedissonClaim = LocalClaim<ClaimField>;
+
+/// The keys of a claim's lock, and the field of the hash that is the claim.
+#[derive(Debug)]
+pub(super) struct ClaimField {
+    pub(super) keys: RedissonKeys,
+    /// `None` until the claim has held.
+    pub(super) field: Mutex<Option<String>>,
+}
+
+impl ClaimField {
+    pub(super) fn new(keys: RedissonKeys) -> Self {
+        Self {
+            keys,
+            field: Mutex::default(),
+        }
+    }
+}
+
+impl RedissonClaim {
+    pub(super) fn set_share(&self, share: Share) {
+        self.state.lock().share = share;
+    }
+
+    /// Returns the field of the hash, if the claim has held.
+    pub(super) fn field(&self) -> Option<String> {
+        self.details.field.lock().clone()
+    }
+
+    /// Records that a request to lock is about to be sent, and returns when.
+    pub(super) fn request_sent(&self) -> BootInstant {
+        let now = BootInstant::now();
+        let mut state = self.state.lock();
+        state
+            .unanswered
+            .retain(|sent_at| !is_settled(*sent_at, now));
+        state.unanswered.push(now);
+        now
+    }
+
+    /// Records that the server has replied to the request that was sent at this time.
+    pub(super) fn replied(&self, sent_at: BootInstant) {
+        let mut state = self.state.lock();
+        let found = state.unanswered.iter().position(|sent| *sent == sent_at);
+        if let Some(found) = found {
+            state.unanswered.swap_remove(found);
+        }
+    }
+
+    /// Whether a request to lock has had no reply.
+    pub(super) fn has_unanswered(&self) -> bool {
+        !self.state.lock().unanswered.is_empty()
+    }
+
+    /// Whether a request to lock before this one may have taken the lock.
+    pub(super) fn has_earlier(&self, sent_at: BootInstant) -> bool {
+        let state = self.state.lock();
+        let mut unanswered = state.unanswered.iter();
+        unanswered.any(|earlier| *earlier != sent_at) || self.field().is_some()
+    }
+
+    /// Whether a request to lock may still be executed.
+    pub(super) fn may_lock_late(&self) -> bool {
+        let now = BootInstant::now();
+        let state = self.state.lock();
+        let mut unanswered = state.unanswered.iter();
+        unanswered.any(|sent_at| !is_settled(*sent_at, now))
+    }
+}
+
+/// Whether the server has executed or refused a request that was sent at this time.
+fn is_settled(sent_at: BootInstant, now: BootInstant) -> bool {
+    sent_at.saturating_add(LATE_MAX) <= now
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::keys::KeyMapper;
+    use super::*;
+    use crate::local_claims::LocalClaims;
+    use leasehold::conformance::support::claim;
+
+    fn waiting_claim() -> Arc<RedissonClaim> {
+        let claim = claim("a");
+        let keys = KeyMapper::default().keys(&claim.name).expect("a name");
+        let claims = LocalClaims::default();
+        let local = claims.begin(&claim, ClaimField::new(keys));
+        claims.wait(&local, BootInstant::now().saturating_add(claim.lease));
+        local
+    }
+
+    /// A request without a reply may already have granted the lock. A renewal that runs meanwhile
+    /// extends the claim only up to the end of that grant.
+    ///
+    /// Shows G-52.
+    #[test]
+    fn lease_counts_from_the_request_that_may_have_granted() {
+        let local = waiting_claim();
+        let lease = local.claim.lease;
+
+        let sent_at = local.request_sent();
+        let later = BootInstant::now().saturating_add(lease / 3);
+        let remaining = || local.renew_waiting(later, lease).1.expect("it waits");
+        assert!(remaining() <= lease * 2 / 3);
+
+        local.replied(sent_at);
+        assert_eq!(remaining(), lease);
+    }
+
+    /// The reply to a second request does not settle the first, whose future was dropped.
+    ///
+    /// Shows G-52.
+    #[test]
+    fn dropped_request_may_still_lock() {
+        let local = waiting_claim();
+        assert!(!local.may_lock_late());
+        local.request_sent();
+        let second = local.request_sent();
+
+        local.replied(second);
+        assert!(local.may_lock_late());
+    }
+}

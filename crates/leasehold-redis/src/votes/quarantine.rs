@@ -1,0 +1,217 @@
+//! Whether the votes of a master count.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::open::MasterSettings;
+use super::record::millis;
+use crate::client::{Handshake, Script, Session, decode, script};
+use leasehold_core::internal::BootInstant;
+use leasehold_core::{Error, Result};
+
+/// What a client knows about what one master remembers.
+///
+/// A master that was restarted or emptied may have forgotten a vote. Its votes do not count until
+/// the longest lease of any client has passed: by then each hold that it may have forgotten has
+/// ended.
+///
+/// A key on the master shows whether it has forgotten votes. The key contains the run id of the
+/// server, and is lost together with all other keys.
+///
+/// ```text
+/// unknown ──handshake: key is older than the longest lease──► trusted
+///    │                                                           ▲
+///    └──handshake: no key, or of another run──► in quarantine ───┘ after the longest lease
+///                                                    ▲
+/// trusted ──restarted or emptied─────────────────────┘
+/// ```
+#[derive(Debug)]
+pub(super) struct Quarantine {
+    url: String,
+    settings: MasterSettings,
+    run_ids: Arc<RunIds>,
+    incarnation: Mutex<Option<Incarnation>>,
+    is_duplicate: AtomicBool,
+}
+
+/// The run id of each master's server, by the master's URL.
+pub(super) type RunIds = Mutex<HashMap<String, String>>;
+
+/// An incarnation of a master, as a client has found it.
+#[derive(Clone, Debug)]
+pub(super) struct Incarnation {
+    /// `None` if quarantine is off.
+    id: Handshake,
+    /// The moment from which votes of this incarnation count.
+    counts_from: BootInstant,
+}
+
+/// The key that a master has until it is emptied.
+pub(crate) const INCARNATION_KEY: &str = "leasehold:redlock:mark";
+/// The key of the time from which the age of an incarnation counts, if the incarnation is later
+/// than the server's clock.
+const SINCE_KEY: &str = "leasehold:redlock:mark:since";
+
+static INCARNATION: Script = script!("lua/incarnation");
+
+impl Quarantine {
+    pub(super) fn new(url: String, settings: MasterSettings, run_ids: Arc<RunIds>) -> Self {
+        Self {
+            url,
+            settings,
+            run_ids,
+            incarnation: Mutex::default(),
+            is_duplicate: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether a vote counts.
+    ///
+    /// `incarnation` is the one that the connection found. `found` is true if the master still had
+    /// it when it voted.
+    pub(super) fn counts(&self, incarnation: &Handshake, found: bool) -> bool {
+        if !self.settings.quarantine {
+            return true;
+        }
+        let latest = self.incarnation.lock();
+        let is_trusted = |latest: &Incarnation| {
+            latest.id == *incarnation && latest.counts_from <= BootInstant::now()
+        };
+        found && latest.as_ref().is_some_and(is_trusted)
+    }
+
+    /// Returns for how much longer the votes of this master do not count.
+    pub(super) fn remaining(&self) -> Duration {
+        if !self.settings.quarantine {
+            return Duration::ZERO;
+        }
+        let latest = self.incarnation.lock();
+        let counts_from = latest.as_ref().map(|latest| latest.counts_from);
+        counts_from.map_or(Duration::ZERO, |from| {
+            from.duration_since(BootInstant::now())
+        })
+    }
+
+    /// Returns why the votes of this master do not count yet.
+    pub(super) fn message(&self) -> String {
+        format!(
+            "started or emptied recently; its vote counts in {:.1} s",
+            self.remaining().as_secs_f64()
+        )
+    }
+
+    /// Whether a handshake with this master has ever succeeded.
+    pub(super) fn is_known(&self) -> bool {
+        self.incarnation.lock().is_some()
+    }
+
+    /// Whether this master is the same server as another one.
+    pub(super) fn is_duplicate(&self) -> bool {
+        self.is_duplicate.load(Ordering::Acquire)
+    }
+
+    /// Rejects a replica as one of several masters.
+    pub(super) fn check_role(&self, role: &str) -> Result<()> {
+        if !self.settings.is_one_of_several() || role != "slave" {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "{} is a replica, and a replica cannot vote independently",
+            self.url
+        ))
+        .help("name servers that do not replicate each other"))
+    }
+
+    /// Rejects a server that the URL names twice.
+    pub(super) fn check_distinct(&self, run_id: &str) -> Result<()> {
+        let mut run_ids = self.run_ids.lock();
+        let is_same = |(url, other): &(&String, &String)| {
+            **url != self.url && !run_id.is_empty() && *other == run_id
+        };
+        if let Some((other, _)) = run_ids.iter().find(is_same) {
+            self.is_duplicate.store(true, Ordering::Release);
+            return Err(Error::invalid(format!(
+                "{other} and {} are one and the same server",
+                self.url
+            ))
+            .help("name each master once"));
+        }
+        run_ids.insert(self.url.clone(), run_id.to_owned());
+        Ok(())
+    }
+
+    /// Records the incarnation that a handshake has found, and returns its id.
+    ///
+    /// A master that has kept its incarnation has forgotten nothing since the first handshake. It
+    /// stays trusted even if its clock, and so the age of the incarnation, was set back.
+    pub(super) fn learn(&self, found: Incarnation) -> Handshake {
+        let mut latest = self.incarnation.lock();
+        let earlier = latest
+            .as_ref()
+            .filter(|latest| latest.id == found.id)
+            .map(|latest| latest.counts_from);
+
+        let from = found.counts_from;
+        let counts_from = earlier.map_or(from, |earlier| earlier.min(from));
+        let id = found.id.clone();
+        *latest = Some(Incarnation {
+            id: found.id,
+            counts_from,
+        });
+        id
+    }
+}
+
+/// Reads the incarnation of a master, or creates it.
+pub(super) async fn read_incarnation(
+    session: &Session,
+    run_id: &str,
+    quarantine: &Quarantine,
+) -> Result<Incarnation> {
+    let settings = quarantine.settings;
+    if !settings.quarantine {
+        return Ok(Incarnation {
+            id: None,
+            counts_from: BootInstant::now(),
+        });
+    }
+    if run_id.is_empty() {
+        return Err(
+            Error::unsupported("the user may not read whether the master was restarted")
+                .help("allow +info, or write quarantine=off if no master ever forgets a vote"),
+        );
+    }
+
+    let longest = millis(settings.longest_lease);
+    let keys = [INCARNATION_KEY, SINCE_KEY];
+    let reply = INCARNATION
+        .run(session, &keys, &[run_id, &longest.to_string()])
+        .await?;
+    let (id, age, of_others): (String, u64, u64) = decode(reply)?;
+    check_longest_lease(longest, of_others)?;
+
+    // One percent for the different rates of two clocks, and 10 ms for their resolution.
+    let longest = settings.longest_lease.mul_f64(1.01) + Duration::from_millis(10);
+    let wait = longest.saturating_sub(Duration::from_micros(age));
+    Ok(Incarnation {
+        id: Some(id.into()),
+        counts_from: BootInstant::now().saturating_add(wait),
+    })
+}
+
+fn check_longest_lease(longest: u64, of_others: u64) -> Result<()> {
+    if longest == of_others {
+        return Ok(());
+    }
+    Err(Error::mismatch(format!(
+        "other clients use longest-lease={of_others}ms with this master, not {longest}ms"
+    ))
+    .help(format!(
+        "use the same value in all URLs; to change it, stop all clients and delete \
+         {INCARNATION_KEY} on every master"
+    )))
+}

@@ -1,0 +1,205 @@
+//! How a claim waits for a grant, and how a hold waits for its loss.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::VotingStore;
+use super::acquire::AcquireOutcome;
+use super::master::session_of;
+use super::tracked_claim::{Notified, TrackedClaim};
+use super::vote::VoteMode;
+use crate::client::ChannelSubscription;
+use leasehold_core::internal::BootInstant;
+use leasehold_core::store::Standing;
+use leasehold_core::{Result, Token};
+
+/// The first pause between two attempts.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// The time between the notification of the first master and that of a quorum.
+const NOTIFICATION_SPREAD: Duration = Duration::from_millis(3);
+/// How often a claim checks whether it is the first waiter of this client.
+const POSITION_CHECK: Duration = Duration::from_secs(1);
+
+/// What a waiting claim knows between two attempts.
+#[derive(Default)]
+struct Waiting {
+    attempt: u32,
+    /// How long the holder's lease lasts, if it has an end.
+    remaining: Option<Duration>,
+    /// The subscription to the releases of the key, if the server publishes them.
+    listening: Option<ChannelSubscription>,
+}
+
+impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
+    /// Waits until a claim is no longer waiting: it is held or gone.
+    pub(super) async fn wait_for_grant(&self, tracked: &Arc<TrackedClaim>) -> Result<Standing> {
+        let mut waiting = Waiting::default();
+        loop {
+            // A release may have preceded the subscription, so another attempt follows without a
+            // pause.
+            if !self.starts_listening(tracked, &mut waiting).await {
+                self.pause(tracked, &waiting).await;
+            }
+            waiting.attempt += 1;
+            if !matches!(tracked.standing(), Standing::Queued { .. }) {
+                return Ok(tracked.standing());
+            }
+            if tracked.kept_until() <= BootInstant::now() {
+                return Ok(self.claims.gone(tracked));
+            }
+
+            if !self.claims.is_first(tracked) {
+                match self.quorum_error.lock().clone() {
+                    Some(error) => return Err(error),
+                    None => continue,
+                }
+            }
+            if let Some(standing) = self.attempt(tracked, &mut waiting).await? {
+                return Ok(standing);
+            }
+        }
+    }
+
+    /// Waits until a hold has been lost.
+    pub(super) async fn wait_for_loss(
+        &self,
+        tracked: &Arc<TrackedClaim>,
+        token: Token,
+    ) -> Result<Standing> {
+        loop {
+            let mut changed = pin!(tracked.changed.notified());
+            changed.as_mut().enable();
+            if tracked.standing().token() != Some(token) {
+                return Ok(tracked.standing());
+            }
+
+            // The notification of one master decides nothing: a quorum has to confirm it.
+            let is_notified = tracked.notified(self.masters.len()) != Notified::None;
+            if is_notified && !self.confirm(tracked, token).await? {
+                return Ok(self.claims.gone(tracked));
+            }
+            changed.await;
+        }
+    }
+
+    /// Tries once to acquire the lock. Returns `None` if another claim holds it.
+    async fn attempt(
+        &self,
+        tracked: &Arc<TrackedClaim>,
+        waiting: &mut Waiting,
+    ) -> Result<Option<Standing>> {
+        let sent_at = BootInstant::now();
+        let outcome = self.try_acquire(tracked, VoteMode::AcquireOrNotify).await?;
+        let token = match outcome {
+            AcquireOutcome::Won(token) => token,
+            AcquireOutcome::Contended(remaining) => {
+                waiting.remaining = remaining;
+                return Ok(None);
+            }
+        };
+
+        // After more than a quarter of the lease, little validity may remain: confirm the grant
+        // before reporting it.
+        let is_late = BootInstant::now().duration_since(sent_at) > tracked.claim.lease / 4;
+        if is_late && !self.confirm(tracked, token).await? {
+            return Ok(Some(self.claims.gone(tracked)));
+        }
+        Ok(Some(Standing::Held { token }))
+    }
+
+    /// Waits until another attempt makes sense.
+    async fn pause(&self, tracked: &TrackedClaim, waiting: &Waiting) {
+        let mut changed = pin!(tracked.changed.notified());
+        changed.as_mut().enable();
+        let standing = tracked.standing();
+        if standing.token().is_some() || standing == Standing::Gone {
+            return;
+        }
+        let notified = tracked.notified(self.masters.len());
+        if notified == Notified::Quorum {
+            return;
+        }
+        if !self.claims.is_first(tracked) {
+            // The first waiter of this client tries for all. It notifies the next one when it
+            // stops waiting.
+            let _ = timeout(POSITION_CHECK, changed).await;
+            return;
+        }
+
+        let is_notified = notified == Notified::Minority;
+        let pause = if is_notified {
+            NOTIFICATION_SPREAD
+        } else {
+            self.retry_pause(waiting)
+        };
+        let until = Instant::now() + pause;
+        if timeout_at(until, changed).await.is_err() || is_notified {
+            return;
+        }
+        // The first master has sent a notification; those of the others follow.
+        let until = until.min(Instant::now() + NOTIFICATION_SPREAD);
+        self.wait_for_notifications(tracked, until).await;
+    }
+
+    /// Returns a random pause that doubles with each attempt and ends with the holder's lease.
+    fn retry_pause(&self, waiting: &Waiting) -> Duration {
+        let doubled = FIRST_PAUSE * (1 << waiting.attempt.min(6));
+        let pause = doubled
+            .min(self.retry_pause_max(waiting))
+            .mul_f64(0.5 + fastrand::f64());
+        waiting.remaining.map_or(pause, |remaining| {
+            pause.min(remaining + Duration::from_millis(1))
+        })
+    }
+
+    /// Returns the longest pause before a waiter tries again.
+    fn retry_pause_max(&self, waiting: &Waiting) -> Duration {
+        let millis = if self.format.remembers_last_token() {
+            300
+        } else if waiting.listening.is_some() {
+            // The server reports every release, but does not report that a notified client has
+            // crashed or left.
+            600
+        } else {
+            80
+        };
+        Duration::from_millis(millis)
+    }
+
+    /// Waits until a quorum of masters has sent a notification.
+    async fn wait_for_notifications(&self, tracked: &TrackedClaim, until: Instant) {
+        let masters = self.masters.len();
+        while tracked.notified(masters) == Notified::Minority {
+            let mut changed = pin!(tracked.changed.notified());
+            changed.as_mut().enable();
+            let is_enough = tracked.notified(masters) == Notified::Quorum;
+            if is_enough || timeout_at(until, changed).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Subscribes the first waiter to the releases of its key. Returns whether the subscription is
+    /// new.
+    async fn starts_listening(&self, tracked: &TrackedClaim, waiting: &mut Waiting) -> bool {
+        let Some(events) = &self.events else {
+            return false;
+        };
+        let is_listening = waiting
+            .listening
+            .as_ref()
+            .is_some_and(ChannelSubscription::is_open);
+        if is_listening || !self.claims.is_first(tracked) {
+            return false;
+        }
+
+        waiting.listening = None;
+        if let Ok((session, _)) = session_of(&self.masters[0].links.caller) {
+            waiting.listening = events.listen(&session, &tracked.details.keys.lock).await;
+        }
+        waiting.listening.is_some()
+    }
+}

@@ -1,0 +1,281 @@
+//! The address of a ZooKeeper ensemble, parsed from a URL.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::layout::Dialect;
+use leasehold_core::internal::settings::{ACL, DIALECT, PASSWORD, SESSION, TLS};
+use leasehold_core::internal::{
+    Credentials, Host, Password, StoreUrl, TlsFiles, Transport, UrlForm, within,
+};
+use leasehold_core::{Error, Result};
+
+/// The servers of an ensemble, and how a client connects to them.
+#[derive(Clone)]
+pub(super) struct Address {
+    pub(super) servers: Vec<Host>,
+    /// The node below which the locks are kept; empty for the root.
+    pub(super) base: String,
+    pub(super) credentials: Option<Login>,
+    pub(super) tls: Option<TlsFiles>,
+    pub(super) settings: ZooKeeperSettings,
+    /// The URL without user, password and settings.
+    shown_url: String,
+}
+
+/// The user and the password of a client.
+#[derive(Clone)]
+pub(super) struct Login {
+    user: String,
+    password: Password,
+}
+
+/// The settings of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ZooKeeperSettings {
+    pub(super) session: Duration,
+    pub(super) dialect: Dialect,
+    /// Only clients with the same credentials may read and delete the nodes.
+    pub(super) private: bool,
+}
+
+static FORM: UrlForm = UrlForm {
+    store: "ZooKeeper",
+    schemes: &[
+        ("zookeeper", Transport::Tcp),
+        ("zookeeper+tls", Transport::Tls),
+    ],
+    example: "zookeeper://host1:2181,host2:2181/folder",
+    default_port: 2181,
+    settings: &[SESSION, DIALECT, ACL, PASSWORD, TLS],
+};
+
+impl Address {
+    pub(super) fn parse(text: &str) -> Result<Self> {
+        let url = FORM.parse(text)?;
+        let base = base(&url.path)?;
+        let address = Self {
+            servers: url.servers()?.to_vec(),
+            credentials: login(&url)?,
+            tls: TlsFiles::parse(&url, "zookeeper+tls://")?,
+            settings: ZooKeeperSettings::parse(&url)?,
+            shown_url: url.shown_with(folder(&base)),
+            base,
+        };
+
+        if address.settings.private && address.credentials.is_none() {
+            let error = Error::invalid("acl=creator requires a user, and the URL has none");
+            return Err(error.help("write zookeeper://user:password@host"));
+        }
+        Ok(address)
+    }
+
+    /// Returns the node below which the locks are kept; `/` for the root.
+    pub(super) fn folder(&self) -> &str {
+        folder(&self.base)
+    }
+
+    /// Returns the list of servers for the client library, with each server several times.
+    ///
+    /// The library doubles its pause after every pass through the list, without a maximum. After
+    /// five passes through a single server it would pause for more than half of a session. Its
+    /// pauses within one pass are short.
+    pub(super) fn cluster(&self) -> String {
+        let attempts = if self.settings.session <= LONG_SESSION {
+            10
+        } else {
+            20
+        };
+        let rounds = usize::div_ceil(attempts, self.servers.len().max(1));
+
+        let protocol = if self.tls.is_some() { "tcp+tls://" } else { "" };
+        let servers: Vec<String> = self
+            .servers
+            .iter()
+            .map(|server| format!("{protocol}{server}"))
+            .collect();
+        vec![servers.join(","); rounds].join(",")
+    }
+}
+
+impl ZooKeeperSettings {
+    fn parse(url: &StoreUrl) -> Result<Self> {
+        let session = url.settings.duration("session").unwrap_or(SESSION_DEFAULT);
+        let dialect = url.settings.get("dialect").map(Dialect::parse);
+        Ok(Self {
+            session: check_session(session)?,
+            dialect: dialect.transpose()?.unwrap_or(Dialect::Curator),
+            private: is_private(url.settings.get("acl"))?,
+        })
+    }
+}
+
+fn folder(base: &str) -> &str {
+    if base.is_empty() { "/" } else { base }
+}
+
+/// Returns the node below which the locks are kept: `/leasehold` if the URL has no path.
+fn base(path: &str) -> Result<String> {
+    if path.is_empty() {
+        return Ok(BASE.to_owned());
+    }
+
+    let path = path.trim_end_matches('/');
+    let is_wrong = |part: &str| {
+        part.is_empty() || part == "." || part == ".." || part.contains(char::is_control)
+    };
+    let is_reserved = path == "/zookeeper" || path.starts_with("/zookeeper/");
+
+    if is_reserved || path.split('/').skip(1).any(is_wrong) {
+        return Err(Error::invalid(format!(
+            "locks cannot be kept at the ZooKeeper path {path:?}"
+        )));
+    }
+    Ok(path.to_owned())
+}
+
+fn login(url: &StoreUrl) -> Result<Option<Login>> {
+    let file = url.settings.get("password-file");
+    let Some(Credentials { user, password }) = &url.credentials else {
+        return match file {
+            Some(_) => Err(Error::invalid("password-file= requires a user")
+                .help("write zookeeper://user@host?password-file=/path")),
+            None => Ok(None),
+        };
+    };
+
+    let password = match (password, file) {
+        (Some(password), None) => Password::new(password.clone()),
+        (None, Some(path)) => Password::in_file(path)?,
+        _ => {
+            return Err(
+                Error::invalid("a ZooKeeper URL with a user needs exactly one password")
+                    .help("write zookeeper://user:password@host, or give password-file="),
+            );
+        }
+    };
+    Ok(Some(Login {
+        user: user.clone(),
+        password,
+    }))
+}
+
+impl Login {
+    /// Returns `user:password`, with the password that its file has now.
+    pub(super) async fn digest(&self, address: &Address) -> String {
+        let password = self.password.current(address).await;
+        format!("{}:{}", self.user, password.as_str())
+    }
+}
+
+fn is_private(acl: Option<&str>) -> Result<bool> {
+    match acl {
+        Some("creator") => Ok(true),
+        Some("open") | None => Ok(false),
+        Some(_) => Err(Error::invalid("acl= must be creator or open")),
+    }
+}
+
+/// Checks the timeout of a session: with a shorter one, a short network delay looks like a crash.
+pub(super) fn check_session(timeout: Duration) -> Result<Duration> {
+    within(
+        SESSION_MIN..=SESSION_MAX,
+        timeout,
+        "the session timeout must be from 1 second to 1 hour",
+        "write session=10s",
+    )
+}
+
+/// Formats the address as a URL without user, password and settings.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown_url)
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Address({self})")
+    }
+}
+
+const BASE: &str = "/leasehold";
+const SESSION_DEFAULT: Duration = Duration::from_secs(10);
+const SESSION_MIN: Duration = Duration::from_secs(1);
+const SESSION_MAX: Duration = Duration::from_secs(3600);
+
+/// A longer session needs a longer list of servers.
+const LONG_SESSION: Duration = Duration::from_secs(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use leasehold_core::internal::assert_documented;
+
+    #[test]
+    fn documentation_names_all_settings() {
+        assert_documented(&[&FORM], include_str!("lib.rs"));
+    }
+
+    #[test]
+    fn urls_are_parsed() {
+        let address = Address::parse(
+            "zookeeper://me:p%40s%3As@h1:1,h2,[::1]:3/a/b?session=4s&dialect=kazoo&acl=creator",
+        )
+        .expect("good");
+        let servers: Vec<String> = address.servers.iter().map(ToString::to_string).collect();
+        assert_eq!(servers, ["h1:1", "h2:2181", "[::1]:3"]);
+        assert_eq!(address.base, "/a/b");
+        let login = address.credentials.as_ref().expect("before the @");
+        assert_eq!(
+            (login.user.as_str(), login.password.as_str()),
+            ("me", "p@s:s")
+        );
+        let settings = ZooKeeperSettings {
+            session: Duration::from_secs(4),
+            dialect: Dialect::Kazoo,
+            private: true,
+        };
+        assert_eq!(address.settings, settings);
+        assert_eq!(address.to_string(), "zookeeper://h1:1,h2:2181,[::1]:3/a/b");
+    }
+
+    #[test]
+    fn url_without_path_uses_the_default_folder() {
+        let base = |url| Address::parse(url).expect("good").base;
+        assert_eq!(base("zookeeper://h"), "/leasehold");
+        assert_eq!(base("zookeeper://h/"), "");
+        assert_eq!(base("zookeeper+tls://h/locks/?ca=/x"), "/locks");
+    }
+
+    #[test]
+    fn wrong_urls_are_refused_without_showing_the_password() {
+        for url in [
+            "zookeeper://",
+            "zookeeper:h",
+            "zookeeper://h:x",
+            "zookeeper://h:0",
+            "zookeeper://h,,g",
+            "zookeeper://h//a",
+            "zookeeper://h/../a",
+            "zookeeper://h/zookeeper/a",
+            "zookeeper://me@h",
+            "zookeeper://h?acl=creator",
+            "zookeeper://me:secret@h?acl=what",
+            "zookeeper://me:secret@h?session=1ms",
+            "zookeeper://me:secret@h?dialect=what",
+            "zookeeper://me:secret@h?ca=/x",
+            "zookeeper://me:secret@h?what=secret",
+            "zookeeper://me:12/secret@h",
+            "zookeeper://me:12?secret@h",
+            "zookeeper://me:12#secret@h",
+            "zookeeper://me:secret@h?password-file=/nowhere",
+        ] {
+            let error = Address::parse(url).expect_err(url);
+            assert!(
+                error.is_invalid() && !format!("{error:?}").contains("secret"),
+                "{url}: {error:?}"
+            );
+        }
+    }
+}
