@@ -99,7 +99,8 @@ async fn lock_of_a_half_moved_slot_is_not_granted() {
     for held in held {
         held.release().await.expect("it was held until now");
     }
-    third.acquire().await.expect("granted");
+    let held = third.acquire().await.expect("granted");
+    held.release().await.expect("released");
 }
 
 /// A slot without a master ends the holds of that slot alone. A waiter for it does no harm either.
