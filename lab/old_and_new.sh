@@ -56,8 +56,9 @@ for worker in $(seq $workers); do
     work "$worker" &
     processes="$processes $!"
 done
+all_succeeded=true
 for process in $processes; do
-    wait "$process"
+    wait "$process" || all_succeeded=false
 done
 
 counted=0
@@ -67,4 +68,4 @@ for name in 0 1 2; do
 done
 left=$(ls -A "$folder/locks" | tr '\n' ' ')
 echo "$counted runs counted; left in the folder: $left"
-[ "$counted" -eq $((runs / workers * workers)) ] && [ "$left" = '.counter .members ' ]
+$all_succeeded && [ "$counted" -eq $((runs / workers * workers)) ] && [ "$left" = '.counter .members ' ]

@@ -101,17 +101,16 @@ fn read(path: &str, text: &str) -> Vec<Evidence> {
         .collect()
 }
 
-/// The ids in a comment `Shows G-01, S3.`
+/// The ids in a comment `Shows G-01, S3.` What is not one of them stays part of the list, so that
+/// it is reported as unknown.
 fn ids_of(line: &str) -> Option<Vec<String>> {
-    let (slashes, list) = line.strip_suffix('.')?.split_once(" Shows ")?;
-    let is_id = |id: &&str| {
-        let number = id.trim_start_matches("G-").trim_start_matches(['S', 'L']);
-        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
-    };
+    let (slashes, list) = line.split_once(" Shows ")?;
+    let number = list.trim_start_matches("G-").trim_start_matches(['S', 'L']);
+    let begins_with_id = number.starts_with(|c: char| c.is_ascii_digit());
 
-    let ids: Vec<&str> = list.split(", ").collect();
-    (slashes.starts_with("//") && ids.iter().all(is_id))
-        .then(|| ids.into_iter().map(str::to_owned).collect())
+    let ids = list.strip_suffix('.').unwrap_or(list).split(", ");
+    (["//", "///", "//!"].contains(&slashes) && begins_with_id)
+        .then(|| ids.map(str::to_owned).collect())
 }
 
 /// The function or type that a line defines, or the fault that it names.
@@ -142,7 +141,8 @@ mod tests {
     fn comment_names_the_test_below_it() {
         let text = "//! Tests.\n//!\n//! Shows S3.\n\n/// It works.\n///\n/// Shows G-01, L2.\n\
                     #[test]\nfn it_works() {}\n\n    // Shows G-02.\n    name: \"half-open\",\n\
-                    /// Shows what works.\nfn other() {}\n";
+                    /// Shows what works.\nfn other() {}\n\
+                    /// Shows G-01 and L2.\nfn third() {}\n";
 
         let found: Vec<String> = read("a.rs", text)
             .iter()
@@ -150,7 +150,12 @@ mod tests {
             .collect();
         assert_eq!(
             found,
-            ["a.rs S3", "a.rs: it_works G-01+L2", "a.rs: half-open G-02"]
+            [
+                "a.rs S3",
+                "a.rs: it_works G-01+L2",
+                "a.rs: half-open G-02",
+                "a.rs: third G-01 and L2",
+            ]
         );
     }
 }

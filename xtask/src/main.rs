@@ -88,6 +88,9 @@ enum Task {
     Mutants {
         /// Run the seeded bugs whose names begin so; all without it
         names: Vec<String>,
+        /// Apply no bug: every check must pass
+        #[arg(long)]
+        without_bugs: bool,
     },
 }
 
@@ -122,7 +125,10 @@ fn run(task: &Task) -> Result<()> {
         Task::Bench { benchmarks } => tasks::bench(benchmarks),
         Task::Dist => dist::dist(),
         Task::Publishable { baseline } => publishable::check(baseline.as_deref()),
-        Task::Mutants { names } => mutants::run(names),
+        Task::Mutants {
+            names,
+            without_bugs,
+        } => mutants::run(names, *without_bugs),
     }
 }
 

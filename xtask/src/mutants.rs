@@ -2,12 +2,13 @@
 //!
 //! Each `lab/mutants/NAME.patch` is a small bug. Its header names the broken rule and the command
 //! that must fail. A run applies the bugs one after the other to a copy of the working tree, so the
-//! tree itself stays as it is. The commands pass without a bug: `cargo xtask test` and the cells of
-//! `cargo xtask nightly` run the same tests.
+//! tree itself stays as it is. A command that fails without its bug as well would find nothing, so
+//! `--without-bugs` runs all of them on an unchanged copy.
 
 mod check;
 mod patch;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -26,8 +27,35 @@ pub(crate) use patch::Mutant;
 const DRAWN: usize = 2;
 
 /// Tries the mutants whose names begin so, or all.
-pub(crate) fn run(names: &[String]) -> Result<()> {
-    try_each(&chosen(Mutant::all(&repository::root())?, names)?)
+pub(crate) fn run(names: &[String], without_bugs: bool) -> Result<()> {
+    let mutants = chosen(Mutant::all(&repository::root())?, names)?;
+    if without_bugs {
+        return run_checks(&mutants);
+    }
+
+    try_each(&mutants)
+}
+
+/// Runs the commands of the mutants on an unchanged copy. All of them must pass.
+fn run_checks(mutants: &[Mutant]) -> Result<()> {
+    let tree = copy_of_tree()?;
+    let log = tree.with_file_name("without-bugs.log");
+    let checks: BTreeSet<&str> = mutants.iter().map(|mutant| &*mutant.check).collect();
+    let mut failed = Vec::new();
+
+    for check in checks {
+        match check::run(&tree, check, &log)? {
+            Verdict::Passed => println!("xtask: cargo {check} passes"),
+            Verdict::Failed(by) => failed.push(format!("cargo {check}\n    {by}")),
+            Verdict::DoesNotCompile => failed.push(format!("cargo {check}\n    does not compile")),
+        }
+    }
+    ensure!(
+        failed.is_empty(),
+        "checks that fail without a bug:\n  {}",
+        failed.join("\n  ")
+    );
+    Ok(())
 }
 
 /// Tries two mutants. Each commit tries others, and the same commit the same ones.

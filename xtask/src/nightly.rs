@@ -1,13 +1,16 @@
 //! The checks that take too long for each change: all cells of the matrix, all seeded bugs, long
 //! histories, soaks, licences.
 //!
-//! The parts run one after the other, also after one that fails, and each outcome is kept in
+//! Cells wait for leases and hardly compute, so two run at a time. The other parts run one after
+//! the other. A part that fails ends no other one, and each outcome is kept in
 //! `target/nightly/parts.json`. A run that was interrupted goes on with `--resume`.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
@@ -18,6 +21,7 @@ use crate::mutants::Mutant;
 use crate::prerequisites;
 use crate::repository;
 use crate::step::Step;
+use crate::usage::UsageError;
 
 /// Parts of one cargo command each.
 const OTHERS: [(&str, &str); 4] = [
@@ -47,6 +51,11 @@ const SOAKS: [(&str, &str); 5] = [
     ("redlock", "5"),
     ("ensemble", "5"),
 ];
+
+/// How many cells run at a time. More would slow each other down on two cores.
+const CELLS_AT_A_TIME: usize = 2;
+/// How the names of cells begin.
+const CELLS: &str = "cells ";
 
 /// How a run begins.
 #[derive(Args)]
@@ -81,23 +90,59 @@ struct Kept {
 pub(crate) fn run(options: &Nightly) -> Result<()> {
     prerequisites::install_for_tests()?;
     let parts = parts()?;
-    let mut kept = Kept::open(&repository::root().join("target/nightly"), options.resume)?;
+    let chosen = chosen(&parts, &options.parts)?;
+    let kept = Kept::open(&repository::root().join("target/nightly"), options.resume)?;
+    let missing = chosen
+        .into_iter()
+        .filter(|part| !kept.has_passed(&part.name));
 
-    for part in &parts {
-        let begins = |prefix: &String| part.name.starts_with(prefix);
-        let is_chosen = options.parts.is_empty() || options.parts.iter().any(begins);
-        if is_chosen && !kept.has_passed(&part.name) {
-            kept.add(&part.name, part.run()?)?;
+    let (cells, others): (Vec<_>, Vec<_>) = missing.partition(|part| part.name.starts_with(CELLS));
+    let kept = Mutex::new(kept);
+    run_each(&cells, CELLS_AT_A_TIME, &kept)?;
+    run_each(&others, 1, &kept)?;
+
+    let kept = kept.into_inner().unwrap_or_else(PoisonError::into_inner);
+    println!("\nxtask: nightly, by part\n{}", kept.table(&parts));
+    ensure!(!kept.any_failed(&parts), "a part of the nightly run failed");
+    Ok(())
+}
+
+/// Runs parts, `jobs` at a time, and keeps their outcomes.
+fn run_each(parts: &[&Part], jobs: usize, kept: &Mutex<Kept>) -> Result<()> {
+    let left = Mutex::new(parts.iter());
+    let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let run_rest = || {
+        while let Some(part) = next() {
+            let outcome = part.run()?;
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.add(&part.name, outcome)?;
+        }
+        Ok(())
+    };
+
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..jobs).map(|_| scope.spawn(run_rest)).collect();
+        threads.into_iter().try_for_each(|thread| {
+            let outcome = thread.join();
+            outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    })
+}
+
+/// The parts whose names begin with one of the prefixes; all parts if there is no prefix.
+fn chosen<'a>(parts: &'a [Part], prefixes: &[String]) -> Result<Vec<&'a Part>> {
+    for prefix in prefixes {
+        if !parts.iter().any(|part| part.name.starts_with(prefix)) {
+            let valid: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
+            return Err(UsageError::unknown("part", prefix, &valid).into());
         }
     }
 
-    let table = kept.table(&parts);
-    println!("\nxtask: nightly, by part\n{table}");
-    ensure!(
-        !table.contains("FAILED"),
-        "a part of the nightly run failed"
-    );
-    Ok(())
+    let is_chosen = |part: &&Part| {
+        let begins = |prefix: &String| part.name.starts_with(prefix);
+        prefixes.is_empty() || prefixes.iter().any(begins)
+    };
+    Ok(parts.iter().filter(is_chosen).collect())
 }
 
 fn parts() -> Result<Vec<Part>> {
@@ -117,7 +162,7 @@ fn parts() -> Result<Vec<Part>> {
     for (store, rest) in cells {
         let fault = rest.split(' ').next().unwrap_or_default();
         let cell = format!("{lab} --store {store} --fault {fault}");
-        parts.push(Part::cargo(&format!("cells {store}/{fault}"), &cell));
+        parts.push(Part::cargo(&format!("{CELLS}{store}/{fault}"), &cell));
     }
     for arguments in HISTORIES {
         let simulate = "run --quiet --release -p lab-simulation --bin simulate --";
@@ -129,6 +174,8 @@ fn parts() -> Result<Vec<Part>> {
         let soak = format!("{xtask} soak --resume --minutes {minutes} --store {store}");
         parts.push(Part::cargo(&format!("soak {store} {minutes} min"), &soak));
     }
+    let checks = "run --quiet -p xtask -- mutants --without-bugs";
+    parts.push(Part::cargo("checks of the seeded bugs", checks));
     for Mutant { name, .. } in Mutant::all(&repository::root())? {
         let bug = format!("run --quiet -p xtask -- mutants {name}");
         parts.push(Part::cargo(&format!("seeded bugs {name}"), &bug));
@@ -201,6 +248,14 @@ impl Kept {
             .with_context(|| format!("cannot write {}", self.file.display()))
     }
 
+    fn any_failed(&self, parts: &[Part]) -> bool {
+        let mut outcomes = parts
+            .iter()
+            .filter_map(|part| self.outcomes.get(&part.name));
+
+        outcomes.any(|outcome| !outcome.passed)
+    }
+
     fn table(&self, parts: &[Part]) -> String {
         let rows = parts
             .iter()
@@ -244,11 +299,50 @@ mod tests {
         assert!(!Kept::open(folder.path(), false)?.has_passed("a"));
 
         let parts = ["a", "b", "c"].map(|name| Part::cargo(name, ""));
+        assert!(again.any_failed(&parts) && !again.any_failed(&parts[..1]));
         assert_eq!(
             again.table(&parts),
             "passed       7 s  012345678  a\nFAILED       7 s  012345678  b\n\
              not run                      c\n"
         );
+        Ok(())
+    }
+
+    #[test]
+    fn prefix_chooses_its_parts_and_unknown_one_is_rejected() -> Result<()> {
+        let parts = ["cells a", "cells b", "soak a"].map(|name| Part::cargo(name, ""));
+        let names = |prefixes: &[&str]| {
+            let prefixes: Vec<String> = prefixes.iter().map(|&prefix| prefix.to_owned()).collect();
+            let names = chosen(&parts, &prefixes)?
+                .into_iter()
+                .map(|part| &*part.name);
+            anyhow::Ok(names.collect::<Vec<_>>().join(", "))
+        };
+
+        assert_eq!(names(&[])?, "cells a, cells b, soak a");
+        assert_eq!(names(&["soak", "cells b"])?, "cells b, soak a");
+        let error = names(&["cells", "sock"]).expect_err("none begins so");
+        assert!(error.is::<UsageError>(), "{error}");
+        Ok(())
+    }
+
+    #[test]
+    fn parts_run_at_a_time_and_none_twice() -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        let kept = Mutex::new(Kept::open(folder.path(), false)?);
+        let ran = folder.path().join("ran");
+        let parts = ["a", "b", "c", "d", "e"].map(|name| Part {
+            name: name.to_owned(),
+            step: Step::program("sh")
+                .args(["-c", "echo x >> $0; test $1 != c"])
+                .args([&*ran.to_string_lossy(), name]),
+        });
+
+        run_each(&parts.iter().collect::<Vec<_>>(), 3, &kept)?;
+        assert_eq!(fs::read_to_string(ran)?, "x\n".repeat(5));
+        let kept = Kept::open(folder.path(), true)?;
+        let failed = parts.iter().filter(|part| !kept.has_passed(&part.name));
+        assert_eq!(failed.map(|part| &*part.name).collect::<Vec<_>>(), ["c"]);
         Ok(())
     }
 }

@@ -99,7 +99,7 @@ pub fn check(cell: &Cell, outcome: &Outcome) -> Result<Figures> {
         }
     }
     if cell.guarantee == Guarantee::Refuses {
-        refusals(&all, outcome)?;
+        refusals(&all, cell, outcome)?;
     }
     figures.faults = power::check(cell, outcome, &all)?.met;
     check_minimums(cell, outcome, &figures)?;
@@ -267,9 +267,15 @@ fn tokens(all: &[Hold], cell: &Cell, outcome: &Outcome) -> Result<Vec<Duration>>
     Ok(times)
 }
 
-fn refusals(all: &[Hold], outcome: &Outcome) -> Result<()> {
+fn refusals(all: &[Hold], cell: &Cell, outcome: &Outcome) -> Result<()> {
+    let mut requested = all.to_vec();
+    if cell.backend.cohort.is_some() {
+        // A client passes its hold on to another task without a request.
+        let passed_on = power::passed_on(all);
+        requested.retain(|hold| !passed_on.contains(&(hold.name, hold.token)));
+    }
     for effect in outcome.effects() {
-        check::refusal(all, effect.since, effect.until).map_or(Ok(()), Err)?;
+        check::refusal(&requested, effect.since, effect.until).map_or(Ok(()), Err)?;
     }
     let within = |event: &&Event| {
         outcome

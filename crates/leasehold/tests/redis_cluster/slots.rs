@@ -72,6 +72,37 @@ async fn shared_holds_survive_a_move_under_load() {
     assert!(moves > 5 && grants > 50, "{grants} grants, {moves} moves");
 }
 
+/// The lock's first key alone does not know all holders, so a request about it is refused until the
+/// other keys have followed.
+///
+/// Shows G-01.
+#[tokio::test]
+async fn lock_of_a_half_moved_slot_is_not_granted() {
+    let cluster = Cluster::start();
+    let locks = open(&cluster, "").await;
+    let pool = locks.semaphore("s", 2);
+    let held = [
+        pool.acquire().await.expect("granted"),
+        pool.acquire().await.expect("granted"),
+    ];
+    let slot = slot_of(&cluster, "s");
+    let from = cluster.master_of(slot);
+    let to = (from + 1) % 3;
+
+    cluster.begin_move(slot, from, to);
+    cluster.move_key("leasehold:{s}", from, to);
+    let third = open(&cluster, "").await.semaphore("s", 2);
+    let refused = third.try_acquire_for(Duration::from_secs(2)).await;
+    assert!(!matches!(refused, Ok(Some(_))), "{refused:?}");
+
+    cluster.move_slot(slot, from, to);
+    for held in held {
+        held.release().await.expect("it was held until now");
+    }
+    let held = third.acquire().await.expect("granted");
+    held.release().await.expect("released");
+}
+
 /// A slot without a master ends the holds of that slot alone. A waiter for it does no harm either.
 ///
 /// Shows G-24.

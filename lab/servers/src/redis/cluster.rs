@@ -263,7 +263,8 @@ impl Cluster {
         reply.texts().first().map(|key| (*key).to_owned())
     }
 
-    fn move_key(&self, key: &str, from: usize, to: usize) {
+    /// Moves a key of a slot whose move has begun.
+    pub fn move_key(&self, key: &str, from: usize, to: usize) {
         let port = self.nodes[to].announced_port().to_string();
         let request = ["MIGRATE", "127.0.0.1", &port, key, "0", "5000"];
         self.nodes[from].command(&request);

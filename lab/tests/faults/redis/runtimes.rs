@@ -1,8 +1,10 @@
-//! Runtimes that end or are idle. The runtime in which a store was opened drives the
+//! Runtimes that end, are idle or are busy. The runtime in which a store was opened drives the
 //! store's caller link.
 //!
 //! Shows G-13.
 
+use std::sync::mpsc::channel;
+use std::thread::{self, sleep};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -61,6 +63,30 @@ fn connection_lost_on_idle_runtime_is_re_established() -> Result<()> {
     ensure!(tasks <= 2, "{tasks} tasks wait for an idle runtime");
 
     Ok(())
+}
+
+#[test]
+fn busy_runtime_does_not_cost_the_lock() -> Result<()> {
+    let testbed = testbed(SETTINGS)?;
+    let url = testbed.url();
+    let (granted, grants) = channel();
+    let busy = thread::spawn(move || {
+        runtime()?.block_on(async {
+            let locks = leasehold::open(&url).await?;
+            let held = locks.mutex("a").acquire().await?;
+            granted.send(())?;
+            // No other task runs on this runtime meanwhile.
+            sleep(Duration::from_secs(3));
+            held.check()?;
+            Ok(held.release().await?)
+        })
+    });
+
+    grants.recv()?;
+    let waiting = testbed.locks().mutex("a");
+    let taken = testbed.run(waiting.try_acquire_for(Duration::from_secs(2)))?;
+    ensure!(taken.is_none(), "another client took the lock over");
+    busy.join().expect("a holder does not panic")
 }
 
 /// In the end the waiter receives a notification of its grant, and does not find the grant by
