@@ -40,7 +40,9 @@ pub use clock::{now, suspended};
 pub use event::{Event, EventKind, ResourceUsage};
 pub use history::{Hold, holds};
 pub use lab_servers::{DEADLINE, until, until_within};
-pub use observer::{Grants, INTRUDER_NAME, Observation, ObservedClaim, Observer, StaleClaim};
+pub use observer::{
+    Grants, INTRUDER_NAME, Observation, ObservedClaim, Observer, StaleClaim, open_store,
+};
 pub use peer::Peer;
 pub use process::Process;
 pub use random::Random;

@@ -9,7 +9,6 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use leasehold::conformance::support::open_store;
 use leasehold::store::{Claim, Store};
 use leasehold::{ClaimId, ClaimantInfo, Locks, Name};
 use tokio::runtime::Builder;
@@ -228,4 +227,9 @@ async fn intrude(store: &dyn Store, name: &Name) -> Result<bool> {
         );
     }
     Ok(matches!((renewed, left), (Ok(Ok(_)), Ok(Ok(_)))))
+}
+
+/// Opens the store of a URL without an engine, for tests that send requests themselves.
+pub async fn open_store(url: &str) -> leasehold::Result<Arc<dyn Store>> {
+    Ok(leasehold::open(url).await?.store())
 }

@@ -160,6 +160,13 @@ impl Locks {
         self.engine.calls().url()
     }
 
+    /// Returns the store without its engine, for tests that send requests themselves.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn store(&self) -> Arc<dyn Store> {
+        self.engine.calls().store()
+    }
+
     /// Returns how many acquires of this process wait for a hold that a cohort passes on.
     #[doc(hidden)]
     #[must_use]

@@ -89,15 +89,12 @@
 //! | `tls` | TLS for the stores on a network |
 //! | `aws-lc-rs` (default) | the cryptography of `tls` for programs that install no provider |
 //! | `metrics` | the metrics of the module `metrics`, by the facade of that name |
-//! | `conformance` | suites that test any store |
 //!
 //! A feature never changes a result. To add a store of your own, implement [`store::Store`].
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod blocking;
-#[cfg(feature = "conformance")]
-pub mod conformance;
 mod open;
 mod schemes;
 pub mod stores;
@@ -128,6 +125,6 @@ struct Guide;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/testing-your-service.md")]
 struct TestingYourService;
-#[cfg(all(doctest, feature = "file", feature = "conformance"))]
+#[cfg(all(doctest, feature = "file"))]
 #[doc = include_str!("../../../CONTRIBUTING.md")]
 struct Contributing;

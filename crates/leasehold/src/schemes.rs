@@ -1,7 +1,8 @@
 //! The one table of the schemes of URLs.
 
 #[cfg(feature = "file")]
-use leasehold_core::internal::{FILE, MEMORY, SYSTEM, StoreKind};
+use leasehold_core::internal::{FILE, SYSTEM};
+use leasehold_core::internal::{MEMORY, StoreKind};
 #[cfg(feature = "redis")]
 use leasehold_redis::{REDIS, REDLOCK};
 #[cfg(feature = "zookeeper")]

@@ -1,10 +1,5 @@
 //! Every store of this crate × every suite.
-#![cfg(all(
-    feature = "conformance",
-    feature = "file",
-    feature = "redis",
-    feature = "zookeeper"
-))]
+#![cfg(all(feature = "file", feature = "redis", feature = "zookeeper"))]
 #![allow(missing_docs, clippy::wildcard_imports)]
 
 use std::collections::BTreeSet;
@@ -13,12 +8,12 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use async_trait::async_trait;
 use lab_servers::{Cluster, Redis, Release, Sentinels, ZooKeeper};
-use leasehold::conformance::{
-    Intercept, Intercepted, LockKind, SUITES_BY_KIND, SUITES_RUN_ONCE, Service,
-    broken_hold_is_reported_lost,
-};
 use leasehold::store::{Claim, Standing, Store};
+use leasehold::store::{Intercept, Intercepted};
 use leasehold::{Guarantees, Result, Slots, stores};
+use leasehold_conformance::{
+    LockKind, SUITES_BY_KIND, SUITES_RUN_ONCE, Service, broken_hold_is_reported_lost,
+};
 
 /// Makes the tests of each store, and the list of the stores from the same names.
 ///
@@ -28,7 +23,7 @@ macro_rules! stores {
     ($($store:ident: $service:expr, lacks $lacks:expr;)*) => {
         $(mod $store {
             use super::*;
-            leasehold::conformance_tests!($service);
+            leasehold_conformance::conformance_tests!($service);
 
             #[tokio::test]
             async fn lacking_guarantees_are_the_named_ones() {

@@ -1,5 +1,5 @@
 //! The rights that docs/stores/redis.md lists are enough, and each of them is needed.
-#![cfg(all(feature = "redis", feature = "conformance", feature = "file"))]
+#![cfg(all(feature = "redis", feature = "file"))]
 #![allow(missing_docs, clippy::wildcard_imports)]
 
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use lab_servers::Redis;
-use leasehold::conformance::Service;
 use leasehold::store::Store;
 use leasehold::{CrashDetection, Guard, Locks, Result, stores};
+use leasehold_conformance::Service;
 use tokio::task::JoinHandle;
 
 /// The ACL line of docs/stores/redis.md.
@@ -57,7 +57,7 @@ impl Service for Server {
 
 mod with_all_of_them {
     use super::*;
-    leasehold::conformance_tests!(Server::with(line(), ""));
+    leasehold_conformance::conformance_tests!(Server::with(line(), ""));
 }
 
 /// Performs every operation that needs a right of its own.

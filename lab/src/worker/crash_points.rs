@@ -6,13 +6,12 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use anyhow::Result;
 use async_trait::async_trait;
 use leasehold::Locks;
-use leasehold::conformance::support::open_store;
-use leasehold::conformance::{Intercept, Intercepted, Request};
+use leasehold::store::{Intercept, Intercepted, Request};
 use leasehold::store::{Standing, Store};
 use rustix::process::{Signal, getpid, kill_process};
 
 use super::recorder::write_event;
-use crate::{CrashAction, CrashPoint, Event, EventKind, Side, Step, WorkerConfig, now};
+use crate::{CrashAction, CrashPoint, Event, EventKind, Side, Step, WorkerConfig, now, open_store};
 
 /// Opens the store of the configuration, wrapped so that the process reaches its crash point, if it
 /// has one.

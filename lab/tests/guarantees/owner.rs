@@ -7,10 +7,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use lab::backends::BACKENDS;
 use lab::faults::Requirement;
-use lab::{Grants, StaleClaim, Testbed};
+use lab::{Grants, StaleClaim, Testbed, open_store};
 use lab_servers::Redis;
 use leasehold::Name;
-use leasehold::conformance::support::open_store;
 
 use super::WORKER;
 

@@ -66,6 +66,10 @@ impl StoreCalls {
         self.store.guarantees()
     }
 
+    pub(crate) fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.store)
+    }
+
     pub(crate) fn url(&self) -> &str {
         &self.url
     }

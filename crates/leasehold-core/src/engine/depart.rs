@@ -159,7 +159,7 @@ mod tests {
     use crate::store::{Intercept, Intercepted};
     use crate::stores::Memory;
     use crate::{Locks, OnContention, Store, drain};
-    use leasehold::conformance::support::within_timeout;
+    use leasehold_conformance::support::within_timeout;
 
     const LEASE: Duration = Duration::from_millis(100);
 

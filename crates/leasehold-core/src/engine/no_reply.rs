@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use crate::store::{Intercept, Intercepted};
 use crate::stores::Memory;
 use crate::{Claim, Entered, Error, Locks, OnContention, Result, Store};
-use leasehold::conformance::support::within_timeout;
+use leasehold_conformance::support::within_timeout;
 
 /// A wait that ends long before a store counts as unavailable.
 const BRIEF: Duration = Duration::from_millis(10);

@@ -117,7 +117,7 @@ mod tests {
     use super::super::keys::uuid_text;
     use super::*;
     use crate::test_inputs::altered;
-    use leasehold::conformance::support::claim;
+    use leasehold_conformance::support::claim;
     use proptest::prelude::*;
 
     fn raw(field: &str, kind: &str) -> RawHolder {

@@ -95,7 +95,7 @@ mod tests {
     use super::super::keys::KeyMapper;
     use super::*;
     use crate::local_claims::LocalClaims;
-    use leasehold::conformance::support::claim;
+    use leasehold_conformance::support::claim;
 
     fn waiting_claim() -> Arc<RedissonClaim> {
         let claim = claim("a");

@@ -88,7 +88,7 @@ mod tests {
     use super::super::format::{SingleKey, VoteFormat as _};
     use super::super::requests::LeaveScope;
     use super::*;
-    use leasehold::conformance::support::claim;
+    use leasehold_conformance::support::claim;
 
     /// Shows G-10.
     #[test]

@@ -185,7 +185,7 @@ mod tests {
     use super::super::format::{SingleKey, VoteFormat as _};
     use super::*;
     use crate::local_claims::LocalClaims;
-    use leasehold::conformance::support::claim;
+    use leasehold_conformance::support::claim;
     use leasehold_core::Token;
     use leasehold_core::store::Standing;
 

@@ -2,7 +2,7 @@
 //!
 //! Each test is named after the library in which the defect was seen. `docs/peer-defects.md` also
 //! lists the defects that tests elsewhere cover.
-#![cfg(all(feature = "redis", feature = "zookeeper", feature = "conformance"))]
+#![cfg(all(feature = "redis", feature = "zookeeper"))]
 #![allow(missing_docs)]
 
 mod curator;
@@ -16,7 +16,7 @@ mod rslock;
 mod slow;
 
 use leasehold::Locks;
-use leasehold::conformance::support::{claim, empty, waiters, within_timeout};
+use leasehold_conformance::support::{claim, empty, waiters, within_timeout};
 
 async fn open(url: &str) -> Locks {
     leasehold::open(url).await.expect("it opens")

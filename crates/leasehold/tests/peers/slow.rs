@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use leasehold::conformance::{Intercept, Intercepted, Request};
 use leasehold::store::Store;
+use leasehold::store::{Intercept, Intercepted, Request};
 use leasehold::stores::Memory;
 use leasehold::{Error, Locks, Result};
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lab_servers::{Redis, Wire};
-use leasehold::conformance::support::{eventually, waiters, within_timeout};
+use leasehold_conformance::support::{eventually, waiters, within_timeout};
 
 use super::{cut_off, granted, held_for, open, remote, wait_behind};
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lab_servers::Redis;
 use leasehold::Locks;
-use leasehold::conformance::support::within_timeout;
+use leasehold_conformance::support::within_timeout;
 
 use super::{
     Waiting, commands, cut_off, granted, monitor, open, remote, requests, wait_behind,

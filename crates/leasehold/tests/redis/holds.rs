@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::poll;
 use lab_servers::{Redis, Wire};
 use leasehold::LossReason;
-use leasehold::conformance::support::{eventually, waiters, within_timeout};
+use leasehold_conformance::support::{eventually, waiters, within_timeout};
 
 use tokio::time::timeout;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lab_servers::{Redis, Wire};
-use leasehold::conformance::support::{eventually, within_timeout};
+use leasehold_conformance::support::{eventually, within_timeout};
 
 use super::{commands, monitor, open, requests, use_once, wait_behind};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lab_servers::Redis;
-use leasehold::conformance::support::within_timeout;
+use leasehold_conformance::support::within_timeout;
 
 use super::{DAY, commands, granted, monitor, open, remote, use_once};
 

@@ -1,5 +1,5 @@
 //! The guarantees that only the Redis store gives, on real servers.
-#![cfg(all(feature = "redis", feature = "conformance"))]
+#![cfg(feature = "redis")]
 #![allow(missing_docs)]
 
 mod connections;
@@ -14,8 +14,8 @@ mod round_trips;
 use std::time::Duration;
 
 use lab_servers::{Raw, Redis, Wire};
-use leasehold::conformance::support::waiters;
 use leasehold::{Guard, Lock, Locks};
+use leasehold_conformance::support::waiters;
 
 async fn open(url: &str, settings: &str) -> Locks {
     leasehold::open(&format!("{url}?{settings}"))

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use lab_servers::Redis;
-use leasehold::conformance::support::{TIMEOUT, claim, waiters, within_timeout};
 use leasehold::store::{OnContention, Store};
 use leasehold::stores;
+use leasehold_conformance::support::{TIMEOUT, claim, waiters, within_timeout};
 
 use super::{
     DAY, Waiting, commands, cut_off, granted, monitor, open, remote, requests, use_once,

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use lab_servers::{Redis, Reply};
-use leasehold::conformance::support::{eventually, within_timeout};
+use leasehold_conformance::support::{eventually, within_timeout};
 
 use super::late_requests::{again, words};
 use super::{commands, cut_off, monitor, open, remote, use_once};

@@ -1,5 +1,5 @@
 //! The Redis store on a cluster: failovers, moving slots, and masters that are down.
-#![cfg(all(feature = "redis", feature = "conformance"))]
+#![cfg(feature = "redis")]
 #![allow(missing_docs)]
 
 mod masters;

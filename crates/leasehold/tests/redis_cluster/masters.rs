@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lab_servers::{Cluster, Redis, Release};
-use leasehold::conformance::support::waiters;
+use leasehold_conformance::support::waiters;
 
 use super::{FAILOVER_MAX, acquire, name_per_master, open, slot_of};
 

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use lab_servers::{Cluster, Redis};
-use leasehold::conformance::support::{waiters, within_timeout};
 use leasehold::{Guard, Locks};
+use leasehold_conformance::support::{waiters, within_timeout};
 
 use super::{acquire, name_per_master, open, slot_of};
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use lab_servers::{Redis, Release, Sentinels};
-use leasehold::conformance::support::waiters;
 use leasehold::{Guard, Locks};
+use leasehold_conformance::support::waiters;
 
 use super::{FAILOVER_MAX, open};
 

@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lab_servers::Redis;
-use leasehold::conformance::{Intercept, Intercepted};
 use leasehold::store::{Claim, Store};
+use leasehold::store::{Intercept, Intercepted};
 use leasehold::{Locks, Result, stores::Memory};
 use tracing::{Instrument, info_span};
 

@@ -1,5 +1,5 @@
 //! Behaviour of the ZooKeeper store alone, on real servers.
-#![cfg(all(feature = "zookeeper", feature = "conformance"))]
+#![cfg(feature = "zookeeper")]
 #![allow(missing_docs)]
 
 mod behaviour;
@@ -17,8 +17,8 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use lab_servers::ZooKeeper;
-use leasehold::conformance::support::{claim, empty, waiters};
 use leasehold::{Guard, Locks, Token, stores};
+use leasehold_conformance::support::{claim, empty, waiters};
 use zookeeper_client::Client;
 
 /// How long a test waits for an event that must happen.

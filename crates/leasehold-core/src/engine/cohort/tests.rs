@@ -8,7 +8,7 @@ use async_trait::async_trait;
 
 use crate::store::{Intercept, Intercepted};
 use crate::{Claim, Entered, Lock, Locks, OnContention, Result, Store, stores};
-use leasehold::conformance::support::eventually;
+use leasehold_conformance::support::eventually;
 
 /// A store whose replies to renewals take longer than several passes.
 #[derive(Debug, Default)]

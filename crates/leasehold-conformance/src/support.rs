@@ -7,7 +7,6 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::runtime::Handle;
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::Service;
@@ -88,18 +87,6 @@ pub fn claim(name: &str) -> Claim {
         Share::MUTEX,
         info.into(),
     )
-}
-
-/// Opens the store of a URL without an engine, for tests that send requests themselves.
-///
-/// # Errors
-/// As [`open`](crate::open()).
-///
-/// # Cancel safety
-/// Dropping the future closes every connection.
-pub async fn open_store(url: &str) -> Result<Arc<dyn Store>> {
-    let opened = crate::open::open_store(url, Handle::try_current().ok()).await?;
-    Ok(opened.store)
 }
 
 /// One more client of the service.

@@ -1,11 +1,11 @@
-//! Suites that every store passes: one function per guarantee, run against a real service.
+//! Suites that every store of leasehold passes: one function per guarantee, run against a real service.
 //!
 //! [`conformance_tests!`](crate::conformance_tests) makes one test per suite from a [`Service`].
 //! The suites on mutual exclusion run four times: with a mutex, a semaphore of one slot, a writer,
 //! and through the blocking API.
 //!
 //! ```
-//! use leasehold::conformance::{holders_exclude_each_other, LockKind, Service};
+//! use leasehold_conformance::{holders_exclude_each_other, LockKind, Service};
 //! use leasehold::{Result, store::Store, stores::Memory};
 //! use std::sync::Arc;
 //!
@@ -26,7 +26,7 @@
 //! A suite panics if a guarantee is broken. For a guarantee that the store does not give, the suite
 //! asserts the refusal, or the weaker behaviour that the store states.
 //!
-//! Tests of a store that the suites do not cover can use the helpers in [`support`]. [`Intercept`]
+//! Tests of a store that the suites do not cover can use the helpers in [`support`]. [`Intercept`](leasehold_core::store::Intercept)
 //! injects faults between the engine and the store.
 #![allow(
     clippy::missing_panics_doc,
@@ -74,7 +74,6 @@ pub use faults::{
     cancelled_downgrade_leaves_no_entry, disconnected_hold_is_lost_in_time,
     leave_is_retried_beyond_the_lease, lost_reply_leaves_no_entry,
 };
-pub use leasehold_core::store::{Intercept, Intercepted, Request};
 pub use leases::{
     broken_hold_is_reported_lost, fixed_lease_expires, hold_broken_by_own_client_is_lost,
     hold_is_renewed_beyond_the_lease, max_hold_ends_the_hold,
@@ -176,7 +175,7 @@ macro_rules! test_suites {
         $(mod $by_kind {
             #[allow(unused_imports)]
             use super::*;
-            use $crate::conformance::{LockKind, $by_kind as suite};
+            use $crate::{LockKind, $by_kind as suite};
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn mutex() { suite(&$service, LockKind::Mutex).await }
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -187,21 +186,22 @@ macro_rules! test_suites {
             async fn blocking() { suite(&$service, LockKind::Blocking).await }
         })*
         $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $once() { $crate::conformance::$once(&$service).await })*
+        async fn $once() { $crate::$once(&$service).await })*
     };
 }
 
 /// Makes one test per suite against a [`Service`]. The expression is evaluated once per test.
 ///
 /// ```no_run
-/// # use leasehold::{Result, conformance::Service, store::Store, stores::Memory};
+/// # use leasehold::{Result, store::Store, stores::Memory};
+/// # use leasehold_conformance::Service;
 /// # struct MyService(Memory);
 /// # #[async_trait::async_trait] impl Service for MyService {
 /// #     async fn connect(&self) -> Result<std::sync::Arc<dyn Store>> {
 /// #         Ok(std::sync::Arc::new(self.0.clone()))
 /// #     }
 /// # }
-/// leasehold::conformance_tests!(MyService(Memory::new()));
+/// leasehold_conformance::conformance_tests!(MyService(Memory::new()));
 /// ```
 #[macro_export]
 macro_rules! conformance_tests {
