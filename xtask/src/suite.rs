@@ -15,7 +15,8 @@ use crate::step::Step;
 
 /// How many tests of a program run at a time.
 const THREADS: &str = "4";
-/// The suites wait for nearly all of their time, so more of them run at a time.
+/// Suites and tests of silent servers wait for nearly all of their time, so more of them run at a
+/// time.
 const THREADS_OF_SUITES: &str = "16";
 
 /// Tests that need both cores: a target, and how the names of the tests begin.
@@ -113,7 +114,7 @@ impl Program {
 
     fn threads(&self) -> &'static str {
         match self.target.as_str() {
-            "conformance" => THREADS_OF_SUITES,
+            "conformance" | "unreachable" => THREADS_OF_SUITES,
             _ => THREADS,
         }
     }
