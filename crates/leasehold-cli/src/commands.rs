@@ -9,12 +9,14 @@ mod inspection;
 mod mistakes;
 mod options;
 mod run;
+#[cfg(feature = "console")]
 mod serve;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use clap::builder::PossibleValuesParser;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
@@ -30,6 +32,7 @@ pub(crate) use inspection::{Ls, Show, Wait, Watch};
 pub(crate) use mistakes::is_shell_line;
 pub(crate) use options::{LockOptions, LogFormat, LogOptions, Store, duration};
 pub(crate) use run::{OnLost, Run};
+#[cfg(feature = "console")]
 pub(crate) use serve::Serve;
 
 /// Hold a lock while a command runs, on one machine or many.
@@ -238,6 +241,7 @@ pub(crate) enum Action {
     /// lock. With --allow-break it has a button for each hold, and the user confirms with the
     /// token. The connection is not encrypted: a proxy with TLS belongs in front of any address
     /// but a loopback address.
+    #[cfg(feature = "console")]
     #[command(verbatim_doc_comment)]
     Serve(Box<Serve>),
 
@@ -267,7 +271,7 @@ pub(crate) enum Action {
     /// Print a man page
     Man {
         /// The subcommand to print the page of, instead of leasehold's own page
-        #[arg(value_name = "COMMAND", value_parser = SUBCOMMANDS)]
+        #[arg(value_name = "COMMAND", value_parser = PossibleValuesParser::new(SUBCOMMANDS))]
         subcommand: Option<String>,
         /// Write the pages of leasehold and of all its subcommands into the folder DIR
         #[arg(long, value_name = "DIR", conflicts_with = "subcommand")]
@@ -282,7 +286,7 @@ pub(crate) enum Action {
 }
 
 /// The subcommands that have a man page, for `man` and its completions.
-const SUBCOMMANDS: [&str; 16] = [
+const SUBCOMMANDS: &[&str] = &[
     "run",
     "elect",
     "hold",
@@ -294,6 +298,7 @@ const SUBCOMMANDS: [&str; 16] = [
     "watch",
     "break",
     "doctor",
+    #[cfg(feature = "console")]
     "serve",
     "gc",
     "setup-system",

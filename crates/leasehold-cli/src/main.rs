@@ -20,6 +20,7 @@ mod process_state;
 mod release;
 mod run;
 mod scan;
+#[cfg(feature = "console")]
 mod serve;
 mod setup;
 mod show;
@@ -95,6 +96,7 @@ fn execute(command: Command, start: Start) -> anyhow::Result<Exit> {
             Action::Watch(args) => watch::watch(&args).await,
             Action::Break { name, token, store } => break_::break_hold(&store, &name, token).await,
             Action::Doctor { store, json } => doctor::examine(&store, json).await,
+            #[cfg(feature = "console")]
             Action::Serve(args) => serve::serve(&args).await,
             Action::Gc { store } => gc::collect(&store).await,
             Action::SetupSystem { group } => setup::set_up(&group).await,

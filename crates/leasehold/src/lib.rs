@@ -112,6 +112,8 @@ pub use leasehold_core::{
     ServerStatus, ServerVote, Severity, Slots, Token, all, drain, fence, store,
 };
 pub use open::{examine, open};
+#[doc(hidden)]
+pub use schemes::{SCHEMES, Scheme};
 
 #[cfg(all(doctest, feature = "file"))]
 #[doc = include_str!("../../../README.md")]

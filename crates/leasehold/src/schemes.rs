@@ -12,9 +12,11 @@ use crate::{Error, Result};
 
 /// The stores that URLs with these schemes name.
 #[derive(Debug)]
-pub(crate) struct Scheme {
+pub struct Scheme {
     /// The words before the colon.
     names: &'static [&'static str],
+    /// URLs, and what they name, for the help of the command.
+    pub help: &'static [(&'static str, &'static str)],
     /// Whether a URL has no server, and so no user.
     pub(crate) is_local: bool,
     /// What a build without the feature lacks.
@@ -36,9 +38,18 @@ macro_rules! in_build {
     }};
 }
 
-static SCHEMES: &[Scheme] = &[
+/// All schemes, in the order in which the help shows them.
+pub static SCHEMES: &[Scheme] = &[
     Scheme {
         names: &["file"],
+        help: &[
+            ("file:/some/folder", "a folder on this machine"),
+            (
+                "file:/some/folder?mode=0660",
+                "the same, with files for the members of its group",
+            ),
+            ("file:", "leasehold in $XDG_STATE_HOME or ~/.local/state"),
+        ],
         is_local: true,
         store: "file",
         feature: "file",
@@ -46,6 +57,7 @@ static SCHEMES: &[Scheme] = &[
     },
     Scheme {
         names: &["system"],
+        help: &[("system:", "/var/lib/leasehold, for the group leasehold")],
         is_local: true,
         store: "file",
         feature: "file",
@@ -53,6 +65,7 @@ static SCHEMES: &[Scheme] = &[
     },
     Scheme {
         names: &["memory"],
+        help: &[],
         is_local: true,
         store: "memory",
         feature: "",
@@ -68,6 +81,24 @@ static SCHEMES: &[Scheme] = &[
             "redis+cluster",
             "rediss+cluster",
         ],
+        help: &[
+            ("redis://host:6379", "a Redis server"),
+            ("rediss://host", "a Redis server, over TLS"),
+            ("redis+unix:///path", "a Redis server, over its Unix socket"),
+            (
+                "redis+sentinel://s1,s2,s3/name",
+                "the Redis master that sentinels name",
+            ),
+            ("redis+cluster://n1,n2,n3", "the masters of a Redis Cluster"),
+            (
+                "redis://host?dialect=plain",
+                "a Redis server, in the format of redis-py and others",
+            ),
+            (
+                "redis://host?dialect=redisson",
+                "a Redis server, with the locks of Redisson",
+            ),
+        ],
         is_local: false,
         store: "Redis",
         feature: "redis",
@@ -75,6 +106,20 @@ static SCHEMES: &[Scheme] = &[
     },
     Scheme {
         names: &["redlock", "redlocks"],
+        help: &[
+            (
+                "redlock://host1,host2,host3",
+                "independent Redis masters, of which a minority may fail",
+            ),
+            (
+                "redlocks://host1,host2,host3",
+                "independent Redis masters, over TLS",
+            ),
+            (
+                "redlock://…?dialect=classic",
+                "independent Redis masters, in the format of redsync",
+            ),
+        ],
         is_local: false,
         store: "Redis",
         feature: "redis",
@@ -82,6 +127,17 @@ static SCHEMES: &[Scheme] = &[
     },
     Scheme {
         names: &["zookeeper", "zookeeper+tls"],
+        help: &[
+            (
+                "zookeeper://host1,host2/folder",
+                "ZooKeeper, in the format of Curator",
+            ),
+            ("zookeeper+tls://host1,host2", "ZooKeeper, over TLS"),
+            (
+                "zookeeper://…?dialect=kazoo",
+                "ZooKeeper, in the format of kazoo",
+            ),
+        ],
         is_local: false,
         store: "ZooKeeper",
         feature: "zookeeper",

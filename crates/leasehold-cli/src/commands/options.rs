@@ -1,6 +1,7 @@
 //! The options that several subcommands share.
 #![allow(clippy::doc_markdown, reason = "these comments are read on a terminal")]
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -32,29 +33,9 @@ impl BusyExit {
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Store {
     /// The store that keeps the locks
-    ///
-    /// Pass a URL that contains a password in LEASEHOLD_STORE, because other users can read the
-    /// arguments of a process. Or keep the password in a file, with `?password-file=/path`.
-    ///   file:/some/folder               a folder on this machine
-    ///   file:/some/folder?mode=0660     the same, with files for the members of its group
-    ///   file:                           leasehold in $XDG_STATE_HOME or ~/.local/state
-    ///   system:                         /var/lib/leasehold, for the group leasehold
-    ///   redis://host:6379               a Redis server
-    ///   rediss://host                   a Redis server, over TLS
-    ///   redis+unix:///path              a Redis server, over its Unix socket
-    ///   redis+sentinel://s1,s2,s3/name  the Redis master that sentinels name
-    ///   redis+cluster://n1,n2,n3        the masters of a Redis Cluster
-    ///   redis://host?dialect=plain      a Redis server, in the format of redis-py and others
-    ///   redis://host?dialect=redisson   a Redis server, with the locks of Redisson
-    ///   redlock://host1,host2,host3     independent Redis masters, of which a minority may fail
-    ///   redlocks://host1,host2,host3    independent Redis masters, over TLS
-    ///   redlock://…?dialect=classic     independent Redis masters, in the format of redsync
-    ///   zookeeper://host1,host2/folder  ZooKeeper, in the format of Curator
-    ///   zookeeper+tls://host1,host2     ZooKeeper, over TLS
-    ///   zookeeper://…?dialect=kazoo     ZooKeeper, in the format of kazoo
     #[arg(
-        verbatim_doc_comment,
         long = "store",
+        long_help = STORE_HELP.as_str(),
         value_name = "URL",
         env = "LEASEHOLD_STORE",
         default_value = "file:",
@@ -62,6 +43,22 @@ pub(crate) struct Store {
     )]
     pub(crate) url: String,
 }
+
+/// The long help of `--store`, with the URLs of all stores. Most subcommands have the option.
+static STORE_HELP: LazyLock<String> = LazyLock::new(|| {
+    let urls = leasehold::SCHEMES
+        .iter()
+        .flat_map(|scheme| scheme.help)
+        .map(|(url, store)| format!("  {url:<31} {store}"))
+        .collect::<Vec<_>>();
+
+    format!(
+        "The store that keeps the locks\n\n\
+         Pass a URL that contains a password in LEASEHOLD_STORE, because other users can read the\n\
+         arguments of a process. Or keep the password in a file, with `?password-file=/path`.\n{}",
+        urls.join("\n")
+    )
+});
 
 impl Store {
     pub(crate) async fn open(&self) -> leasehold::Result<leasehold::Locks> {
