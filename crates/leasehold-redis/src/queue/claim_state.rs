@@ -305,3 +305,33 @@ impl Absence {
         read.saturating_add(self.grace + self.grace / 1_000 + Duration::from_millis(5))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absence_that_a_reply_does_not_name_is_kept() {
+        let absence = Absence {
+            claim: "claim".to_owned(),
+            nonce: "nonce".to_owned(),
+            grace: Duration::from_secs(1),
+        };
+        let about = |absences: &[Absence]| EnterReply {
+            standing: Standing::Queued { ahead: 1 },
+            last_token: 0,
+            is_next: true,
+            position: 1,
+            next_expiry: Some(Duration::from_secs(1)),
+            absences: absences.to_vec(),
+        };
+        let now = BootInstant::now();
+        let mut observed = Observed::default();
+
+        observed.observe(&about(&[absence]), "", now);
+        observed.observe(&about(&[]), "", now);
+        assert!(observed.next_expiry().is_some());
+        observed.observe(&about(&[]), "claimnonce", now);
+        assert_eq!(observed.next_expiry(), None);
+    }
+}

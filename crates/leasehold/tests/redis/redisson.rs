@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use lab_servers::{Redis, Reply};
-use leasehold_conformance::support::{eventually, within_timeout};
+use leasehold_conformance::support::within_timeout;
 
 use super::late_requests::{again, words};
 use super::{commands, cut_off, monitor, open, remote, use_once};
@@ -89,11 +89,13 @@ async fn redisson_release_is_repeated_for_the_timeout_of_the_watchdog() {
         .expect("granted");
 
     cut_off(&wire);
-    drop(guard);
+    let released = tokio::spawn(guard.release());
     tokio::time::sleep(3 * LEASE).await;
     assert_eq!(server.command(&["EXISTS", "a"]).int(), 1);
     wire.refuse(false);
 
-    let is_free = async || server.command(&["EXISTS", "a"]).int() == 0;
-    eventually("the release arrives", is_free).await;
+    let released = within_timeout("the release ends", released).await;
+    let released = released.expect("the task ends");
+    released.expect("the release did not give up at the lease");
+    assert_eq!(server.command(&["EXISTS", "a"]).int(), 0);
 }

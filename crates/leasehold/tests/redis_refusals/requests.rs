@@ -145,6 +145,22 @@ async fn keep_holds_of_redisson(class: &str, lock: fn(&Locks, &str) -> Lock) {
     assert!(entries.is_empty(), "{class}: {entries:?}");
 }
 
+/// A server without memory executes a release, or says that it does not.
+///
+/// Shows G-28.
+#[tokio::test]
+async fn release_without_memory_frees_the_lock() {
+    let server = Redis::start();
+    let locks = open(&server.url()).await;
+    let held = hold(&locks, "a").await;
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    held.release().await.expect("released");
+
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    let next = locks.mutex("a").try_acquire().await.expect("it replies");
+    drop(next.expect("the lock is free"));
+}
+
 /// Shows G-28.
 #[tokio::test]
 async fn too_few_replicas_to_write_are_reported() {
