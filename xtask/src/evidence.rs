@@ -141,8 +141,7 @@ mod tests {
     fn comment_names_the_test_below_it() {
         let text = "//! Tests.\n//!\n//! Shows S3.\n\n/// It works.\n///\n/// Shows G-01, L2.\n\
                     #[test]\nfn it_works() {}\n\n    // Shows G-02.\n    name: \"half-open\",\n\
-                    /// Shows what works.\nfn other() {}\n\
-                    /// Shows G-01 and L2.\nfn third() {}\n";
+                    /// Shows what works.\nfn other() {}\n/// Shows G-01 and L2.\nfn third() {}\n";
 
         let found: Vec<String> = read("a.rs", text)
             .iter()
