@@ -10,6 +10,7 @@
 //!   it stays forever.
 
 use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::{FileType, FlockOperation, OFlags, ftruncate, major, minor};
@@ -112,7 +113,7 @@ pub(super) fn flock_holders(at: &Location) -> Vec<ExternalHolder> {
     let Ok(Some(status)) = at.stat() else {
         return Vec::new();
     };
-    let Ok(locks) = fs::read_to_string("/proc/locks") else {
+    let Ok(locks) = lock_table() else {
         return Vec::new();
     };
 
@@ -177,12 +178,12 @@ enum OtherUsers {
 
 /// Returns whether processes wait for a file that this process has locked.
 ///
-/// The kernel lists a lock and its waiters together. While other locks come and go, it may leave
-/// out a lock, so the list is read again.
+/// The kernel lists a lock and its waiters together. If a list is longer than a page and other locks
+/// come and go, it may leave out a lock, so it is read again.
 fn other_users(inode: u64) -> OtherUsers {
     let own = std::process::id();
     for _ in 0..READS_MAX {
-        let Ok(table) = fs::read_to_string("/proc/locks") else {
+        let Ok(table) = lock_table() else {
             return OtherUsers::Unknown;
         };
         match users_in(&table, inode, own) {
@@ -192,6 +193,19 @@ fn other_users(inode: u64) -> OtherUsers {
     }
     OtherUsers::Unknown
 }
+
+/// Reads the kernel's list of locks.
+///
+/// One system call lists the locks of one instant, as far as they fit into its buffer and a page.
+/// `fs::read_to_string` would begin with a buffer for the first lock alone.
+fn lock_table() -> io::Result<String> {
+    let mut table = String::with_capacity(TABLE_SIZE);
+    File::open("/proc/locks")?.read_to_string(&mut table)?;
+    Ok(table)
+}
+
+/// The size of a buffer for a list of usual length.
+const TABLE_SIZE: usize = 1 << 16;
 
 /// Looks for a process's lock on a file, and for the waiters of that lock, in lines such as
 /// `3: FLOCK  ADVISORY  WRITE 4711 fe:00:264 0 EOF`. A wait has an arrow after the number.

@@ -267,10 +267,22 @@ async fn lock_file_that_another_program_made_is_kept() {
 }
 
 /// A program may exit as soon as it has closed the store, so nothing may be left for the background
-/// thread.
+/// thread. Meanwhile other locks come and go in the kernel's list.
 #[tokio::test]
 async fn closed_store_has_removed_the_files_of_its_last_lock() {
     let test_folder = TestFolder::new();
+    let stop = Arc::new(AtomicBool::new(false));
+    let churn: Vec<_> = (0..3)
+        .map(|_| {
+            let stop = Arc::clone(&stop);
+            std::thread::spawn(move || {
+                let file = tempfile::tempfile().expect("made");
+                while !stop.load(Ordering::Relaxed) {
+                    file.lock().and_then(|()| file.unlock()).expect("locked");
+                }
+            })
+        })
+        .collect();
 
     for round in 0..3_000 {
         let locks = locks_of(tidy_store(&test_folder, THIS));
@@ -279,5 +291,9 @@ async fn closed_store_has_removed_the_files_of_its_last_lock() {
 
         let left = files(&test_folder);
         assert_eq!(left, [".counter", ".members"], "round {round}");
+    }
+    stop.store(true, Ordering::Relaxed);
+    for thread in churn {
+        thread.join().expect("no panic");
     }
 }
