@@ -284,7 +284,7 @@ async fn closed_store_has_removed_the_files_of_its_last_lock() {
         })
         .collect();
 
-    for round in 0..3_000 {
+    for round in 0..2_000 {
         let locks = locks_of(tidy_store(&test_folder, THIS));
         use_once(&locks, "a").await;
         drop(locks);
