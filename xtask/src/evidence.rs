@@ -105,7 +105,7 @@ fn read(path: &str, text: &str) -> Vec<Evidence> {
 /// it is reported as unknown.
 fn ids_of(line: &str) -> Option<Vec<String>> {
     let (slashes, list) = line.split_once(" Shows ")?;
-    let number = list.trim_start_matches("G-").trim_start_matches(['S', 'L']);
+    let number = list.strip_prefix("G-").or(list.strip_prefix(['S', 'L']))?;
     let begins_with_id = number.starts_with(|c: char| c.is_ascii_digit());
 
     let ids = list.strip_suffix('.').unwrap_or(list).split(", ");
@@ -141,7 +141,7 @@ mod tests {
     fn comment_names_the_test_below_it() {
         let text = "//! Tests.\n//!\n//! Shows S3.\n\n/// It works.\n///\n/// Shows G-01, L2.\n\
                     #[test]\nfn it_works() {}\n\n    // Shows G-02.\n    name: \"half-open\",\n\
-                    /// Shows what works.\nfn other() {}\n/// Shows G-01 and L2.\nfn third() {}\n";
+                    /// Shows 3 ways.\nfn other() {}\n/// Shows G-01 and L2.\nfn third() {}\n";
 
         let found: Vec<String> = read("a.rs", text)
             .iter()

@@ -68,11 +68,12 @@ pub(crate) fn test() -> Result<()> {
             Step::cargo("docs", docs).env("RUSTDOCFLAGS", "-D warnings"),
             30,
         ),
-        Timed::step(lints_with("no features", ""), 30),
+        Timed::step(lints_with("no features", "leasehold", ""), 30),
+        Timed::step(lints_with("no console", "leasehold-cli", ""), 30),
     ];
     for feature in features()? {
         let name = format!("feature {feature} alone");
-        steps.push(Timed::step(lints_with(&name, &feature), 20));
+        steps.push(Timed::step(lints_with(&name, "leasehold", &feature), 20));
     }
     steps.push(Timed::new("two seeded bugs", 240, mutants::run_drawn));
     run_all("test", steps)
@@ -124,10 +125,10 @@ fn lints() -> Step {
     Step::cargo("lints", clippy)
 }
 
-/// Whether the library compiles with these features alone, without a warning.
-fn lints_with(name: &str, features: &str) -> Step {
-    Step::cargo(name, "clippy --quiet -p leasehold --no-default-features")
-        .args(["--features", features])
+/// Whether the library or the command compiles with these features alone, without a warning.
+fn lints_with(name: &str, package: &str, features: &str) -> Step {
+    Step::cargo(name, "clippy --quiet --no-default-features")
+        .args(["--package", package, "--features", features])
         .args(["--", "-D", "warnings"])
 }
 

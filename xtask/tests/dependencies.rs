@@ -1,4 +1,4 @@
-//! The number of dependencies that `docs/install.md` states for each set of features.
+//! The dependencies that the documents state for a set of features.
 #![allow(missing_docs)]
 
 use std::collections::BTreeSet;
@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PACKAGE: &str = "leasehold";
+const LIBRARY: &str = "leasehold";
 const HEAD: &str = "| features | packages |";
 
 #[test]
@@ -23,25 +23,34 @@ fn stated_numbers_of_dependencies_are_true() {
     for row in rows {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
         let stated: usize = cells[2].parse().expect("a row ends with a number");
-        let found = dependencies(&features(cells[1])).len();
+        let found = dependencies(LIBRARY, &features(cells[1])).len();
         assert_eq!(found, stated, "{} in docs/install.md", cells[1]);
     }
 }
 
 #[test]
 fn tls_without_aws_lc_rs_has_no_cryptography_of_its_own() {
-    let without = dependencies("redis,tls");
+    let without = dependencies(LIBRARY, "redis,tls");
     for package in ["aws-lc-rs", "aws-lc-sys", "ring"] {
         assert!(!contains(&without, package), "{package} is compiled");
     }
 
-    let with = dependencies("redis,tls,aws-lc-rs");
+    let with = dependencies(LIBRARY, "redis,tls,aws-lc-rs");
     assert!(contains(&with, "aws-lc-sys"), "{with:?}");
 }
 
 #[test]
 fn aws_lc_rs_without_tls_adds_no_package() {
-    assert_eq!(dependencies("redis,aws-lc-rs"), dependencies("redis"));
+    assert_eq!(
+        dependencies(LIBRARY, "redis,aws-lc-rs"),
+        dependencies(LIBRARY, "redis")
+    );
+}
+
+#[test]
+fn command_without_console_has_no_http_server() {
+    assert!(!contains(&dependencies("leasehold-cli", ""), "hyper"));
+    assert!(contains(&dependencies("leasehold-cli", "console"), "hyper"));
 }
 
 fn contains(packages: &BTreeSet<String>, name: &str) -> bool {
@@ -56,14 +65,14 @@ fn features(cell: &str) -> String {
 }
 
 /// The packages that cargo compiles besides those of leasehold.
-fn dependencies(features: &str) -> BTreeSet<String> {
+fn dependencies(package: &str, features: &str) -> BTreeSet<String> {
     let output = Command::new(env!("CARGO"))
         .current_dir(root())
         .args([
             "tree",
             "--locked",
             "--package",
-            PACKAGE,
+            package,
             "--edges",
             "no-dev",
         ])
