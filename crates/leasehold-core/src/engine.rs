@@ -14,9 +14,7 @@ mod hold;
 #[cfg(test)]
 mod no_reply;
 mod outage;
-mod reachability;
 mod renew;
-mod spans;
 mod validity;
 mod wait;
 
@@ -29,7 +27,6 @@ use crate::runtime::background;
 use crate::runtime::clock::BootTimer;
 use crate::{ClaimId, Error, Result, Store};
 
-pub use acquire::hold_from;
 pub(crate) use acquire::{AcquireOptions, WaitLimit};
 pub(crate) use calls::StoreCalls;
 use cohort::Cohorts;
@@ -37,7 +34,7 @@ pub(crate) use hold::Hold;
 use renew::Renewals;
 #[allow(unused_imports, reason = "only the simulation reads it")]
 pub(crate) use validity::Validity;
-pub use validity::safe_duration;
+pub use validity::{hold_from, safe_duration};
 
 /// One open store, with the claims that this process has in it.
 #[derive(Debug)]

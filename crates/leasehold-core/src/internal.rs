@@ -6,7 +6,6 @@ pub use crate::engine::{hold_from, safe_duration};
 pub use crate::examination::{Check, EXPOSED, danger, version_numbers, warning};
 pub use crate::runtime::backlog::{Backlog, Repeat, repeat};
 pub use crate::runtime::backoff::Backoff;
-pub use crate::runtime::caller::caller_runtime;
 pub use crate::runtime::clock::BootInstant;
 pub use crate::shown_url::{is_scheme, names_user, redacted};
 pub use crate::store_kind::{OpenedStore, StoreKind};
@@ -14,15 +13,15 @@ pub use crate::store_kind::{OpenedStore, StoreKind};
 pub use crate::stores::file::{FILE, SYSTEM};
 pub use crate::stores::memory::MEMORY;
 pub use crate::stores::url::{
-    Credentials, Host, Identity, Password, Settings, StoreUrl, TlsFiles, Transport, UrlForm,
-    absolute_path, assert_documented, io_reason, is_loopback, number, settings, within,
+    Credentials, Host, Identity, Password, Setting, Settings, StoreUrl, TlsFiles, Transport,
+    UrlForm, assert_documented, io_reason, number, settings, within,
 };
 pub use crate::unknown_url::error as unknown_url;
 
 /// The one background thread of a process.
 pub mod background {
     pub use crate::runtime::background::{
-        block_on, handle, on_background, run_on, spawn, spawn_here, spawn_on, start,
+        block_on, caller_runtime, handle, on_background, run_on, spawn, spawn_here, spawn_on, start,
     };
 }
 

@@ -5,19 +5,17 @@
 //! `Store` trait have no parameter for it:
 //!
 //! 1. Every public async method is polled inside [`on_background`](background::on_background),
-//!    which records the runtime around the outermost poll in [`caller`].
+//!    which records the runtime around the outermost poll.
 //! 2. A blocking call records that no runtime drives the caller's connections, as its thread is
 //!    blocked.
-//! 3. The store reads [`caller_runtime`](caller::caller_runtime) when it sends a request, and uses
+//! 3. The store reads [`caller_runtime`](background::caller_runtime) when it sends a request, and uses
 //!    the caller link only if that runtime drives it.
 
 pub(crate) mod background;
 pub(crate) mod backlog;
 pub(crate) mod backoff;
-pub(crate) mod caller;
 #[allow(unreachable_pub, reason = "crate::simulation exports its time")]
 pub(crate) mod clock;
-pub(crate) mod detached;
 #[cfg(feature = "simulation")]
 #[allow(unreachable_pub, reason = "crate::simulation exports it")]
 pub mod simulation;

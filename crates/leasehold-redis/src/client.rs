@@ -20,11 +20,11 @@ mod address;
 mod channels;
 mod cluster;
 mod endpoint;
+pub(super) mod groups;
 mod handshake;
 mod ids;
 mod link;
 mod redirect;
-mod reply;
 mod reply_error;
 mod scan;
 mod script;
@@ -43,12 +43,13 @@ pub(super) use endpoint::Endpoint;
 pub(super) use handshake::{Report, ServerClock, ServerId, field, handshake, micros_of};
 pub(super) use ids::{PLAIN, fresh_client, id_from, id_text};
 pub(super) use link::{DoHandshake, Epochs, Handshake, Link, LinkConfig, Links, State};
-pub(super) use reply::{READ_TIMEOUT, decode, reply_timeout, with_reply_timeout};
 pub(super) use scan::{Scan, list, pattern_of};
 pub(super) use script::{Script, script};
 pub(super) use sentinel::PORT as SENTINEL_PORT;
 pub(super) use servers::{ServerCall, StoreServers};
-pub(super) use session::{INVALIDATION, PushHandler, Session};
+pub(super) use session::{
+    INVALIDATION, PushHandler, READ_TIMEOUT, Session, decode, reply_timeout, with_reply_timeout,
+};
 pub(super) use topology::{SENTINEL_SCHEMES, Topology};
 
 #[cfg(test)]

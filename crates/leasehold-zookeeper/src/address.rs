@@ -4,9 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use super::layout::Dialect;
-use leasehold_core::internal::settings::{ACL, DIALECT, PASSWORD, SESSION, TLS};
+use leasehold_core::internal::settings::{PASSWORD, TLS};
 use leasehold_core::internal::{
-    Credentials, Host, Password, StoreUrl, TlsFiles, Transport, UrlForm, within,
+    Credentials, Host, Password, Setting, StoreUrl, TlsFiles, Transport, UrlForm, within,
 };
 use leasehold_core::{Error, Result};
 
@@ -47,7 +47,15 @@ static FORM: UrlForm = UrlForm {
     ],
     example: "zookeeper://host1:2181,host2:2181/folder",
     default_port: 2181,
-    settings: &[SESSION, DIALECT, ACL, PASSWORD, TLS],
+    settings: &[
+        &[
+            Setting::text("session"),
+            Setting::text("dialect"),
+            Setting::text("acl"),
+        ],
+        PASSWORD,
+        TLS,
+    ],
 };
 
 impl Address {

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::address::Address;
 use super::supervisor::connect;
 use leasehold_core::internal::{
-    BootInstant, Check, EXPOSED, Host, danger, is_loopback, version_numbers, warning,
+    BootInstant, Check, EXPOSED, Host, danger, version_numbers, warning,
 };
 use leasehold_core::{Examination, ExaminedServer, Result, RoundTrip};
 
@@ -156,7 +156,7 @@ impl ServerReplies {
     }
 
     fn is_exposed(&self) -> bool {
-        !self.is_encrypted && !is_loopback(&self.host.name)
+        !self.is_encrypted && !self.host.is_loopback()
     }
 
     /// Reads a line such as `Zookeeper version: 3.8.4-9316c2a7, built on …`.

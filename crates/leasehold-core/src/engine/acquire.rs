@@ -1,6 +1,5 @@
 //! From acquire options to a hold: deadlines, attempts, cancellation.
 
-mod grant;
 mod options;
 
 use std::sync::Arc;
@@ -13,18 +12,16 @@ use super::calls::{NO_REPLY_MIN, REPLY_TIMEOUT, Timed, timed_out};
 use super::depart::{PendingEntry, depart};
 use super::events::{AcquireEvents, HoldEvents};
 use super::outage::Outage;
-use super::validity::{Limit, Validity, safe_duration};
+use super::validity::{Limit, Validity, hold_from, safe_duration};
 use super::wait::wait_for_grant;
 use super::{Engine, Hold};
+use crate::runtime::background::Detached;
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
-use crate::runtime::detached::Detached;
 use crate::{
     Claim, ClaimantInfo, Entered, Error, LossReason, OnContention, Result, Standing, Token,
 };
 
-use grant::Grant;
-pub use grant::hold_from;
 pub(crate) use options::{AcquireOptions, WaitLimit};
 
 /// Acquires a lock. Returns `None` if it was not granted in time; the claim is then not queued.
@@ -353,6 +350,27 @@ impl<'a> Attempt<'a> {
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         drop(self.start_departure());
+    }
+}
+
+/// A grant, as far as the client may trust it.
+struct Grant {
+    token: Token,
+    sent_at: BootInstant,
+    valid_until: BootInstant,
+    lease: Duration,
+}
+
+impl Grant {
+    /// The grant in the reply to the request to enter.
+    fn replied(token: Token, entered: &Timed<Entered>) -> Self {
+        let lease = entered.reply.lease;
+        Self {
+            token,
+            sent_at: entered.sent_at,
+            valid_until: entered.sent_at.saturating_add(safe_duration(lease)),
+            lease,
+        }
     }
 }
 

@@ -5,7 +5,9 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::reachability::Reachability;
+use parking_lot::Mutex;
+
+use super::events::millis;
 use crate::metric_labels::RequestKind;
 use crate::metrics::{Meters, Started, started};
 use crate::runtime::backlog::Backlog;
@@ -309,4 +311,42 @@ pub(crate) fn timed_out(limit: Duration) -> Error {
     // A measured time has nanoseconds, which only make the text longer.
     let limit = Duration::from_millis(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
     Error::unavailable(format!("the store sent no reply within {limit:?}"))
+}
+
+/// Whether the store replies, as its last requests show it. Changes are logged.
+#[derive(Debug, Default)]
+struct Reachability {
+    /// When the first request without a reply was sent; `None` while the store replies.
+    unreachable_since: Mutex<Option<BootInstant>>,
+}
+
+impl Reachability {
+    fn is_unreachable(&self) -> bool {
+        self.unreachable_since.lock().is_some()
+    }
+
+    /// Notes the reply to a request, or its failure.
+    fn note<T>(&self, store: &str, reply: &Result<T>, meters: &Meters) {
+        match reply {
+            Err(error) if error.is_unavailable() => self.failed(store, error, meters),
+            Ok(_) | Err(_) => self.replied(store),
+        }
+    }
+
+    fn failed(&self, store: &str, error: &Error, meters: &Meters) {
+        let mut since = self.unreachable_since.lock();
+        if since.is_none() {
+            *since = Some(BootInstant::now());
+            meters.outage();
+            tracing::warn!(store, %error, error.type = error.kind().as_str(), "store unreachable");
+        }
+    }
+
+    fn replied(&self, store: &str) {
+        let Some(since) = self.unreachable_since.lock().take() else {
+            return;
+        };
+        let outage = BootInstant::now().duration_since(since);
+        tracing::info!(store, outage_ms = millis(outage), "store reachable again");
+    }
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::calls::{StoreCalls, Timed};
 use crate::runtime::background;
+use crate::runtime::background::Detached;
 use crate::runtime::backlog::{Backlog, Repeat, repeat};
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
-use crate::runtime::detached::Detached;
 use crate::{Claim, Entered, Error, Guarantees, Result};
 
 /// Whether the store may have an entry of a claim that no hold releases.

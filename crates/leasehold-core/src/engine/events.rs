@@ -1,4 +1,5 @@
-//! The events that the engine logs, with `tracing`, and the metrics of acquires and holds.
+//! The events and spans that the engine logs, with `tracing`, and the metrics of acquires and
+//! holds.
 //!
 //! | message | level | fields |
 //! |---|---|---|
@@ -9,6 +10,15 @@
 //! | `store unreachable` | warn | store, error, `error.type` |
 //! | `store reachable again` | info | store, `outage_ms` |
 //!
+//! | span | inside | fields |
+//! |---|---|---|
+//! | `acquire` | the caller's span | store, name, position, `wait_ms`, token |
+//! | `hold` | the caller's span | store, name, token, claim, `hold_ms` |
+//! | `release` | `hold` | store, name, token, claim |
+//!
+//! Each span also has the fields `otel.kind`, `otel.status_code` and `error.type`, whose names and
+//! values OpenTelemetry defines. OpenTelemetry has no names for locks.
+//!
 //! The names of messages and fields are stable; docs/tracing.md describes them for operators. No
 //! field contains a password.
 
@@ -18,9 +28,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::Span;
+use tracing::field::Empty;
 
 use super::StoreCalls;
-use super::spans::{self, millis};
 use crate::metrics::{LockMeters, WaitingClaim};
 use crate::runtime::clock::BootInstant;
 use crate::{Claim, Error, LossReason, Name, Token};
@@ -40,7 +50,7 @@ impl AcquireEvents {
         Self {
             store: calls.shared_url(),
             begun: Instant::now(),
-            span: spans::acquire(calls.url(), name),
+            span: acquire_span(calls.url(), name),
             meters: Arc::clone(calls.meters().lock(name)),
             has_ended: false,
         }
@@ -93,7 +103,7 @@ impl AcquireEvents {
 
     pub(super) fn failed(mut self, error: &Error) {
         self.end();
-        spans::failed(&self.span, error.kind().as_str());
+        failed(&self.span, error.kind().as_str());
         self.meters.not_granted(error.kind().as_str());
     }
 
@@ -147,7 +157,7 @@ impl HoldEvents {
 
     /// Logs the grant inside the span of its acquire. The span of the hold is next to it.
     pub(super) fn granted(&self, claim: &Claim, acquire: &GrantedAcquire) {
-        *self.span.lock() = spans::hold(&self.store, claim, self.token);
+        *self.span.lock() = hold_span(&self.store, claim, self.token);
         acquire.span.in_scope(|| {
             tracing::info!(
                 store = %self.store, name = %claim.name, token = %self.token, claim = %claim.id,
@@ -165,7 +175,7 @@ impl HoldEvents {
 
         if let Some(reason) = loss {
             let span = self.take_span();
-            spans::failed(&span, reason.as_str());
+            failed(&span, reason.as_str());
             span.in_scope(|| self.log_loss(claim, reason, held));
         }
     }
@@ -173,7 +183,7 @@ impl HoldEvents {
     /// Returns the span in which the claim leaves.
     pub(super) fn release_span(&self, claim: &Claim) -> Span {
         let hold = self.take_span();
-        hold.in_scope(|| spans::release(&self.store, claim, self.token))
+        hold.in_scope(|| release_span(&self.store, claim, self.token))
     }
 
     pub(super) fn released(&self, claim: &Claim, held: Duration) {
@@ -198,4 +208,55 @@ impl HoldEvents {
             hold_ms = millis(held), %reason, error.type = reason.as_str(), "lost"
         );
     }
+}
+
+fn acquire_span(store: &str, name: &Name) -> Span {
+    tracing::info_span!(
+        "acquire",
+        otel.kind = "client",
+        otel.status_code = Empty,
+        error.type = Empty,
+        store,
+        name = %name,
+        position = Empty,
+        wait_ms = Empty,
+        token = Empty,
+    )
+}
+
+fn hold_span(store: &str, claim: &Claim, token: Token) -> Span {
+    tracing::info_span!(
+        "hold",
+        otel.kind = "internal",
+        otel.status_code = Empty,
+        error.type = Empty,
+        store,
+        name = %claim.name,
+        token = %token,
+        claim = %claim.id,
+        hold_ms = Empty,
+    )
+}
+
+fn release_span(store: &str, claim: &Claim, token: Token) -> Span {
+    tracing::info_span!(
+        "release",
+        otel.kind = "client",
+        otel.status_code = Empty,
+        error.type = Empty,
+        store,
+        name = %claim.name,
+        token = %token,
+        claim = %claim.id,
+    )
+}
+
+/// Marks a span as failed. OpenTelemetry defines the names and the value `ERROR`.
+pub(super) fn failed(span: &Span, error_type: &'static str) {
+    span.record("otel.status_code", "ERROR");
+    span.record("error.type", error_type);
+}
+
+pub(super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -10,12 +10,13 @@ use tokio::sync::Mutex as AsyncMutex;
 use tracing::{Instrument, Span};
 
 use super::depart::{PendingEntry, depart};
+use super::events::failed;
 use super::events::{GrantedAcquire, HoldEvents};
 use super::validity::{End, Validity};
-use super::{Engine, StoreCalls, calls, spans};
+use super::{Engine, StoreCalls, calls};
+use crate::runtime::background::Detached;
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
-use crate::runtime::detached::Detached;
 use crate::{
     Claim, Error, Guarantees, LossReason, OnContention, RenewalStatus, Result, ServerVote, Share,
     Standing, Token,
@@ -282,7 +283,7 @@ impl Hold {
                 events.released(&validity.claim, held);
             }
             if let Err(error) = &left {
-                spans::failed(&span, error.kind().as_str());
+                failed(&span, error.kind().as_str());
             }
             left
         };

@@ -1,6 +1,5 @@
 //! Renewal: one task per engine, for every claim that waits or is held.
 
-mod interval;
 mod schedule;
 #[cfg(test)]
 mod tests;
@@ -16,12 +15,12 @@ use super::calls::{StoreCalls, WeakStoreCalls};
 use super::depart::{PendingEntry, depart};
 use super::validity::{End, Phase, Validity, safe_duration};
 use crate::metric_labels::RenewalOutcome;
+use crate::runtime::background::Detached;
 use crate::runtime::clock::{BootInstant, BootTimer};
-use crate::runtime::detached::Detached;
 use crate::{Claim, LossReason, Result};
 
-use interval::{renew_interval, reply_timeout, retry_delay};
 pub(crate) use schedule::Renewals;
+use schedule::{renew_interval, reply_timeout, retry_delay};
 
 /// The renewal task: runs while its engine exists.
 pub(crate) async fn run(calls: WeakStoreCalls, renewals: Arc<Renewals>, timer: BootTimer) {

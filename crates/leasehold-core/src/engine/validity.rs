@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use super::events::HoldEvents;
 use crate::runtime::clock::BootInstant;
-use crate::{Claim, ClaimId, Error, LossReason, RenewalStatus, Result};
+use crate::{Claim, ClaimId, CrashDetection, Error, LossReason, RenewalStatus, Result};
 
 /// The validity of one claim. It lasts until a given time, and never starts again after its end.
 ///
@@ -328,4 +328,25 @@ pub fn safe_duration(lease: Duration) -> Duration {
 
     let drift = lease / 2_000;
     lease.saturating_sub(drift).saturating_sub(GRAIN)
+}
+
+/// Returns until when a grant that the store pushed is valid, and the lease of its hold.
+///
+/// A waiting claim is valid until `until`, which is one lease after its last request that got a
+/// reply. The validity of the hold begins at that request too. Its lease is never longer than the
+/// time for which the store waits for a crashed holder.
+#[must_use]
+pub fn hold_from(
+    until: BootInstant,
+    lease: Duration,
+    crash: CrashDetection,
+) -> (BootInstant, Duration) {
+    let CrashDetection::Within(grace) = crash else {
+        return (until, lease);
+    };
+
+    let held = lease.min(grace);
+    let sent_at = until.before(safe_duration(lease));
+    let held_until = sent_at.saturating_add(safe_duration(held));
+    (until.min(held_until), held)
 }

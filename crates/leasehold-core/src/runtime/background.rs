@@ -1,21 +1,22 @@
-//! The one background thread of a process.
+//! The one background thread of a process, and the runtime of the caller.
 //!
 //! Renewals, departures and the file store's inbox run on it. So no lock is lost and no entry is
 //! left behind if the user's runtime is busy, stopped or absent.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::OnceLock;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::{Builder, Handle, Id};
 use tokio::task::{AbortHandle, JoinError};
 
-use super::caller::CallerScope;
 use super::simulation;
+use crate::drain::Departure;
 use crate::{Error, Result};
 
 /// Starts the thread on first use.
@@ -118,6 +119,106 @@ impl<F: Future> Future for OnBackground<F> {
 
         self.project().future.poll(context)
     }
+}
+
+/// A future that always runs to its end.
+///
+/// The caller polls it in place, which is fast. If the caller drops it, the background thread
+/// completes it, even if it was never polled.
+pub(crate) struct Detached<T: Send + 'static> {
+    /// `None` once it is complete.
+    future: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
+}
+
+impl<T: Send + 'static> Detached<T> {
+    pub(crate) fn new(future: impl Future<Output = T> + Send + 'static) -> Self {
+        Self {
+            future: Some(Box::pin(future)),
+        }
+    }
+}
+
+impl<T: Send + 'static> Future for Detached<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let future = self
+            .future
+            .as_mut()
+            .expect("a completed future is not polled again");
+
+        let output = ready!(future.as_mut().poll(context));
+        self.future = None;
+        Poll::Ready(output)
+    }
+}
+
+impl<T: Send + 'static> Drop for Detached<T> {
+    fn drop(&mut self) {
+        let Some(future) = self.future.take() else {
+            return;
+        };
+
+        let departure = Departure::begin();
+        spawn(async move {
+            future.await;
+            drop(departure);
+        });
+    }
+}
+
+/// Returns the runtime that polls the public method; `None` if no runtime does.
+pub fn caller_runtime() -> Option<Id> {
+    match CALLER.get() {
+        Caller::Current => current_runtime(),
+        Caller::Runtime(id) => Some(id),
+        Caller::NoRuntime => None,
+    }
+}
+
+/// Records the caller's runtime until it is dropped.
+pub(crate) struct CallerScope {
+    previous: Caller,
+}
+
+impl CallerScope {
+    /// Records the current runtime, unless an outer scope has recorded one.
+    pub(crate) fn begin() -> Self {
+        let previous = CALLER.get();
+        if let Caller::Current = previous {
+            CALLER.set(current_runtime().map_or(Caller::NoRuntime, Caller::Runtime));
+        }
+        Self { previous }
+    }
+
+    /// Records that requests come from a blocked thread, which drives no connection.
+    pub(crate) fn begin_blocking() -> Self {
+        let previous = CALLER.replace(Caller::NoRuntime);
+        Self { previous }
+    }
+}
+
+impl Drop for CallerScope {
+    fn drop(&mut self) {
+        CALLER.set(self.previous);
+    }
+}
+
+/// The runtime around the outermost [`CallerScope`] of this thread.
+#[derive(Clone, Copy)]
+enum Caller {
+    /// Without a scope it is the runtime that runs this code.
+    Current,
+    Runtime(Id),
+    NoRuntime,
+}
+
+thread_local! {
+    static CALLER: Cell<Caller> = const { Cell::new(Caller::Current) };
+}
+
+fn current_runtime() -> Option<Id> {
+    Handle::try_current().ok().map(|handle| handle.id())
 }
 
 static HANDLE: OnceLock<Handle> = OnceLock::new();

@@ -7,15 +7,16 @@ pub mod settings;
 mod tls_files;
 
 use std::fmt;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use percent_encoding::percent_decode_str;
 
 use crate::{Error, Result};
 
 pub use password::Password;
-pub use settings::{Settings, assert_documented, number, within};
-pub use tls_files::{Identity, TlsFiles, absolute_path};
+pub use settings::{Setting, Settings, assert_documented, number, within};
+pub(crate) use tls_files::absolute_path;
+pub use tls_files::{Identity, TlsFiles};
 
 /// The URLs that one store accepts.
 #[derive(Debug)]
@@ -67,10 +68,13 @@ pub struct Host {
     pub port: u16,
 }
 
-/// Returns whether a host is this machine.
-pub fn is_loopback(host: &str) -> bool {
-    let address = host.parse::<std::net::IpAddr>();
-    address.map_or(host == "localhost", |address| address.is_loopback())
+impl Host {
+    /// Whether the server is on this machine.
+    #[must_use]
+    pub fn is_loopback(&self) -> bool {
+        let address = self.name.parse::<IpAddr>();
+        address.map_or(self.name == "localhost", |address| address.is_loopback())
+    }
 }
 
 impl UrlForm {
@@ -231,7 +235,7 @@ mod tests {
         schemes: &[("test", Transport::Tcp), ("test+tls", Transport::Tls)],
         example: "test://host",
         default_port: 7,
-        settings: &[settings::TLS, settings::SESSION],
+        settings: &[settings::TLS, &[Setting::text("session")]],
     };
 
     #[test]

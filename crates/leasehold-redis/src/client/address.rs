@@ -7,7 +7,7 @@ mod tls;
 use std::fmt;
 use std::path::PathBuf;
 
-use leasehold_core::internal::{Host, Password, StoreUrl, Transport, is_loopback, number};
+use leasehold_core::internal::{Host, Password, StoreUrl, Transport, number};
 use leasehold_core::{Error, Result};
 
 pub(crate) use address_map::AddressMap;
@@ -94,7 +94,7 @@ impl Address {
     /// Returns whether others may read the connection: it leaves this machine without TLS.
     pub(crate) fn is_exposed(&self) -> bool {
         match &self.target {
-            Target::Tcp { host, tls } => tls.is_none() && !is_loopback(&host.name),
+            Target::Tcp { host, tls } => tls.is_none() && !host.is_loopback(),
             Target::Socket(_) => false,
         }
     }

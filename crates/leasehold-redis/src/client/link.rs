@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::endpoint::Endpoint;
 use super::session::{PushHandler, Session};
-use leasehold_core::internal::{background, caller_runtime};
+use leasehold_core::internal::background::{self, caller_runtime};
 use leasehold_core::{Error, Result};
 use supervisor::supervise;
 

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use super::link::Link;
 use super::redirect::Redirect;
-use super::reply::{READ_TIMEOUT, decode, reply_timeout, with_reply_timeout};
 use super::script::Script;
 use super::session::Session;
+use super::session::{READ_TIMEOUT, decode, reply_timeout, with_reply_timeout};
 use leasehold_core::{Name, Result};
 
 /// How many keys the server looks at for one reply. It may return a few more.

@@ -17,9 +17,9 @@ use tokio::time::{Instant, timeout};
 
 use super::address::Address;
 use super::link::{Link, LinkConfig};
-use super::reply::with_reply_timeout;
 use super::reply_error;
 use super::session::Session;
+use super::session::with_reply_timeout;
 use super::topology::{Seeds, Sentinels};
 use leasehold_core::internal::background;
 use leasehold_core::{Error, Result};

@@ -1,18 +1,19 @@
-//! One connection to a server, from its opening to its break.
+//! One connection to a server, from its opening to its break, and how long a reply may take.
 
 mod open;
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::aio::{MultiplexedConnection, PubSubSink};
 use redis::{Cmd, FromRedisValue, RedisError, Value};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
+use tokio::time::timeout;
 
-use super::reply::decode;
 use super::reply_error;
 use leasehold_core::{Error, Result};
 
@@ -21,6 +22,9 @@ pub(crate) type PushHandler = Arc<dyn Fn(&str, &str) + Send + Sync>;
 
 /// The channel of messages about keys that have changed. No client publishes in it.
 pub(crate) const INVALIDATION: &str = "__redis__:invalidate";
+
+/// The value for [`reply_timeout`] if a request concerns no lease of this client.
+pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A connection that is subscribed to one channel. It ends when it breaks or is closed, and is not
 /// re-established.
@@ -206,4 +210,29 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.close();
     }
+}
+
+/// Returns the timeout of a request that concerns a lease.
+pub(crate) fn reply_timeout(lease: Duration) -> Duration {
+    (lease / 4).clamp(Duration::from_millis(250), Duration::from_secs(5))
+}
+
+/// Waits at most `limit` for a reply. A timeout closes the connection.
+pub(crate) async fn with_reply_timeout<T>(
+    session: &Session,
+    limit: Duration,
+    reply: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let Ok(reply) = timeout(limit, reply).await else {
+        session.close();
+        return Err(Error::unavailable(format!(
+            "the server did not reply within {limit:?}"
+        )));
+    };
+    reply
+}
+
+/// Returns the reply as the type that the script or command returns.
+pub(crate) fn decode<T: FromRedisValue>(reply: Value) -> Result<T> {
+    redis::from_redis_value(reply).map_err(|_| reply_error::protocol_error())
 }

@@ -5,10 +5,8 @@ use std::sync::Arc;
 
 use super::address::{Address, AddressMap, PORT, SERVER_SCHEMES, Settings};
 use super::endpoint::Endpoint;
+use super::groups::{ANNOUNCED, DATABASE, FAILOVER, PASSWORD, QUEUE, SENTINEL, TLS, TLS_NAME};
 use super::sentinel::{self, WatchedMaster};
-use leasehold_core::internal::settings::{
-    ANNOUNCED, DATABASE, FAILOVER, PASSWORD, QUEUE, SENTINEL, TLS, TLS_NAME,
-};
 use leasehold_core::internal::{Host, Password, StoreUrl, Transport, UrlForm};
 use leasehold_core::{Error, Result};
 

@@ -8,7 +8,7 @@ use super::class::Class;
 use super::keys::KeyMapper;
 use crate::client;
 use crate::client::Topology;
-use leasehold_core::internal::settings::{
+use crate::client::groups::{
     ANNOUNCED, DATABASE, DIALECT, PASSWORD, REDISSON, SENTINEL, TLS, TLS_NAME,
 };
 use leasehold_core::internal::{UrlForm, within};

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use crate::client;
 use crate::client::Address;
+use crate::client::groups::{DATABASE, DIALECT, PASSWORD, TLS, TLS_NAME, TOKENS};
 use crate::examination::Kind;
 use crate::votes::{MasterSettings, SingleKey, VotingBuilder, VotingStore};
 use leasehold_core::internal::UrlForm;
-use leasehold_core::internal::settings::{DATABASE, DIALECT, PASSWORD, TLS, TLS_NAME, TOKENS};
 use leasehold_core::{Error, Result};
 
 /// Locks on a Redis server in the format of redis-py, rslock and `SET NX PX`.

@@ -9,13 +9,11 @@ mod fenced;
 
 use crate::client;
 use crate::client::Address;
+use crate::client::groups::{DATABASE, DIALECT, PASSWORD, QUARANTINE, TLS, TLS_NAME, TOKENS};
 use crate::examination::Kind;
 use crate::votes::voting::quorum;
 use crate::votes::{MasterSettings, SingleKey, VoteFormat, VotingBuilder, VotingStore};
 use fenced::Fenced;
-use leasehold_core::internal::settings::{
-    DATABASE, DIALECT, PASSWORD, QUARANTINE, TLS, TLS_NAME, TOKENS,
-};
 use leasehold_core::internal::{StoreUrl, Transport, UrlForm};
 use leasehold_core::{Error, Result};
 

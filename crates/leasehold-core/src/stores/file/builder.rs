@@ -8,7 +8,7 @@ use super::folder::{self, Folder};
 use super::{File, counter};
 use crate::local_fs::Locality;
 use crate::stores::url::Settings;
-use crate::stores::url::settings::FOLDER;
+use crate::stores::url::settings::{Group, Setting};
 use crate::{Error, Result};
 
 /// A file store that is not open yet.
@@ -61,7 +61,7 @@ impl FileBuilder {
         if settings.is_empty() {
             return Err(Error::invalid("the URL ends with ?").help(SETTINGS_HELP));
         }
-        let settings = Settings::parse(settings, "file", &[FOLDER])
+        let settings = Settings::parse(settings, "file", &[SETTINGS])
             .map_err(|error| error.help(SETTINGS_HELP))?;
 
         match settings.get("local") {
@@ -129,5 +129,6 @@ fn check_system_folder(folder: &Path) -> Result<()> {
     }
 }
 
+const SETTINGS: Group = &[Setting::text("local"), Setting::text("mode")];
 const SETTINGS_HELP: &str = "write file:/folder?local=yes or file:/folder?mode=0660; \
      a folder with a ? in its name cannot be written as a URL";

@@ -1,4 +1,4 @@
-//! The settings of URLs: which stores have each, and their values.
+//! The settings of URLs, and their values.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -18,44 +18,37 @@ pub struct Setting {
 
 pub type Group = &'static [Setting];
 
-pub const FOLDER: Group = &[text("local"), text("mode")];
-pub const SESSION: Group = &[text("session")];
-pub const DIALECT: Group = &[text("dialect")];
-pub const TOKENS: Group = &[text("tokens")];
-pub const REDISSON: Group = &[text("lock"), text("watchdog"), text("prefix")];
-pub const ACL: Group = &[text("acl")];
-pub const QUEUE: Group = &[text("crash-grace"), text("replicas")];
-pub const FAILOVER: Group = &[text("after-failover"), text("longest-lease")];
-pub const QUARANTINE: Group = &[text("longest-lease"), text("quarantine")];
-pub const DATABASE: Group = &[text("db"), text("protocol")];
-pub const PASSWORD: Group = &[path("password-file")];
-pub const SENTINEL: Group = &[text("sentinel-user"), text("sentinel-password-file")];
-pub const ANNOUNCED: Group = &[text("address-map")];
-pub const TLS: Group = &[tls_path("ca"), tls_path("cert"), tls_path("key")];
-pub const TLS_NAME: Group = &[Setting {
-    needs_tls: true,
-    ..text("server-name")
-}];
+pub const PASSWORD: Group = &[Setting::path("password-file")];
+pub const TLS: Group = &[
+    Setting::path("ca").with_tls(),
+    Setting::path("cert").with_tls(),
+    Setting::path("key").with_tls(),
+];
 
-const fn text(name: &'static str) -> Setting {
-    Setting {
-        name,
-        is_path: false,
-        needs_tls: false,
+impl Setting {
+    #[must_use]
+    pub const fn text(name: &'static str) -> Self {
+        Self {
+            name,
+            is_path: false,
+            needs_tls: false,
+        }
     }
-}
 
-const fn path(name: &'static str) -> Setting {
-    Setting {
-        is_path: true,
-        ..text(name)
+    #[must_use]
+    pub const fn path(name: &'static str) -> Self {
+        Self {
+            is_path: true,
+            ..Self::text(name)
+        }
     }
-}
 
-const fn tls_path(name: &'static str) -> Setting {
-    Setting {
-        needs_tls: true,
-        ..path(name)
+    #[must_use]
+    pub const fn with_tls(self) -> Self {
+        Self {
+            needs_tls: true,
+            ..self
+        }
     }
 }
 

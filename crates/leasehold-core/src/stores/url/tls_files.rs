@@ -54,7 +54,7 @@ impl TlsFiles {
 
 /// Returns the whole path of a file that is read again later, perhaps from another working
 /// directory.
-pub fn absolute_path(path: &str) -> String {
+pub(crate) fn absolute_path(path: &str) -> String {
     let absolute = std::path::absolute(path).ok();
     absolute
         .and_then(|path| path.into_os_string().into_string().ok())
