@@ -41,7 +41,7 @@ pub struct Fault {
     /// The capabilities that a store must have.
     pub needs: &'static [Capability],
     /// A store with one of these capabilities is left out, because the fault meets the same code as
-    /// on the store without it.
+    /// on the store without it, or because the store does not recover from it.
     pub left_out: &'static [Capability],
     /// The set-up with which the store must be started.
     pub requires: Requirement,

@@ -137,7 +137,20 @@ fn copy_of_tree() -> Result<PathBuf> {
         .env("GIT_WORK_TREE", &tree.to_string_lossy())
         .args(["read-tree", "--reset", "-u", content.trim()])
         .run()?;
+
+    let manifest = tree.join("Cargo.toml");
+    fs::write(&manifest, of_copy(&fs::read_to_string(&manifest)?))?;
     Ok(tree)
+}
+
+/// Returns the manifest with another version for all packages of the workspace.
+///
+/// The copy and the working tree share the compiled dependencies. Cargo tells their own packages
+/// apart by name, version and path inside the workspace, so with the same version the next test of
+/// the working tree would run what was compiled with a bug.
+fn of_copy(manifest: &str) -> String {
+    let version = concat!("\nversion = \"", env!("CARGO_PKG_VERSION"));
+    manifest.replacen(version, &format!("{version}+copy"), 1)
 }
 
 fn chosen(mut mutants: Vec<Mutant>, names: &[String]) -> Result<Vec<Mutant>> {
@@ -157,6 +170,20 @@ fn chosen(mut mutants: Vec<Mutant>, names: &[String]) -> Result<Vec<Mutant>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn builds_of_the_copy_are_kept_apart_by_their_version() -> Result<()> {
+        let manifest = fs::read_to_string(repository::root().join("Cargo.toml"))?;
+        let versions = |text: &str| {
+            text.lines()
+                .filter(|line| line.ends_with("+copy\""))
+                .count()
+        };
+
+        assert_eq!(versions(&manifest), 0);
+        assert_eq!(versions(&of_copy(&manifest)), 1);
+        Ok(())
+    }
 
     #[test]
     fn prefix_chooses_its_mutants_and_unknown_one_is_rejected() -> Result<()> {

@@ -7,7 +7,6 @@ pub use crate::examination::{Check, EXPOSED, danger, version_numbers, warning};
 pub use crate::runtime::backlog::{Backlog, Repeat, repeat};
 pub use crate::runtime::backoff::Backoff;
 pub use crate::runtime::clock::BootInstant;
-pub use crate::shown_url::{is_scheme, names_user, redacted};
 pub use crate::store_kind::{OpenedStore, StoreKind};
 #[cfg(feature = "file")]
 pub use crate::stores::file::{FILE, SYSTEM};
@@ -16,7 +15,6 @@ pub use crate::stores::url::{
     Credentials, Host, Identity, Password, Setting, Settings, StoreUrl, TlsFiles, Transport,
     UrlForm, assert_documented, io_reason, number, settings, within,
 };
-pub use crate::unknown_url::error as unknown_url;
 
 /// The one background thread of a process.
 pub mod background {

@@ -56,7 +56,6 @@ mod reentrant;
 )]
 mod runtime;
 mod rwlock;
-mod shown_url;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub mod simulation;
@@ -66,7 +65,6 @@ pub mod stores;
 #[cfg(test)]
 mod test_inputs;
 mod token;
-mod unknown_url;
 
 pub use claim::ClaimId;
 pub use claimant_info::ClaimantInfo;

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use crate::engine::Engine;
 use crate::runtime::background::on_background;
-use crate::shown_url::without_user;
 use crate::store::Cleanup;
 use crate::{
     Claim, Entry, Guarantees, Lock, LockState, Name, Reentrant, Result, RwLock, Share, Store, Token,
@@ -194,5 +193,28 @@ fn claim_for_entry(name: Name, entry: &Entry) -> Claim {
 impl PartialEq for Locks {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.engine, &other.engine)
+    }
+}
+
+/// Returns a URL without the user name and the password, which end at its last `@`.
+///
+/// A path of a folder may contain `@`. Of a text without `://`, any part may be a password.
+fn without_user(url: &str) -> String {
+    let path = url.strip_prefix("file:").unwrap_or_default();
+    let is_folder = path.starts_with('/') && !path.starts_with("//") || path.starts_with("///");
+    let ends = ["@", "%40"].map(|end| url.rfind(end).map(|at| at + end.len()));
+    let Some(end) = ends.into_iter().max().flatten().filter(|_| !is_folder) else {
+        return url.to_owned();
+    };
+
+    match url[..end].split_once("://") {
+        Some((scheme, _))
+            if scheme
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || c == '+') =>
+        {
+            format!("{scheme}://{}", &url[end..])
+        }
+        _ => "…".to_owned(),
     }
 }

@@ -299,7 +299,9 @@ pub struct Entered {
     pub standing: Standing,
     /// How long the store keeps the claim without a renewal, counted from before the request.
     ///
-    /// It is [`Duration::MAX`] if only a crash can end the claim.
+    /// It is [`Duration::MAX`] if only a crash can end the claim, as with
+    /// [`CrashDetection::Immediate`](crate::CrashDetection::Immediate). A store that never ends a
+    /// claim returns the claim's own lease: a shorter lease is always safe.
     pub lease: Duration,
 }
 

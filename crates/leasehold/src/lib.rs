@@ -97,7 +97,9 @@
 pub mod blocking;
 mod open;
 mod schemes;
+mod shown_url;
 pub mod stores;
+mod unknown_url;
 
 #[cfg(feature = "metrics")]
 pub use leasehold_core::metrics;

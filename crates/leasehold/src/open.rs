@@ -6,10 +6,11 @@ use tokio::runtime::Handle;
 
 pub use examine::examine;
 
-use leasehold_core::internal::{OpenedStore, names_user, redacted, unknown_url};
+use leasehold_core::internal::OpenedStore;
 
 use crate::schemes::Scheme;
-use crate::{Error, Locks, Result};
+use crate::shown_url::{names_user, redacted};
+use crate::{Error, Locks, Result, unknown_url};
 
 /// Opens the store of a URL.
 ///
@@ -65,7 +66,7 @@ pub(crate) async fn open_on(url: &str, runtime: Option<Handle>) -> Result<Locks>
 /// Opens the store of a URL without an engine.
 pub(crate) async fn open_store(url: &str, runtime: Option<Handle>) -> Result<OpenedStore> {
     let (name, rest) = url.split_once(':').unwrap_or((url, ""));
-    let scheme = Scheme::named(name).ok_or_else(|| unknown_url(url))?;
+    let scheme = Scheme::named(name).ok_or_else(|| unknown_url::error(url))?;
     if scheme.is_local && names_user(name, rest) {
         let error = Error::invalid(format!("{name}: has no user and no password"));
         return Err(

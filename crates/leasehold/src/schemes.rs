@@ -163,17 +163,3 @@ impl Scheme {
         })
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use leasehold_core::internal::is_scheme;
-
-    use super::*;
-
-    #[test]
-    fn core_knows_every_scheme_that_errors_may_show() {
-        for name in SCHEMES.iter().flat_map(|scheme| scheme.names) {
-            assert!(is_scheme(name), "{name}");
-        }
-    }
-}

@@ -1,9 +1,10 @@
 //! Examining the store of a URL.
 
-use leasehold_core::internal::{background, redacted};
+use leasehold_core::internal::background;
 
 use super::open_store;
 use crate::schemes::Scheme;
+use crate::shown_url::redacted;
 use crate::{Error, Examination, Finding, Result, Severity};
 
 /// Examines risks to locks in the store of a URL.

@@ -1,11 +1,11 @@
 //! The error of a URL that no store has: the store that may have been meant, and the text to write.
 
 use crate::Error;
-use crate::shown_url::{self, is_scheme};
+use crate::schemes::Scheme;
+use crate::shown_url;
 
 /// Returns the error. It repeats only what cannot be a part of a user name or a password.
-#[must_use]
-pub fn error(url: &str) -> Error {
+pub(crate) fn error(url: &str) -> Error {
     if url.is_empty() {
         return Error::invalid("the URL is empty").help(KNOWN);
     }
@@ -29,7 +29,7 @@ pub fn error(url: &str) -> Error {
     let alias = ALIASES.iter().find(|(alias, _)| *alias == meant);
     let advice = match alias {
         Some((_, advice)) => advice,
-        None if is_scheme(&meant) => "write the scheme in lower case",
+        None if Scheme::named(&meant).is_some() => "write the scheme in lower case",
         None => KNOWN,
     };
     Error::invalid(format!("the URL scheme {scheme:?} is unknown")).help(advice)
@@ -40,7 +40,7 @@ pub(crate) fn is_known(scheme: &str) -> bool {
     let meant = scheme.to_ascii_lowercase();
     let is_meant = |(word, _): &(&str, &str)| *word == meant;
 
-    is_scheme(&meant) || ALIASES.iter().any(is_meant) || SERVICES.iter().any(is_meant)
+    Scheme::named(&meant).is_some() || ALIASES.iter().any(is_meant) || SERVICES.iter().any(is_meant)
 }
 
 /// Returns the path to write if the text is one, and not a URL.

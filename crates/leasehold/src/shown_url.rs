@@ -3,56 +3,16 @@
 //! The text may be anything: a URL whose scheme is missing, or whose password has a character that
 //! ends it too early. So an error shows only what cannot be a part of a user name or a password.
 
+use crate::schemes::Scheme;
 use crate::unknown_url;
-
-/// The schemes of stores without a server, and so without a user.
-const LOCAL: &[&str] = &["file", "memory", "system"];
-/// The schemes of stores on servers. A build may lack some of the stores.
-const REMOTE: &[&str] = &[
-    "redis",
-    "rediss",
-    "redis+unix",
-    "redis+sentinel",
-    "rediss+sentinel",
-    "redis+cluster",
-    "rediss+cluster",
-    "redlock",
-    "redlocks",
-    "zookeeper",
-    "zookeeper+tls",
-];
 
 /// Replaces the text that is not shown.
 const HIDDEN: &str = "…";
 /// Replaces a user name and a password.
 const HIDDEN_USER: &str = "…@";
 
-/// Whether a word is the scheme of a store.
-#[must_use]
-pub fn is_scheme(word: &str) -> bool {
-    LOCAL.contains(&word) || REMOTE.contains(&word)
-}
-
-/// Returns the URL of an open store without user and password.
-///
-/// The settings remain, because some of them select a format. The scheme may be that of a store
-/// which leasehold does not know.
-pub(crate) fn without_user(url: &str) -> String {
-    if !may_have_user(url) && !begins_with_known_scheme(url) {
-        return url.to_owned();
-    }
-
-    let settings = &url[location(url).len()..];
-    let shown = redacted(url);
-    if shown.ends_with(HIDDEN) || may_have_user(settings) {
-        return shown;
-    }
-    shown.replacen(HIDDEN_USER, "", 1) + settings
-}
-
 /// Returns a text without user, password and settings, and without what may be a part of them.
-#[must_use]
-pub fn redacted(text: &str) -> String {
+pub(crate) fn redacted(text: &str) -> String {
     let Some(scheme) = scheme(text) else {
         let is_path = unknown_url::bare_path(text).is_some() && !may_have_user(text);
         let is_shown = is_path || unknown_url::is_host_and_port(text);
@@ -60,7 +20,7 @@ pub fn redacted(text: &str) -> String {
     };
 
     let rest = &text[scheme.len() + 1..];
-    let is_local = LOCAL.contains(&scheme);
+    let is_local = Scheme::named(scheme).is_some_and(|known| known.is_local);
     let shown = if !is_local {
         servers(rest)
     } else if names_user(scheme, rest) {
@@ -80,16 +40,10 @@ pub(crate) fn scheme(text: &str) -> Option<&str> {
     (unknown_url::is_known(scheme) || is_word && !may_have_user(text)).then_some(scheme)
 }
 
-fn begins_with_known_scheme(url: &str) -> bool {
-    let scheme = url.split_once(':').map(|(scheme, _)| scheme);
-    scheme.is_some_and(unknown_url::is_known)
-}
-
-/// Whether what follows `file:`, `memory:` or `system:` may have a user, as the URL of a server.
+/// Whether what follows the scheme of a store without a server may have a user.
 ///
 /// The path of a folder may contain `@`.
-#[must_use]
-pub fn names_user(scheme: &str, rest: &str) -> bool {
+pub(crate) fn names_user(scheme: &str, rest: &str) -> bool {
     let path = location(rest);
     let settings = &rest[path.len()..];
     let is_absolute = path.starts_with('/') && !path.starts_with("//") || path.starts_with("///");
