@@ -29,8 +29,8 @@ pub struct Locks {
 impl Locks {
     /// Opens a store that was built without `leasehold::open`.
     ///
-    /// Errors and logs show `url`, without a user name and a password. The URL of a store's
-    /// builder, such as `RedisBuilder::url`, has neither.
+    /// Errors and logs show `url`, and `…@` in place of a user name and a password. The URL of a
+    /// store's builder, such as `RedisBuilder::url`, has neither.
     ///
     /// ```
     /// use leasehold::{Locks, stores::Memory};
@@ -196,25 +196,22 @@ impl PartialEq for Locks {
     }
 }
 
-/// Returns a URL without the user name and the password, which end at its last `@`.
+/// Returns a URL without what precedes its last `@`, which ends a user name and a password.
 ///
-/// A path of a folder may contain `@`. Of a text without `://`, any part may be a password.
+/// The path of a folder may contain `@`.
 fn without_user(url: &str) -> String {
-    let path = url.strip_prefix("file:").unwrap_or_default();
-    let is_folder = path.starts_with('/') && !path.starts_with("//") || path.starts_with("///");
-    let ends = ["@", "%40"].map(|end| url.rfind(end).map(|at| at + end.len()));
-    let Some(end) = ends.into_iter().max().flatten().filter(|_| !is_folder) else {
-        return url.to_owned();
-    };
+    let path = url
+        .split('?')
+        .next()
+        .and_then(|url| url.strip_prefix("file:"));
+    let folder = path
+        .filter(|path| path.starts_with('/') && !path.starts_with("//") || path.starts_with("///"));
+    let settings_at = folder.map_or(0, |path| "file:".len() + path.len());
 
-    match url[..end].split_once("://") {
-        Some((scheme, _))
-            if scheme
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || c == '+') =>
-        {
-            format!("{scheme}://{}", &url[end..])
-        }
-        _ => "…".to_owned(),
+    let rest = &url[settings_at..];
+    let ends = ["@", "%40"].map(|end| rest.rfind(end).map(|at| at + end.len()));
+    match ends.into_iter().max().flatten() {
+        Some(end) => format!("…@{}", &rest[end..]),
+        None => url.to_owned(),
     }
 }
