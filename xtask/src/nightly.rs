@@ -24,7 +24,7 @@ use crate::step::Step;
 use crate::usage::UsageError;
 
 /// Parts of one cargo command each.
-const OTHERS: [(&str, &str); 4] = [
+const OTHERS: [(&str, &str); 5] = [
     (
         "installation of cargo-deny",
         "install --quiet --locked cargo-deny",
@@ -36,6 +36,10 @@ const OTHERS: [(&str, &str); 4] = [
     (
         "docs without features",
         "doc -p leasehold --no-default-features --no-deps --lib --config build.rustdocflags=['-Dwarnings']",
+    ),
+    (
+        "packages, built against each other",
+        "publish --quiet --dry-run --workspace",
     ),
     ("a million cycles", "run --quiet -p xtask -- soak"),
 ];
