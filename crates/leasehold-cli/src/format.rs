@@ -46,14 +46,15 @@ impl fmt::Display for NameArgument<'_> {
     }
 }
 
-/// Formats a holder or waiter as `program[pid]@host (label)`.
+/// Formats a holder or waiter as `program[pid]@host (label)`. The formats of other libraries have
+/// no process and no host.
 pub(crate) fn claimant(info: &ClaimantInfo) -> String {
-    let process = format!(
-        "{}[{}]@{}",
-        Escaped(&info.program),
-        info.pid,
-        Escaped(&info.host)
-    );
+    let program = Escaped(&info.program);
+    let process = if info.pid == 0 && info.host.is_empty() {
+        program.to_string()
+    } else {
+        format!("{program}[{}]@{}", info.pid, Escaped(&info.host))
+    };
     if info.label.is_empty() {
         process
     } else {
@@ -68,12 +69,11 @@ pub(crate) fn external_holder(holder: &ExternalHolder) -> String {
 
 /// Formats a holder and the time since its grant as `program[pid]@host (label) for 12s`.
 pub(crate) fn claimant_and_age(entry: &Entry) -> String {
-    let age = whole_seconds(age(entry));
-    format!(
-        "{} for {age}{}",
-        claimant(&entry.info),
-        stopped(&entry.info)
-    )
+    let age = match known_age(entry) {
+        unknown if unknown.is_empty() => unknown,
+        age => format!(" for {age}"),
+    };
+    format!("{}{age}{}", claimant(&entry.info), stopped(&entry.info))
 }
 
 /// Returns the words for a process of this machine that is stopped, or whose command is.

@@ -1,5 +1,6 @@
 //! Faults of the data of a Redis server, of its connections, and of the rights of its clients.
 
+use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -154,8 +155,22 @@ pub(super) fn keys_persisted(run: &mut FaultRun, random: &mut Random) -> Result<
         .iter()
         .map(|key| redis.command(&["PERSIST", key]).int())
         .sum();
-    Ok((count > 0).then(|| instant(format!("{count} keys of {name}"))))
+    let effect = (count > 0).then(|| instant(format!("{count} keys of {name}")));
+
+    // On these stores only an expiry ends the hold of a client that was killed before this fault.
+    // An operator frees a key that nobody has renewed for a lease.
+    if effect.is_some() && run.cell.backend.has(Capability::PlainKeys) {
+        sleep(run.lease());
+        for key in &keys {
+            redis.command(&["EVAL", FREE_UNRENEWED, "1", key]);
+        }
+    }
+    Ok(effect)
 }
+
+/// Deletes a key that has no expiry.
+const FREE_UNRENEWED: &str =
+    "if redis.call('PTTL', KEYS[1]) == -1 then redis.call('DEL', KEYS[1]) end";
 
 /// Puts another application's list in the place of a lock for a while.
 pub(super) fn wrong_type(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {

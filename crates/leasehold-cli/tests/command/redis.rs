@@ -29,6 +29,17 @@ fn unresponsive_server_ends_the_command_before_the_next_grant() {
     });
 }
 
+/// Of such a hold, only the value of the key is known.
+#[test]
+fn hold_of_another_library_is_reported_without_process_and_time() {
+    let mut sandbox = Sandbox::on_redis();
+    sandbox.set("dialect=plain");
+    sandbox.server().command(&["SET", "a", "abcdef123456"]);
+
+    let refused = sandbox.done(&["run", "-n", "a", "--", "true"]);
+    refused.assert(75, "", "held by another library (value abcdef12…)\n");
+}
+
 /// A connection that is re-established within the grace keeps the lock, and the command runs on.
 ///
 /// Shows G-25.
