@@ -69,11 +69,11 @@ pub(crate) fn external_holder(holder: &ExternalHolder) -> String {
 
 /// Formats a holder and the time since its grant as `program[pid]@host (label) for 12s`.
 pub(crate) fn claimant_and_age(entry: &Entry) -> String {
-    let age = match known_age(entry) {
-        unknown if unknown.is_empty() => unknown,
-        age => format!(" for {age}"),
-    };
-    format!("{}{age}{}", claimant(&entry.info), stopped(&entry.info))
+    let (claimant, stopped) = (claimant(&entry.info), stopped(&entry.info));
+    match known_age(entry) {
+        unknown if unknown.is_empty() => format!("{claimant}{stopped}"),
+        age => format!("{claimant} for {age}{stopped}"),
+    }
 }
 
 /// Returns the words for a process of this machine that is stopped, or whose command is.

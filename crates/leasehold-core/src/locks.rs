@@ -198,7 +198,8 @@ impl PartialEq for Locks {
 
 /// Returns a URL without what precedes its last `@`, which ends a user name and a password.
 ///
-/// The path of a folder may contain `@`.
+/// The path of a folder may contain `@`. Without one, what follows `://` is shown only if it begins
+/// with hosts.
 fn without_user(url: &str) -> String {
     let path = url
         .split('?')
@@ -210,8 +211,21 @@ fn without_user(url: &str) -> String {
 
     let rest = &url[settings_at..];
     let ends = ["@", "%40"].map(|end| rest.rfind(end).map(|at| at + end.len()));
-    match ends.into_iter().max().flatten() {
-        Some(end) => format!("…@{}", &rest[end..]),
-        None => url.to_owned(),
+    if let Some(end) = ends.into_iter().max().flatten() {
+        return format!("…@{}", &rest[end..]);
     }
+    match url.split_once("://") {
+        Some((_, location)) if !begins_with_hosts(location) => "…".to_owned(),
+        _ => url.to_owned(),
+    }
+}
+
+/// Whether a text begins with hosts and their ports. Anything else may be a password.
+fn begins_with_hosts(location: &str) -> bool {
+    let hosts = location.split(['/', '?', '#']).next().unwrap_or_default();
+    let is_host = |host: &str| match host.rsplit_once(':') {
+        Some((_, port)) => port.ends_with(']') || port.bytes().all(|digit| digit.is_ascii_digit()),
+        None => !host.contains('%'),
+    };
+    hosts.split(',').all(is_host)
 }

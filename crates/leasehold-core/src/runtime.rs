@@ -8,8 +8,8 @@
 //!    which records the runtime around the outermost poll.
 //! 2. A blocking call records that no runtime drives the caller's connections, as its thread is
 //!    blocked.
-//! 3. The store reads [`caller_runtime`](background::caller_runtime) when it sends a request, and uses
-//!    the caller link only if that runtime drives it.
+//! 3. The store reads [`caller_runtime`](background::caller_runtime) when it sends a request, and
+//!    uses the caller link only if that runtime drives it.
 
 pub(crate) mod background;
 pub(crate) mod backlog;

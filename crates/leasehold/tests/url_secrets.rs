@@ -144,8 +144,8 @@ fn shown_of(text: &str) -> String {
     ];
     let is_url = builders.iter().any(|(is_url, _)| *is_url);
     let mut shown_texts = builders.map(|(_, shown)| shown).join("\n");
-    // Without an `@`, the text may be the URL of a store that leasehold does not know.
-    if text.contains('@') || text.contains("%40") {
+    // Another text may be the URL of a store that leasehold does not know.
+    if text.contains('@') || text.contains("%40") || text.contains("://") {
         shown_texts += Locks::from_store(Memory::new(), text)
             .expect("it runs")
             .url();
@@ -197,6 +197,11 @@ fn user_information_without_a_url_is_not_shown() {
         "quser:qpass",
         "qpass",
         "redis:qpass",
+        "redis://:qpass",
+        "redis://quser:qpass",
+        "redis://quser%3Aqpass",
+        "own://quser:qpass/0",
+        "redis://[::1],quser:qpass",
         "redis%3A%2F%2Fquser%3Aqpass%40host",
         "redis://quser%3Aqpass%40host",
         "redis://quser%40host",
@@ -232,6 +237,7 @@ async fn store_that_was_built_shows_its_url_without_user_information() {
         ("redis://qpass@quser:12/qpass@h", "…@h"),
         ("file:/a@b?mode=0660", "file:/a@b?mode=0660"),
         ("own:a", "own:a"),
+        ("own://[::1],h:1/a:b", "own://[::1],h:1/a:b"),
         ("memory:", "memory:"),
     ] {
         let locks = Locks::from_store(Memory::new(), url).expect("the background thread runs");

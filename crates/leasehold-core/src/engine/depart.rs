@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::calls::{StoreCalls, Timed};
-use crate::runtime::background;
-use crate::runtime::background::Detached;
+use crate::runtime::background::{self, Detached};
 use crate::runtime::backlog::{Backlog, Repeat, repeat};
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;

@@ -10,8 +10,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use tracing::{Instrument, Span};
 
 use super::depart::{PendingEntry, depart};
-use super::events::failed;
-use super::events::{GrantedAcquire, HoldEvents};
+use super::events::{GrantedAcquire, HoldEvents, failed};
 use super::validity::{End, Validity};
 use super::{Engine, StoreCalls, calls};
 use crate::runtime::background::Detached;
