@@ -186,17 +186,12 @@ pub(super) fn with_long_name(short: &[String]) -> Vec<String> {
 
 impl WorkerSpec {
     /// The index of the only name of a worker that does not take all short names in turn, and its
-    /// pause between two cycles in microseconds.
-    ///
-    /// On a store without a queue, the pause at the long name is longer than that between two
-    /// attempts of a waiter. Otherwise its successor could take the lock again and again, and the
-    /// long holder would starve, which such a store does not exclude. Without a pause, the history
-    /// of the steady workers would be too long.
-    fn only_name(&self, is_fifo: bool) -> Option<(u16, u64)> {
+    /// pause between two cycles in microseconds. On stores without a queue, others can be granted
+    /// during the pause. Without it, the history of the steady workers would be too long.
+    fn only_name(&self) -> Option<(u16, u64)> {
         match self.takes {
             Takes::AllShortNames | Takes::Mutexes => None,
-            Takes::LongName if is_fifo => Some((LONG, 20_000)),
-            Takes::LongName => Some((LONG, 500_000)),
+            Takes::LongName => Some((LONG, 20_000)),
             Takes::SteadyName => Some((STEADY, 1_000)),
         }
     }
@@ -224,7 +219,7 @@ impl FaultRun {
             Takes::Mutexes => common.names[..SHARED].to_vec(),
             Takes::LongName | Takes::SteadyName => all_names(&common.names),
         };
-        let only_name = worker.only_name(self.testbed.locks().guarantees().fifo);
+        let only_name = worker.only_name();
         let variables = self.clocks.get(number).map(Clock::environment);
 
         WorkerConfig {
