@@ -1,6 +1,5 @@
 //! A request for a lock: its identity and its share.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -55,9 +54,6 @@ impl Claim {
         }
     }
 }
-
-/// A map from claims to what a client knows about them.
-pub type ById<T> = HashMap<ClaimId, T>;
 
 /// The identity of one claim: 128 random bits that are never used twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

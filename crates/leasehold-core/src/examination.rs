@@ -123,30 +123,38 @@ pub struct Check<F> {
 /// Returns the text for `{}` in the message if the facts show the risk.
 type RiskProbe<F> = fn(&F) -> Option<String>;
 
-/// Creates the check of a danger.
-pub const fn danger<F>(code: &'static str, probe: RiskProbe<F>) -> Check<F> {
-    Check {
-        severity: Severity::Danger,
-        code,
-        probe,
-        message: "",
-        remedy: "",
-    }
-}
-
-/// Creates the check of a warning.
-pub const fn warning<F>(code: &'static str, probe: RiskProbe<F>) -> Check<F> {
-    Check {
-        severity: Severity::Warning,
-        ..danger(code, probe)
-    }
-}
-
 impl<F> Check<F> {
+    /// Creates the check of a danger.
+    pub const fn danger(code: &'static str, probe: RiskProbe<F>) -> Self {
+        Self {
+            severity: Severity::Danger,
+            code,
+            probe,
+            message: "",
+            remedy: "",
+        }
+    }
+
+    /// Creates the check of a warning.
+    pub const fn warning(code: &'static str, probe: RiskProbe<F>) -> Self {
+        Self {
+            severity: Severity::Warning,
+            ..Self::danger(code, probe)
+        }
+    }
+
     /// Sets the message.
     #[must_use]
     pub const fn message(self, message: &'static str) -> Self {
         Self { message, ..self }
+    }
+
+    /// Sets the message about a connection that others may read.
+    #[must_use]
+    pub const fn exposed(self) -> Self {
+        self.message(
+            "the connection leaves this machine without TLS, and others may read or change it",
+        )
     }
 
     /// Sets the remedy.
@@ -162,10 +170,6 @@ impl<F> Check<F> {
         Some(Finding::new(self.severity, self.code, message, self.remedy))
     }
 }
-
-/// The message about a connection that others may read.
-pub const EXPOSED: &str =
-    "the connection leaves this machine without TLS, and others may read or change it";
 
 /// Parses a version such as `7.0.15`; a part that is missing or no number is 0.
 #[must_use]

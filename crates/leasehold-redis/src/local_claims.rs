@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use leasehold_core::internal::{BootInstant, ById};
+use leasehold_core::internal::BootInstant;
 use leasehold_core::store::{Claim, Share, Standing};
 use leasehold_core::{ClaimId, ClaimantInfo, Entry, Name, Token};
 
@@ -27,7 +27,7 @@ pub(super) struct LocalClaims<D> {
 
 #[derive(Debug)]
 struct ClaimTable<D> {
-    by_id: ById<Arc<LocalClaim<D>>>,
+    by_id: HashMap<ClaimId, Arc<LocalClaim<D>>>,
     /// The waiting claims of each lock, in order of arrival.
     waiting: HashMap<Name, Vec<Arc<LocalClaim<D>>>>,
     /// Until when each lock is left to the notified waiters of other clients.

@@ -4,10 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::layout::Dialect;
-use leasehold_core::internal::settings::{PASSWORD, TLS};
-use leasehold_core::internal::{
-    Credentials, Host, Password, Setting, StoreUrl, TlsFiles, Transport, UrlForm, within,
-};
+use leasehold_core::internal::{Host, Password, Setting, StoreUrl, TlsFiles, Transport, UrlForm};
 use leasehold_core::{Error, Result};
 
 /// The servers of an ensemble, and how a client connects to them.
@@ -53,8 +50,8 @@ static FORM: UrlForm = UrlForm {
             Setting::text("dialect"),
             Setting::text("acl"),
         ],
-        PASSWORD,
-        TLS,
+        Setting::PASSWORD,
+        Setting::TLS,
     ],
 };
 
@@ -144,7 +141,7 @@ fn base(path: &str) -> Result<String> {
 
 fn login(url: &StoreUrl) -> Result<Option<Login>> {
     let file = url.settings.get("password-file");
-    let Some(Credentials { user, password }) = &url.credentials else {
+    let Some(credentials) = &url.credentials else {
         return match file {
             Some(_) => Err(Error::invalid("password-file= requires a user")
                 .help("write zookeeper://user@host?password-file=/path")),
@@ -152,7 +149,7 @@ fn login(url: &StoreUrl) -> Result<Option<Login>> {
         };
     };
 
-    let password = match (password, file) {
+    let password = match (&credentials.password, file) {
         (Some(password), None) => Password::new(password.clone()),
         (None, Some(path)) => Password::in_file(path)?,
         _ => {
@@ -163,7 +160,7 @@ fn login(url: &StoreUrl) -> Result<Option<Login>> {
         }
     };
     Ok(Some(Login {
-        user: user.clone(),
+        user: credentials.user.clone(),
         password,
     }))
 }
@@ -186,7 +183,7 @@ fn is_private(acl: Option<&str>) -> Result<bool> {
 
 /// Checks the timeout of a session: with a shorter one, a short network delay looks like a crash.
 pub(super) fn check_session(timeout: Duration) -> Result<Duration> {
-    within(
+    Setting::within(
         SESSION_MIN..=SESSION_MAX,
         timeout,
         "the session timeout must be from 1 second to 1 hour",
@@ -218,11 +215,10 @@ const LONG_SESSION: Duration = Duration::from_secs(20);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use leasehold_core::internal::assert_documented;
 
     #[test]
     fn documentation_names_all_settings() {
-        assert_documented(&[&FORM], include_str!("lib.rs"));
+        UrlForm::assert_documented(&[&FORM], include_str!("lib.rs"));
     }
 
     #[test]

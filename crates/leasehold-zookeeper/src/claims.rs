@@ -1,5 +1,6 @@
 //! The local state of the nodes of this client's claims.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,13 +8,12 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::session::Session;
-use leasehold_core::internal::ById;
 use leasehold_core::{ClaimId, Token};
 
 /// One entry for each claim that may have a node.
 #[derive(Debug, Default)]
 pub(super) struct TrackedNodes {
-    by_id: Mutex<ById<Arc<TrackedNode>>>,
+    by_id: Mutex<HashMap<ClaimId, Arc<TrackedNode>>>,
 }
 
 /// The local state of one claim's node.

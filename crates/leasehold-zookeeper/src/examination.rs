@@ -10,9 +10,7 @@ use tokio::time::timeout;
 
 use super::address::Address;
 use super::supervisor::connect;
-use leasehold_core::internal::{
-    BootInstant, Check, EXPOSED, Host, danger, version_numbers, warning,
-};
+use leasehold_core::internal::{BootInstant, Check, Host, version_numbers};
 use leasehold_core::{Examination, ExaminedServer, Result, RoundTrip};
 
 const SAMPLES: usize = 50;
@@ -21,18 +19,18 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The findings about an ensemble have this order.
 const ENSEMBLE: &[Check<Ensemble>] = &[
-    warning("session-limit", other_session)
+    Check::warning("session-limit", other_session)
         .message("the servers set a session of {}")
         .remedy("change minSessionTimeout, maxSessionTimeout or tickTime, or session= in the URL"),
-    warning("slow", slow_replies)
+    Check::warning("slow", slow_replies)
         .message("the 99th percentile of round trips is {}")
         .remedy("use a longer session=, or find out what delays replies"),
-    warning("one-server", |it: &Ensemble| {
+    Check::warning("one-server", |it: &Ensemble| {
         (it.servers == 1).then(String::new)
     })
     .message("the URL names one server: without it, locks cannot be acquired or renewed")
     .remedy(MORE_SERVERS),
-    warning("even-ensemble", even_number)
+    Check::warning("even-ensemble", even_number)
         .message("{}")
         .remedy(MORE_SERVERS),
 ];
@@ -40,21 +38,21 @@ const MORE_SERVERS: &str = "use three or five servers, and name all of them in t
 
 /// The findings about a server have this order.
 const SERVER: &[Check<ServerReplies>] = &[
-    warning("no-tls", |server: &ServerReplies| {
+    Check::warning("no-tls", |server: &ServerReplies| {
         server.is_exposed().then(String::new)
     })
-    .message(EXPOSED)
+    .exposed()
     .remedy("use zookeeper+tls://, or a network without other users"),
-    danger("server-missing", no_reply)
+    Check::danger("server-missing", no_reply)
         .message("the server cannot be reached: {}")
         .remedy("start it again: with it, one more server may fail"),
-    danger("version", old_version)
+    Check::danger("version", old_version)
         .message("the server is ZooKeeper {}, and leasehold needs 3.5.3")
         .remedy("install ZooKeeper 3.5.3 or newer"),
-    warning("lost-writes", lost_writes)
+    Check::warning("lost-writes", lost_writes)
         .message("servers of ZooKeeper {}: a lock may be granted twice")
         .remedy("install ZooKeeper 3.9.4 or newer"),
-    danger("digest-mismatch", digest_mismatches)
+    Check::danger("digest-mismatch", digest_mismatches)
         .message("the server has found {} differences from its leader's data")
         .remedy("stop the server, delete its data and let it copy them from the leader"),
 ];

@@ -19,10 +19,8 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use zookeeper_client::{Connector, TlsOptions};
 
 use super::reply_error::store_error;
-use leasehold_core::internal::tls::{
-    PemFiles, built_in_provider, client_rejected, rejects_client, untrusted,
-};
-use leasehold_core::internal::{Host, Identity, TlsFiles};
+use leasehold_core::internal::tls::{PemFiles, rejected_client, untrusted};
+use leasehold_core::internal::{Host, TlsFiles};
 use leasehold_core::{Error, Result};
 
 /// Configures the client library for TLS.
@@ -32,7 +30,7 @@ pub(super) fn encrypted(
     tls: &TlsFiles,
 ) -> Result<Connector> {
     if CryptoProvider::get_default().is_none()
-        && let Some(provider) = built_in_provider()
+        && let Ok(provider) = PemFiles::provider()
     {
         // This fails if another thread was faster. The provider of that thread is used then.
         let _ = Arc::unwrap_or_clone(provider).install_default();
@@ -52,9 +50,9 @@ pub(super) fn encrypted(
     let mut options = TlsOptions::new()
         .with_pem_ca(&authority)
         .map_err(store_error)?;
-    if let Some(Identity { certificate, key }) = &tls.identity {
+    if let Some(identity) = &tls.identity {
         options = options
-            .with_pem_identity(&read(certificate)?, &read(key)?)
+            .with_pem_identity(&read(&identity.certificate)?, &read(&identity.key)?)
             .map_err(store_error)?;
     }
     Ok(connector.with_tls(options))
@@ -86,7 +84,7 @@ async fn refusal_of(server: &Host, config: Arc<ClientConfig>) -> Option<Error> {
             let mut buffer = ReadBuf::new(&mut byte);
             let reading = poll_fn(|context| Pin::new(&mut stream).poll_read(context, &mut buffer));
             let error = reading.await.err()?;
-            rejects_client(&error).then(|| client_rejected(error))
+            rejected_client(error).ok()
         }
         Err(error) => Some(untrusted(error, "zookeeper://", "")),
     }

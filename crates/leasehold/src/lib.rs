@@ -25,8 +25,33 @@
 //! | one process, in tests and examples | `memory:` | (the store ends too) |
 //!
 //! The *crash grace* is how long a holder's connection may be missing before a waiter is granted
-//! the lock. [`open()`] lists all URLs. [`Guarantees`] states what the open store guarantees, and
-//! `cargo xtask evidence` prints the tests behind each guarantee.
+//! the lock. [`Guarantees`] states what the open store guarantees, and `cargo xtask evidence` prints
+//! the tests behind each guarantee.
+//!
+//! # URLs
+//!
+//! | URL | store |
+//! |---|---|
+//! | `memory:` | this process (`stores::Memory`), for tests; each `open` creates a store |
+//! | `file:/var/lib/app/locks` | a folder (`stores::File`) of this machine, created if absent |
+//! | `file:/mnt/x?local=yes` | a folder on a file system that you declare to be local |
+//! | `file:/srv/x?mode=0660` | a folder whose files the members of its group may use |
+//! | `file:` | a folder of the user: `$XDG_STATE_HOME/leasehold` or `~/.local/state/leasehold` |
+//! | `system:` | `/var/lib/leasehold`, for the users of the group `leasehold` |
+//! | `redis://host:6379` | a Redis server (`stores::Redis`) |
+//! | `rediss://host:6379` | a Redis server with TLS |
+//! | `redis+unix:///path` | a Redis server by its socket |
+//! | `redis+sentinel://s1,s2,s3/mymaster` | the Redis master that sentinels name |
+//! | `rediss+sentinel://s1,s2,s3/mymaster` | the same with TLS |
+//! | `redis+cluster://host1,host2,host3` | the masters of a Redis Cluster |
+//! | `rediss+cluster://host1,host2,host3` | the same with TLS |
+//! | `redis://host:6379?dialect=plain` | the format of redis-py (`stores::RedisPlain`) |
+//! | `redis://host:6379?dialect=redisson` | the locks of Redisson (`stores::Redisson`) |
+//! | `redis+sentinel://s1,s2/mymaster?dialect=redisson` | the same on the master of sentinels |
+//! | `redlock://a,b,c` | Redis servers (`stores::Redlock`) of which a minority may fail |
+//! | `redlocks://a,b,c` | the same with TLS |
+//! | `zookeeper://host1,host2,host3/folder` | ZooKeeper (`stores::ZooKeeper`) |
+//! | `zookeeper+tls://host1,host2,host3/folder` | ZooKeeper with TLS |
 //!
 //! # Acquire
 //!
@@ -98,7 +123,6 @@ pub mod blocking;
 mod open;
 mod schemes;
 mod shown_url;
-pub mod stores;
 mod unknown_url;
 
 #[cfg(feature = "metrics")]
@@ -116,6 +140,20 @@ pub use leasehold_core::{
 pub use open::{examine, open};
 #[doc(hidden)]
 pub use schemes::{SCHEMES, Scheme};
+
+/// The places where locks can be kept, one type each.
+pub mod stores {
+    pub use leasehold_core::stores::Memory;
+    #[cfg(feature = "file")]
+    pub use leasehold_core::stores::{File, FileBuilder};
+    #[cfg(feature = "redis")]
+    pub use leasehold_redis::{
+        Redis, RedisBuilder, RedisPlain, RedisPlainBuilder, Redisson, RedissonBuilder, Redlock,
+        RedlockBuilder,
+    };
+    #[cfg(feature = "zookeeper")]
+    pub use leasehold_zookeeper::{ZooKeeper, ZooKeeperBuilder};
+}
 
 #[cfg(all(doctest, feature = "file"))]
 #[doc = include_str!("../../../README.md")]

@@ -18,7 +18,7 @@ pub struct Scheme {
     /// URLs, and what they name, for the help of the command.
     pub help: &'static [(&'static str, &'static str)],
     /// Whether a URL has no server, and so no user.
-    pub(crate) is_local: bool,
+    pub is_local: bool,
     /// What a build without the feature lacks.
     store: &'static str,
     /// The feature of this crate that adds the stores.
@@ -149,6 +149,18 @@ impl Scheme {
     /// Finds the entry with the name.
     pub(crate) fn named(name: &str) -> Option<&'static Self> {
         SCHEMES.iter().find(|scheme| scheme.names.contains(&name))
+    }
+
+    /// Finds the entry for a URL.
+    #[must_use]
+    pub fn of(url: &str) -> Option<&'static Self> {
+        Self::named(url.split_once(':')?.0)
+    }
+
+    /// Returns how URLs with each of the names begin.
+    pub(crate) fn beginnings(&self) -> impl Iterator<Item = String> {
+        let rest = if self.is_local { ":" } else { "://" };
+        self.names.iter().map(move |name| format!("{name}{rest}"))
     }
 
     /// Returns how the stores are opened and examined.

@@ -1,13 +1,13 @@
 //! The error of a URL that no store has: the store that may have been meant, and the text to write.
 
 use crate::Error;
-use crate::schemes::Scheme;
+use crate::schemes::{SCHEMES, Scheme};
 use crate::shown_url;
 
 /// Returns the error. It repeats only what cannot be a part of a user name or a password.
 pub(crate) fn error(url: &str) -> Error {
     if url.is_empty() {
-        return Error::invalid("the URL is empty").help(KNOWN);
+        return Error::invalid("the URL is empty").help(known());
     }
     if let Some(path) = bare_path(url) {
         return Error::invalid("a folder needs file: before its path")
@@ -19,20 +19,26 @@ pub(crate) fn error(url: &str) -> Error {
             .help(format!("write redis://{url} or zookeeper://{url}"));
     }
     let Some(scheme) = shown_url::scheme(url) else {
-        return Error::invalid("the URL begins with no scheme that leasehold knows").help(KNOWN);
+        return Error::invalid("the URL begins with no scheme that leasehold knows").help(known());
     };
 
     let meant = scheme.to_ascii_lowercase();
     if let Some((_, service)) = SERVICES.iter().find(|(name, _)| *name == meant) {
-        return Error::invalid(format!("leasehold cannot keep locks on {service}")).help(KNOWN);
+        return Error::invalid(format!("leasehold cannot keep locks on {service}")).help(known());
     }
     let alias = ALIASES.iter().find(|(alias, _)| *alias == meant);
     let advice = match alias {
-        Some((_, advice)) => advice,
-        None if Scheme::named(&meant).is_some() => "write the scheme in lower case",
-        None => KNOWN,
+        Some((_, advice)) => (*advice).to_owned(),
+        None if Scheme::named(&meant).is_some() => "write the scheme in lower case".to_owned(),
+        None => known(),
     };
     Error::invalid(format!("the URL scheme {scheme:?} is unknown")).help(advice)
+}
+
+/// Returns how the URLs of all stores begin.
+fn known() -> String {
+    let beginnings: Vec<String> = SCHEMES.iter().flat_map(Scheme::beginnings).collect();
+    format!("use {}", beginnings.join(", "))
 }
 
 /// Whether this word is the scheme of a store, of another program or of another service.
@@ -59,11 +65,6 @@ pub(crate) fn is_host_and_port(text: &str) -> bool {
     let is_name = name == "localhost" || name.contains('.') && shown_url::is_host(name);
     is_name && port.parse::<u16>().is_ok()
 }
-
-const KNOWN: &str = "use file:, file:/some/folder, system:, redis://, rediss:// or redis+unix:// \
-     (also with ?dialect=plain or ?dialect=redisson), redis+sentinel://, redis+cluster://, \
-     redlock:// or redlocks:// (also with ?dialect=classic), zookeeper:// or zookeeper+tls:// \
-     (also with ?dialect=kazoo), or memory:";
 
 /// Schemes that other programs use for a service which leasehold supports.
 const ALIASES: &[(&str, &str)] = &[
@@ -153,7 +154,10 @@ mod tests {
             ),
             ("REDIS://host", "lower case"),
             ("zk://host", "write zookeeper://host"),
-            ("ftp://host", "\"ftp\" is unknown; use file:"),
+            (
+                "ftp://host",
+                "\"ftp\" is unknown; use file:, system:, memory:, redis://, rediss://",
+            ),
             ("nonsense", "no scheme that leasehold knows; use file:"),
             ("secret@host.example:6379", "no scheme that leasehold knows"),
             ("/me:secret@host", "write file:/some/folder"),

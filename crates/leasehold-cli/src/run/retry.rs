@@ -6,7 +6,7 @@ use std::future::{Future, pending};
 use std::io::{IsTerminal, Write, stderr};
 use std::time::Duration;
 
-use leasehold::{Error, Guard, Lock, Locks, Result};
+use leasehold::{Error, Guard, Lock, Locks, Result, Scheme};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::waiting::is_own;
@@ -175,9 +175,7 @@ impl Retry {
 }
 
 fn has_server(url: &str) -> bool {
-    !["file:", "system:"]
-        .iter()
-        .any(|scheme| url.starts_with(scheme))
+    Scheme::of(url).is_some_and(|scheme| !scheme.is_local)
 }
 
 async fn attempt(lock: &Lock, limit: Option<Duration>) -> Result<Option<Guard>> {

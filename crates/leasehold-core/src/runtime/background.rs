@@ -63,14 +63,6 @@ pub fn spawn_on(
     }
 }
 
-/// Spawns a task on the runtime that polls this code.
-pub fn spawn_here(task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-    match simulation::spawn(task) {
-        Ok(task) => task,
-        Err(task) => tokio::spawn(task).abort_handle(),
-    }
-}
-
 /// Runs a future on a runtime, or on the background thread, and waits for its end.
 ///
 /// # Errors

@@ -32,9 +32,10 @@ fn system_roots() -> Result<RootCertStore> {
 /// A server with a rejected certificate is rejected again, so a retry does not help.
 #[must_use]
 pub fn untrusted(error: io::Error, plain: &str, setting: &str) -> Error {
-    if rejects_client(&error) {
-        return client_rejected(error);
-    }
+    let error = match rejected_client(error) {
+        Ok(rejection) => return rejection,
+        Err(error) => error,
+    };
     if error.kind() == io::ErrorKind::InvalidData {
         return Error::denied(format!("the server's certificate is not accepted: {error}"))
             .help(format!(
@@ -51,26 +52,27 @@ pub fn untrusted(error: io::Error, plain: &str, setting: &str) -> Error {
         .caused_by(error)
 }
 
-/// Whether the server has ended the connection because of the client's certificate, or without one.
-#[must_use]
-pub fn rejects_client(error: &io::Error) -> bool {
+/// Returns the error for a connection that the server has ended with an alert, because of the
+/// client's certificate or without one.
+///
+/// In TLS 1.3 a server checks the client's certificate after the client's handshake has ended.
+///
+/// # Errors
+/// The error of the connection, if it has another cause.
+pub fn rejected_client(error: io::Error) -> std::result::Result<Error, io::Error> {
     let tls_error = error
         .get_ref()
         .and_then(|error| error.downcast_ref::<rustls::Error>());
-    matches!(tls_error, Some(rustls::Error::AlertReceived(_)))
-}
+    if !matches!(tls_error, Some(rustls::Error::AlertReceived(_))) {
+        return Err(error);
+    }
 
-/// Returns the error for a connection that the server has ended with an alert.
-///
-/// In TLS 1.3 a server checks the client's certificate after the client's handshake has ended.
-#[must_use]
-pub fn client_rejected(error: io::Error) -> Error {
-    Error::denied(format!(
+    Ok(Error::denied(format!(
         "the server rejected the client certificate, or requires one and none is configured: \
          {error}"
     ))
     .help(CLIENT_CERTIFICATE)
-    .caused_by(error)
+    .caused_by(error))
 }
 
 const CLIENT_CERTIFICATE: &str =

@@ -3,8 +3,8 @@
 //! Errors never repeat the part of a URL that may hold a password.
 
 mod password;
-pub mod settings;
-mod tls_files;
+mod settings;
+pub(crate) mod tls_files;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -14,9 +14,10 @@ use percent_encoding::percent_decode_str;
 use crate::{Error, Result};
 
 pub use password::Password;
-pub use settings::{Setting, Settings, assert_documented, number, within};
+pub use settings::Setting;
+pub(crate) use settings::Settings;
+pub use tls_files::TlsFiles;
 pub(crate) use tls_files::absolute_path;
-pub use tls_files::{Identity, TlsFiles};
 
 /// The URLs that one store accepts.
 #[derive(Debug)]
@@ -235,7 +236,7 @@ mod tests {
         schemes: &[("test", Transport::Tcp), ("test+tls", Transport::Tls)],
         example: "test://host",
         default_port: 7,
-        settings: &[settings::TLS, &[Setting::text("session")]],
+        settings: &[Setting::TLS, &[Setting::text("session")]],
     };
 
     #[test]

@@ -7,7 +7,7 @@ mod tls;
 use std::fmt;
 use std::path::PathBuf;
 
-use leasehold_core::internal::{Host, Password, StoreUrl, Transport, number};
+use leasehold_core::internal::{Host, Password, Setting, StoreUrl, Transport};
 use leasehold_core::{Error, Result};
 
 pub(crate) use address_map::AddressMap;
@@ -149,7 +149,7 @@ fn parse_database(text: &str) -> Result<i64> {
     if text.is_empty() {
         Ok(0)
     } else {
-        number("db", text).map(i64::from)
+        Setting::whole_number("db", text).map(i64::from)
     }
 }
 

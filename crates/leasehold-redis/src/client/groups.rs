@@ -1,9 +1,11 @@
 //! The settings of URLs that stores on Redis servers have, in groups.
 
 use leasehold_core::internal::Setting;
-use leasehold_core::internal::settings::Group;
-pub(crate) use leasehold_core::internal::settings::{PASSWORD, TLS};
 
+type Group = &'static [Setting];
+
+pub(crate) const PASSWORD: Group = Setting::PASSWORD;
+pub(crate) const TLS: Group = Setting::TLS;
 pub(crate) const DIALECT: Group = &[Setting::text("dialect")];
 pub(crate) const TOKENS: Group = &[Setting::text("tokens")];
 pub(crate) const REDISSON: Group = &[

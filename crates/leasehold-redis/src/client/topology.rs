@@ -228,12 +228,11 @@ impl fmt::Debug for Seeds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use leasehold_core::internal::assert_documented;
 
     #[test]
     fn documentation_names_all_settings() {
         let forms = [&SINGLE_URL, &SENTINEL_URL, &CLUSTER_URL];
-        assert_documented(&forms, include_str!("../queue.rs"));
+        UrlForm::assert_documented(&forms, include_str!("../queue.rs"));
     }
 
     #[test]

@@ -5,20 +5,20 @@ use std::time::Duration;
 use super::{Facts, Kind};
 use leasehold_core::Severity;
 use leasehold_core::Severity::{Danger, Warning};
-use leasehold_core::internal::{Check, EXPOSED, danger, version_numbers, warning};
+use leasehold_core::internal::{Check, version_numbers};
 
 /// The findings have this order.
 pub(super) const CHECKS: &[Check<Facts>] = &[
-    danger("version", old_version)
+    Check::danger("version", old_version)
         .message("the server is Redis {}, and leasehold needs 6.2")
         .remedy("install Redis or Valkey, 6.2 or newer"),
-    danger("eviction", |facts: &Facts| eviction(facts, Danger))
+    Check::danger("eviction", |facts: &Facts| eviction(facts, Danger))
         .message("the server evicts keys when its memory is full ({})")
         .remedy(NO_EVICTION),
-    warning("eviction", |facts: &Facts| eviction(facts, Warning))
+    Check::warning("eviction", |facts: &Facts| eviction(facts, Warning))
         .message("the server would evict keys ({}) if maxmemory were set")
         .remedy(NO_EVICTION),
-    danger("no-persistence", |facts: &Facts| {
+    Check::danger("no-persistence", |facts: &Facts| {
         facts.other_than("1", "aof_enabled")
     })
     .message(
@@ -26,18 +26,18 @@ pub(super) const CHECKS: &[Check<Facts>] = &[
          again",
     )
     .remedy("set appendonly yes and appendfsync always, or use redlock:// or zookeeper://"),
-    warning("late-sync", late_sync)
+    Check::warning("late-sync", late_sync)
         .message("the log of writes is synced {}: a crash of the machine forgets the last grants")
         .remedy("set appendfsync always"),
-    warning("timeout", |facts: &Facts| facts.number_in(1.., "timeout"))
+    Check::warning("timeout", |facts: &Facts| facts.number_in(1.., "timeout"))
         .message("the server closes a connection that is idle for {} s")
         .remedy("CONFIG SET timeout 0; tcp-keepalive ends the connections of crashed clients"),
-    warning("keepalive", |facts: &Facts| {
+    Check::warning("keepalive", |facts: &Facts| {
         facts.number_in(0..=0, "tcp-keepalive")
     })
     .message("the server keeps the connections of vanished machines forever")
     .remedy("CONFIG SET tcp-keepalive 60"),
-    warning("keepalive", |facts: &Facts| {
+    Check::warning("keepalive", |facts: &Facts| {
         facts.number_in(301.., "tcp-keepalive")
     })
     .message(
@@ -45,33 +45,33 @@ pub(super) const CHECKS: &[Check<Facts>] = &[
          counts as alive",
     )
     .remedy("CONFIG SET tcp-keepalive 60"),
-    danger("maxclients", |facts: &Facts| connections(facts, Danger))
+    Check::danger("maxclients", |facts: &Facts| connections(facts, Danger))
         .message("{} connections are in use")
         .remedy(MORE_CLIENTS),
-    warning("maxclients", |facts: &Facts| connections(facts, Warning))
+    Check::warning("maxclients", |facts: &Facts| connections(facts, Warning))
         .message("{} connections are in use")
         .remedy(MORE_CLIENTS),
-    danger("not-a-master", single_replica)
+    Check::danger("not-a-master", single_replica)
         .message("the server is a replica, which accepts no writes")
         .remedy("name its master in the URL"),
-    danger("cluster", node_of_cluster)
+    Check::danger("cluster", node_of_cluster)
         .message("the server is a node of a cluster, and other nodes have a part of the locks")
         .remedy("write redis+cluster:// instead of redis://"),
-    danger("too-few-replicas", too_few_replicas)
+    Check::danger("too-few-replicas", too_few_replicas)
         .message("replicas={}: no grant counts")
         .remedy("bring the replicas back, or lower replicas= in the URL"),
-    warning("replicas-unused", unused_replicas)
+    Check::warning("replicas-unused", unused_replicas)
         .message("a failover loses the grants that the replica has not received yet")
         .remedy("write ?replicas=1, or use redlock:// or zookeeper:// if a failover is possible"),
-    warning("min-replicas", grants_without_replicas)
+    Check::warning("min-replicas", grants_without_replicas)
         .message("a master that is cut off from its replicas keeps granting locks after a failover")
         .remedy("CONFIG SET min-replicas-to-write 1"),
-    warning("no-tls", |facts: &Facts| {
+    Check::warning("no-tls", |facts: &Facts| {
         facts.address.is_exposed().then(String::new)
     })
-    .message(EXPOSED)
+    .exposed()
     .remedy("use rediss:// or redlocks://, or a network without other users"),
-    warning("clock-difference", |facts: &Facts| {
+    Check::warning("clock-difference", |facts: &Facts| {
         facts.clock.as_ref()?.difference_ms()
     })
     .message("the server's clock differs by {} ms from this machine's")
@@ -79,7 +79,7 @@ pub(super) const CHECKS: &[Check<Facts>] = &[
         "synchronise the clocks (NTP): the ages of holds in show and ls are wrong, and tokens \
          after a loss of data may not rise",
     ),
-    danger("clock-rate", |facts: &Facts| {
+    Check::danger("clock-rate", |facts: &Facts| {
         facts.clock.as_ref()?.excess_rate()
     })
     .message(
@@ -87,10 +87,10 @@ pub(super) const CHECKS: &[Check<Facts>] = &[
          examination; leases allow 500 ppm",
     )
     .remedy("find out which clock is wrong; a virtual machine may need another clock source"),
-    danger("slow", |facts: &Facts| slowness(facts, Danger))
+    Check::danger("slow", |facts: &Facts| slowness(facts, Danger))
         .message("the 99th percentile of round trips is {}")
         .remedy("use a longer crash-grace= and lease, or a server that is nearer"),
-    warning("slow", |facts: &Facts| slowness(facts, Warning))
+    Check::warning("slow", |facts: &Facts| slowness(facts, Warning))
         .message("the 99th percentile of round trips is {}")
         .remedy("use a longer crash-grace= and lease, or find out what delays replies"),
 ];

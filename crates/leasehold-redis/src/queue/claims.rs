@@ -13,7 +13,7 @@ use super::orphans::Orphan;
 use super::push::Push;
 use super::renewal::Renewed;
 use crate::client;
-use leasehold_core::internal::{BootInstant, ById};
+use leasehold_core::internal::BootInstant;
 use leasehold_core::store::Claim;
 use leasehold_core::{ClaimId, Name};
 
@@ -24,7 +24,7 @@ pub(super) struct Claims {
 
 #[derive(Debug, Default)]
 struct ClaimTable {
-    by_id: ById<Arc<TrackedClaim>>,
+    by_id: HashMap<ClaimId, Arc<TrackedClaim>>,
     /// Claims that wait or have waited, by name, in the order of their first requests.
     by_name: HashMap<Name, BTreeMap<u64, Arc<TrackedClaim>>>,
     count: u64,

@@ -11,7 +11,7 @@ use crate::client::Topology;
 use crate::client::groups::{
     ANNOUNCED, DATABASE, DIALECT, PASSWORD, REDISSON, SENTINEL, TLS, TLS_NAME,
 };
-use leasehold_core::internal::{UrlForm, within};
+use leasehold_core::internal::{Setting, UrlForm};
 use leasehold_core::{Error, Result};
 
 /// A server, and the settings of the store on it.
@@ -103,7 +103,7 @@ fn check_topology(scheme: &str) -> Result<()> {
 }
 
 fn check_watchdog(timeout: Duration) -> Result<Duration> {
-    within(
+    Setting::within(
         WATCHDOG_MIN..=WATCHDOG_MAX,
         timeout,
         "watchdog= must be from 1s to a day",
@@ -114,11 +114,10 @@ fn check_watchdog(timeout: Duration) -> Result<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use leasehold_core::internal::assert_documented;
 
     #[test]
     fn documentation_names_all_settings() {
-        assert_documented(&[&FORM, &SENTINEL_FORM], include_str!("../redisson.rs"));
+        UrlForm::assert_documented(&[&FORM, &SENTINEL_FORM], include_str!("../redisson.rs"));
     }
 
     #[test]

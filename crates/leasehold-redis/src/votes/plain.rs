@@ -90,11 +90,10 @@ const EXAMPLE: &str = "redis://host:6379?dialect=plain";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use leasehold_core::internal::assert_documented;
 
     #[test]
     fn documentation_names_all_settings() {
-        assert_documented(&[&FORM], include_str!("plain.rs"));
+        UrlForm::assert_documented(&[&FORM], include_str!("plain.rs"));
     }
 
     #[test]

@@ -163,11 +163,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use leasehold_core::internal::{Password, assert_documented};
+    use leasehold_core::internal::Password;
 
     #[test]
     fn documentation_names_all_settings() {
-        assert_documented(&[&FORM], include_str!("redlock.rs"));
+        UrlForm::assert_documented(&[&FORM], include_str!("redlock.rs"));
     }
 
     #[test]

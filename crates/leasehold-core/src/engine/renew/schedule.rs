@@ -1,6 +1,6 @@
 //! The claims to renew, when, and for how long a request waits for its reply.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +8,6 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::ClaimId;
-use crate::claim::ById;
 use crate::engine::calls::REPLY_TIMEOUT;
 use crate::engine::validity::{Phase, Validity, safe_duration};
 use crate::runtime::clock::BootInstant;
@@ -164,7 +163,7 @@ struct Scheduled {
 
 #[derive(Debug)]
 struct Schedule {
-    entries: ById<Scheduled>,
+    entries: HashMap<ClaimId, Scheduled>,
     order: BTreeSet<(BootInstant, ClaimId)>,
     /// An insertion at an earlier time wakes the task.
     next_wakeup: BootInstant,
@@ -252,7 +251,7 @@ impl Schedule {
 impl Default for Schedule {
     fn default() -> Self {
         Self {
-            entries: ById::default(),
+            entries: HashMap::default(),
             order: BTreeSet::new(),
             next_wakeup: BootInstant::FAR_FUTURE,
             may_hasten_at: BootInstant::from_nanos(0),

@@ -7,8 +7,7 @@ use super::folder::sharing::Access;
 use super::folder::{self, Folder};
 use super::{File, counter};
 use crate::local_fs::Locality;
-use crate::stores::url::Settings;
-use crate::stores::url::settings::{Group, Setting};
+use crate::stores::url::{Setting, Settings};
 use crate::{Error, Result};
 
 /// A file store that is not open yet.
@@ -129,6 +128,6 @@ fn check_system_folder(folder: &Path) -> Result<()> {
     }
 }
 
-const SETTINGS: Group = &[Setting::text("local"), Setting::text("mode")];
+const SETTINGS: &[Setting] = &[Setting::text("local"), Setting::text("mode")];
 const SETTINGS_HELP: &str = "write file:/folder?local=yes or file:/folder?mode=0660; \
      a folder with a ? in its name cannot be written as a URL";

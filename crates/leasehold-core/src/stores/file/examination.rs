@@ -5,18 +5,18 @@ use std::path::Path;
 
 use rustix::fs::{StatVfs, statvfs};
 
-use crate::examination::{Check, Examination, warning};
+use crate::examination::{Check, Examination};
 use crate::local_fs::system_number;
 
 /// The findings have this order.
 const CHECKS: &[Check<FolderFacts>] = &[
-    warning("overlay", is_overlay)
+    Check::warning("overlay", is_overlay)
         .message(
             "the folder is in an overlay file system, as the root of a container is: other \
              containers see another folder",
         )
         .remedy("mount a volume of the machine there, the same one in each container"),
-    warning("memory-file-system", is_in_memory)
+    Check::warning("memory-file-system", is_in_memory)
         .message(
             "the folder is in memory: after a restart of the machine, tokens continue from the \
              clock",
@@ -24,13 +24,13 @@ const CHECKS: &[Check<FolderFacts>] = &[
         .remedy(
             "use a folder on a disk, if a resource checks tokens and the clock may be set back",
         ),
-    warning("disk-full", scarce_space)
+    Check::warning("disk-full", scarce_space)
         .message("the disk has {} files left")
         .remedy("free some space: without it, no lock can be acquired"),
-    warning("world-writable", mode_for_all)
+    Check::warning("world-writable", mode_for_all)
         .message("every user of the machine may write to the folder (mode {})")
         .remedy("chmod o-w, and a group for the users that share the locks"),
-    warning("protected-files", missing_protections)
+    Check::warning("protected-files", missing_protections)
         .message(
             "every user may put files of locks into the folder, and the kernel does not protect \
              other users from them: {} is 0",

@@ -10,6 +10,6 @@ use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
 )]
 /// Returns the provider of this build.
 #[must_use]
-pub fn provider() -> Option<Arc<CryptoProvider>> {
+pub(crate) fn provider() -> Option<Arc<CryptoProvider>> {
     Some(Arc::new(aws_lc_rs::default_provider()))
 }

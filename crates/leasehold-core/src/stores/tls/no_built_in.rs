@@ -6,6 +6,6 @@ use tokio_rustls::rustls::crypto::CryptoProvider;
 
 /// Returns the provider of this build.
 #[must_use]
-pub const fn provider() -> Option<Arc<CryptoProvider>> {
+pub(crate) const fn provider() -> Option<Arc<CryptoProvider>> {
     None
 }

@@ -10,7 +10,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::{built_in, system_roots};
-use crate::stores::url::{Identity, TlsFiles};
+use crate::stores::url::tls_files::{Identity, TlsFiles};
 use crate::{Error, Result};
 
 /// The files with their content.
@@ -57,7 +57,7 @@ impl PemFiles {
 
     /// Returns the configuration of a client that trusts the authority and has the identity.
     pub fn client_config(&self) -> Result<ClientConfig> {
-        let config = ClientConfig::builder_with_provider(provider()?)
+        let config = ClientConfig::builder_with_provider(Self::provider()?)
             .with_safe_default_protocol_versions()
             .map_err(|error| Error::unsupported("this build has no TLS").caused_by(error))?
             .with_root_certificates(self.roots()?);
@@ -74,6 +74,18 @@ impl PemFiles {
         config
             .with_client_auth_cert(certificates, secret)
             .map_err(|error| key.unusable(error))
+    }
+
+    /// Returns the provider that the program has installed, or else the one of this build.
+    pub fn provider() -> Result<Arc<CryptoProvider>> {
+        let installed = CryptoProvider::get_default().cloned();
+
+        installed.or_else(built_in::provider).ok_or_else(|| {
+            Error::unsupported("TLS needs a cryptography provider, and none is installed").help(
+                "call CryptoProvider::install_default of rustls before opening the store, or add \
+                 the Cargo feature aws-lc-rs of leasehold",
+            )
+        })
     }
 
     fn roots(&self) -> Result<RootCertStore> {
@@ -153,16 +165,4 @@ impl std::fmt::Debug for PemFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "PemFile({})", self.path.display())
     }
-}
-
-/// Returns the provider that the program has installed, or else the one of this build.
-fn provider() -> Result<Arc<CryptoProvider>> {
-    let installed = CryptoProvider::get_default().cloned();
-
-    installed.or_else(built_in::provider).ok_or_else(|| {
-        Error::unsupported("TLS needs a cryptography provider, and none is installed").help(
-            "call CryptoProvider::install_default of rustls before opening the store, or add the \
-             Cargo feature aws-lc-rs of leasehold",
-        )
-    })
 }

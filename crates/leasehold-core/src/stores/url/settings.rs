@@ -16,16 +16,17 @@ pub struct Setting {
     needs_tls: bool,
 }
 
-pub type Group = &'static [Setting];
-
-pub const PASSWORD: Group = &[Setting::path("password-file")];
-pub const TLS: Group = &[
-    Setting::path("ca").with_tls(),
-    Setting::path("cert").with_tls(),
-    Setting::path("key").with_tls(),
-];
+/// The settings that belong together.
+pub(crate) type Group = &'static [Setting];
 
 impl Setting {
+    pub const PASSWORD: Group = &[Self::path("password-file")];
+    pub const TLS: Group = &[
+        Self::path("ca").with_tls(),
+        Self::path("cert").with_tls(),
+        Self::path("key").with_tls(),
+    ];
+
     #[must_use]
     pub const fn text(name: &'static str) -> Self {
         Self {
@@ -49,6 +50,27 @@ impl Setting {
             needs_tls: true,
             ..self
         }
+    }
+}
+
+impl Setting {
+    /// Parses a whole number; `name` is its setting, or a part of the URL.
+    pub fn whole_number(name: &str, text: &str) -> Result<u32> {
+        text.parse()
+            .map_err(|_| Error::invalid(format!("{name} takes a whole number")))
+    }
+
+    /// Checks the range of a duration.
+    pub fn within(
+        range: RangeInclusive<Duration>,
+        duration: Duration,
+        message: &str,
+        help: &str,
+    ) -> Result<Duration> {
+        if range.contains(&duration) {
+            return Ok(duration);
+        }
+        Err(Error::invalid(message).help(help))
     }
 }
 
@@ -97,7 +119,9 @@ impl Settings {
 
     /// Returns the value of a setting that is a whole number.
     pub fn number(&self, name: &str) -> Result<Option<u32>> {
-        self.get(name).map(|text| number(name, text)).transpose()
+        let text = self.get(name);
+        text.map(|text| Setting::whole_number(name, text))
+            .transpose()
     }
 
     /// Returns whether a setting is `on` or `off`.
@@ -123,25 +147,6 @@ impl Settings {
     }
 }
 
-/// Parses a whole number; `name` is its setting.
-pub fn number(name: &str, text: &str) -> Result<u32> {
-    text.parse()
-        .map_err(|_| Error::invalid(format!("{name} takes a whole number")))
-}
-
-/// Checks the range of a duration.
-pub fn within(
-    range: RangeInclusive<Duration>,
-    duration: Duration,
-    message: &str,
-    help: &str,
-) -> Result<Duration> {
-    if range.contains(&duration) {
-        return Ok(duration);
-    }
-    Err(Error::invalid(message).help(help))
-}
-
 /// Parses `500ms`, `10s` or `2m`; returns zero for a text that is not a duration.
 fn duration(text: &str) -> Duration {
     let end = text.find(|c: char| !c.is_ascii_digit());
@@ -157,20 +162,22 @@ fn duration(text: &str) -> Duration {
     Duration::from_millis(count.saturating_mul(millis))
 }
 
-/// Checks that the tables in a documentation name exactly the settings of forms.
-pub fn assert_documented(forms: &[&UrlForm], documentation: &str) {
-    use std::collections::BTreeSet;
+impl UrlForm {
+    /// Checks that the tables in a documentation name exactly the settings of forms.
+    pub fn assert_documented(forms: &[&Self], documentation: &str) {
+        use std::collections::BTreeSet;
 
-    let rows = documentation
-        .lines()
-        .filter_map(|line| line.trim_start_matches(['/', ' ']).strip_prefix("| `"));
-    let cells = rows.filter_map(|row| row.split(" |").next());
-    let documented: BTreeSet<&str> = cells
-        .flat_map(|cell| cell.split("`, `"))
-        .filter_map(|setting| setting.split(['=', '`']).next())
-        .collect();
-    let known: BTreeSet<&str> = forms.iter().flat_map(|form| names(form.settings)).collect();
-    assert_eq!(documented, known);
+        let rows = documentation
+            .lines()
+            .filter_map(|line| line.trim_start_matches(['/', ' ']).strip_prefix("| `"));
+        let cells = rows.filter_map(|row| row.split(" |").next());
+        let documented: BTreeSet<&str> = cells
+            .flat_map(|cell| cell.split("`, `"))
+            .filter_map(|setting| setting.split(['=', '`']).next())
+            .collect();
+        let known: BTreeSet<&str> = forms.iter().flat_map(|form| names(form.settings)).collect();
+        assert_eq!(documented, known);
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::internal::{StoreUrl, within};
+use leasehold_core::internal::{Setting, StoreUrl};
 use leasehold_core::{Error, Result};
 
 /// The settings of the store `redis`. The other stores on Redis servers have their defaults.
@@ -58,7 +58,7 @@ fn failover_wait(url: &StoreUrl) -> Result<Option<Duration>> {
 /// Returns the longest lease of the URL, from `longest-lease=`.
 pub(crate) fn longest_lease(url: &StoreUrl) -> Result<Duration> {
     let stated = url.settings.duration("longest-lease");
-    within(
+    Setting::within(
         LONGEST_LEASE_MIN..=LONGEST_LEASE_MAX,
         stated.unwrap_or(LONGEST_LEASE),
         "the longest lease must be from 500ms to 24 hours",
@@ -68,7 +68,7 @@ pub(crate) fn longest_lease(url: &StoreUrl) -> Result<Duration> {
 
 /// Checks the range of a crash grace. A shorter one would treat a short network delay as a crash.
 pub(crate) fn check_grace(grace: Duration) -> Result<Duration> {
-    within(
+    Setting::within(
         CRASH_GRACE_MIN..=CRASH_GRACE_MAX,
         grace,
         "the crash grace must be from 500ms to 1 hour",

@@ -10,6 +10,7 @@ use redis::{
     AsyncConnectionConfig, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo,
     RedisError, Value,
 };
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::{INVALIDATION, PushHandler, Session};
@@ -117,7 +118,8 @@ impl Session {
             }
         }
         let close_on_drop = CloseOnDrop(self.is_closed.clone());
-        let driving = background::spawn_here(async move {
+        let here = Handle::try_current().ok();
+        let driving = background::spawn_on(here.as_ref(), async move {
             task.await;
             drop(close_on_drop);
         });
