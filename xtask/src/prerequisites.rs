@@ -20,6 +20,7 @@ const PREREQUISITES: &[Prerequisite] = &[
     // Shells and programs whose scripts use leasehold.
     ("/usr/bin/dash", "dash"),
     ("zsh", "zsh"),
+    ("fish", "fish"),
     ("busybox", "busybox"),
     ("sudo", "sudo"),
     ("make", "make"),

@@ -30,14 +30,14 @@ pub(crate) use elect::Elect;
 pub(crate) use hold::{Acquire, HeldLock, Hold, Release};
 pub(crate) use inspection::{Ls, Show, Wait, Watch};
 pub(crate) use mistakes::is_shell_line;
-pub(crate) use options::{LockOptions, LogFormat, LogOptions, Store, duration};
+pub(crate) use options::{LockOptions, LogFormat, LogOptions, Store};
 pub(crate) use run::{OnLost, Run};
 #[cfg(feature = "console")]
 pub(crate) use serve::Serve;
 
 /// Hold a lock while a command runs, on one machine or many.
 #[derive(Debug, Parser)]
-#[command(name = "leasehold", version, max_term_width = 100, after_long_help = help::TABLES)]
+#[command(name = "leasehold", version, max_term_width = 100)]
 pub(crate) struct Command {
     #[command(subcommand)]
     pub(crate) action: Action,
@@ -76,7 +76,6 @@ pub(crate) enum Action {
     /// the processes that COMMAND started have ended. On a network store, the watchdog kills all of
     /// them. There the watchdog is the parent of COMMAND ($PPID). A signal to it does what the same
     /// signal to leasehold does, and without it all processes of COMMAND are killed.
-    #[command(after_long_help = help::TABLES)]
     Run(Box<Run>),
 
     /// Run COMMAND whenever this candidate leads NAME
@@ -94,7 +93,6 @@ pub(crate) enum Action {
     ///
     /// Elections need tokens. Redis with `dialect=plain` has none without `tokens=on`, and Redlock
     /// with `dialect=classic` has none. Both are refused.
-    #[command(after_long_help = help::TABLES)]
     Elect(Box<Elect>),
 
     /// Hold NAME until standard input ends
@@ -105,7 +103,6 @@ pub(crate) enum Action {
     /// USR2 release the lock and end leasehold. If the lock is lost, leasehold prints why and exits
     /// with 76. If standard input or the process ends before the grant, it leaves the queue and
     /// exits with 75. `leasehold release` ends it too.
-    #[command(after_long_help = help::TABLES)]
     Hold(Box<Hold>),
 
     /// Hold NAME in the background, and return once it is granted
@@ -115,7 +112,6 @@ pub(crate) enum Action {
     /// standard streams and the other open files of the caller. It ends, and releases the lock,
     /// when the process that --while-pid names ends. With --detach it does not depend on a process.
     /// `leasehold release` ends it before.
-    #[command(after_long_help = help::TABLES)]
     Acquire(Box<Acquire>),
 
     /// Release a lock that `acquire` or `hold` holds
@@ -201,11 +197,10 @@ pub(crate) enum Action {
     /// Examine risks to locks in the store
     ///
     /// Connects, reads the settings of the servers, and tries the requests that locks need. Prints
-    /// each finding with its remedy. It does not change any lock,
-    /// and takes about a second.
+    /// each finding with its remedy. It does not change any lock, and takes about a second.
     ///
     /// Exits with 0 without a finding, with 1 if there are only warnings, with 2 if there is a
-    /// danger, and with 69 if the store cannot be reached. docs/doctor.md lists the findings.
+    /// danger, and with 69 if the store cannot be reached.
     ///
     /// With --json, prints one object:
     ///   store     the store's URL without its password
@@ -234,7 +229,7 @@ pub(crate) enum Action {
     ///             as `show --json` prints them; ?prefix=TEXT selects names. With the header
     ///             `Accept: text/event-stream`, sends an event `locks` and then an event `change`
     ///             for each change, with `changed` and `removed` in place of `locks`
-    ///   /metrics  metrics in the text format of Prometheus; docs/monitoring lists them
+    ///   /metrics  metrics in the text format of Prometheus, each with its description
     ///   /healthz  200 if the store can be read, 503 if not; needs no token
     ///
     /// The store is read when a client needs it, four times a second at most. The page changes no
@@ -319,6 +314,12 @@ pub(crate) fn definition() -> clap::Command {
 
 /// Parses the arguments. Prints help, the version or a usage error, and then returns an exit code.
 pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Command, Exit> {
+    if arguments
+        .get(1..)
+        .is_some_and(|asked| asked == ["help", "stores"])
+    {
+        return Err(print_stores());
+    }
     let definition = definition();
     let reordered = front_options::behind_subcommand(arguments, &definition);
     let arguments = front_options::names_at_end(reordered);
@@ -341,6 +342,14 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Command, Exit> {
         print_error(message);
         Exit::USAGE
     })
+}
+
+/// Prints the URLs of all stores.
+fn print_stores() -> Exit {
+    match write!(io::stdout(), "{}", help::stores().text().trim_start()) {
+        Ok(()) => Exit::DONE,
+        Err(error) => exit::report(&error.into()),
+    }
 }
 
 /// Prints help, the version or a usage error.

@@ -75,13 +75,13 @@ enum End {
 impl Holding<'_> {
     async fn run(self, owner: Owner, mut reader: Reader, mut signals: Signals) -> Result<Exit> {
         let options = &self.lock.options;
-        let store = self.lock.store.with(options)?;
-        let mut retry = Retry::within(options.wait, &store);
+        let store = &self.lock.store;
+        let mut retry = Retry::within(options.wait, store);
         let acquired = tokio::select! {
             biased;
             () = owner.ended() => return Ok(self.owner_ended_early().await),
             () = reader.closed() => return Ok(self.owner_ended_early().await),
-            acquired = self.open_and_acquire(&store, &mut retry, &mut signals) => acquired?,
+            acquired = self.open_and_acquire(store, &mut retry, &mut signals) => acquired?,
         };
         let guards = match acquired {
             Acquired::Granted(guards) => guards,

@@ -1,9 +1,11 @@
 //! `leasehold ls`: lists the locks that are held or waited for.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use anyhow::Result;
 use leasehold::{Error, LockState};
+use tokio::time::timeout;
 
 use crate::commands::Ls;
 use crate::exit::{Exit, print_error};
@@ -11,6 +13,28 @@ use crate::format::{claimant, known_age};
 use crate::scan::{NAMES_MAX, scan};
 use crate::show::LockJson;
 use crate::usage::Usage;
+
+/// How long a server has to reply before a shell completes without the names of locks.
+const COMPLETION_TIMEOUT: Duration = Duration::from_millis(300);
+
+/// Prints names alone, for the completions of a shell: none of a store that does not reply soon.
+pub(crate) async fn list_names(args: &Ls) -> Result<Exit> {
+    let scanned = async {
+        let locks = args.store.open().await?;
+        scan(&locks, &args.prefix, |_| Ok(())).await
+    };
+    let Ok(Ok(found)) = timeout(COMPLETION_TIMEOUT, scanned).await else {
+        return Ok(Exit::DONE);
+    };
+
+    let mut out = io::stdout().lock();
+    for name in found.locks.keys() {
+        if !name.contains(char::is_control) {
+            writeln!(out, "{name}")?;
+        }
+    }
+    Ok(Exit::DONE)
+}
 
 pub(crate) async fn list(args: &Ls) -> Result<Exit> {
     let opened = args.store.open_all().await?;

@@ -158,14 +158,11 @@ impl LockOptions {
     }
 
     fn with_times(&self, lock: Lock) -> Lock {
-        let mut timed = lock.lease(self.lease);
-        if self.no_renewal {
-            timed = timed.no_renewal();
+        let timed = lock.lease(self.lease);
+        match self.max_hold {
+            Some(longest) => timed.max_hold(longest),
+            None => timed,
         }
-        if let Some(longest) = self.max_hold {
-            timed = timed.max_hold(longest);
-        }
-        timed
     }
 
     /// The share that `lock` requests.

@@ -3,7 +3,7 @@
 
 mod break_;
 mod commands;
-mod crash_grace;
+mod completions;
 mod doctor;
 mod exit;
 mod format;
@@ -91,6 +91,7 @@ fn execute(command: Command, start: Start) -> anyhow::Result<Exit> {
             },
             Action::Release(args) => release::release(&args).await,
             Action::Wait(args) => wait::wait(&args).await,
+            Action::Ls(args) if args.names => list::list_names(&args).await,
             Action::Ls(args) => list::list(&args).await,
             Action::Show(args) => show::show(&args).await,
             Action::Watch(args) => watch::watch(&args).await,
@@ -104,7 +105,7 @@ fn execute(command: Command, start: Start) -> anyhow::Result<Exit> {
                 all: Some(folder), ..
             } => man::write_all(&folder),
             Action::Man { subcommand, .. } => man::man(subcommand.as_deref()),
-            Action::Completions { shell } => man::completions(shell),
+            Action::Completions { shell } => completions::print(shell),
         }
     })
 }

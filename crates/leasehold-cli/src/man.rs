@@ -1,4 +1,4 @@
-//! Man pages and shell completions, generated from the arguments in commands.rs.
+//! Man pages, generated from the arguments in commands.rs.
 
 use std::fs;
 use std::io::{self, Write};
@@ -6,12 +6,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use clap::builder::Resettable;
-use clap_complete::Shell;
 use clap_mangen::Man;
 
 use crate::commands;
 use crate::exit::Exit;
-use crate::help;
+use crate::help::{self, Table};
 
 /// Prints the man page of leasehold, or of one of its subcommands.
 pub(crate) fn man(subcommand: Option<&str>) -> Result<Exit> {
@@ -40,15 +39,6 @@ pub(crate) fn write_all(folder: &Path) -> Result<Exit> {
     Ok(Exit::DONE)
 }
 
-/// Prints the completion script of a shell.
-pub(crate) fn completions(shell: Shell) -> Result<Exit> {
-    let mut text = Vec::new();
-    let mut definition = commands::definition();
-    clap_complete::generate(shell, &mut definition, "leasehold", &mut text);
-    io::stdout().write_all(&text)?;
-    Ok(Exit::DONE)
-}
-
 /// Returns the definition in which the subcommands have their full names, as `leasehold-run`.
 fn built() -> clap::Command {
     let mut command = commands::definition();
@@ -61,7 +51,7 @@ fn title(page: &clap::Command) -> &str {
 }
 
 /// The date of the last change of the pages' contents.
-const DATE: &str = "2026-11-24";
+const DATE: &str = "2026-11-26";
 
 /// Renders the tables as sections. `clap_mangen` alone would join their rows into one paragraph.
 fn render(page: &clap::Command) -> Result<Vec<u8>> {
@@ -74,7 +64,13 @@ fn render(page: &clap::Command) -> Result<Vec<u8>> {
         .render(&mut text)?;
 
     let mut text = with_literal_tables(&String::from_utf8(text)?);
-    text.push_str(&with_plain_hyphens(&table_sections()));
+    let mut tables = help::tables_of(page);
+    if page.has_subcommands() {
+        tables.push(help::stores());
+    }
+    for table in &tables {
+        text.push_str(&with_plain_hyphens(&table_section(table)));
+    }
     text.push_str(&with_plain_hyphens(&examples_section(page.get_name())));
     Ok(text.into_bytes())
 }
@@ -96,25 +92,12 @@ fn with_literal_tables(page: &str) -> String {
     text
 }
 
-/// Renders the tables as roff: section headings, and a tagged paragraph for each row.
-fn table_sections() -> String {
-    let lines = help::TABLES.lines().filter(|line| !line.is_empty());
-    lines.map(table_line).collect()
-}
-
-fn table_line(line: &str) -> String {
-    let Some(row) = line.strip_prefix("  ") else {
-        let heading = line.trim_end_matches(':').to_uppercase();
-        return format!(".SH \"{heading}\"\n");
-    };
-
-    match row.split_once("  ") {
-        Some((term, meaning)) if !term.is_empty() => {
-            format!(".TP\n\\fB{term}\\fR\n{}\n", meaning.trim_start())
-        }
-        // One more line of a meaning.
-        _ => format!("{}\n", row.trim_start()),
-    }
+/// Renders a table as roff: a section heading, and a tagged paragraph for each row.
+fn table_section(table: &Table) -> String {
+    let rows = table.rows.iter();
+    let rows = rows.map(|(term, meaning)| format!(".TP\n\\fB{term}\\fR\n{meaning}\n"));
+    let heading = table.heading.to_uppercase();
+    format!(".SH \"{heading}\"\n{}", rows.collect::<String>())
 }
 
 /// Renders examples as roff: each purpose, then its command lines, which are not filled.

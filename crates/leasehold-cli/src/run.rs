@@ -42,9 +42,7 @@ use stores::Stores;
 use supervision::{Stage, Supervision};
 use waiting::Acquired;
 
-pub(crate) async fn run(mut args: Run) -> Result<Exit> {
-    args.store = args.store.with(&args.lock)?;
-
+pub(crate) async fn run(args: Run) -> Result<Exit> {
     let mut signals = Signals::new()?;
     let mut retry =
         Retry::within(args.lock.wait, &args.store).and_store(args.also_store.as_deref());

@@ -8,7 +8,6 @@ use clap::Args;
 
 use super::options::{LockOptions, Store, duration};
 use super::run::{OnLost, Run};
-use crate::crash_grace;
 
 #[derive(Debug, Args)]
 #[command(override_usage = "leasehold elect [OPTIONS] NAME --address ADDRESS -- COMMAND…")]
@@ -30,10 +29,6 @@ pub(crate) struct Elect {
     /// How long the store keeps the leadership after the last renewal
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     lease: Duration,
-
-    /// How long a leader may be without a connection until Redis lets another candidate lead
-    #[arg(long, value_name = "DURATION|off", value_parser = crash_grace::parse)]
-    crash_grace: Option<String>,
 
     /// What to do with COMMAND when the leadership is lost
     #[arg(long, value_name = "ACTION", value_enum, default_value_t)]
@@ -57,7 +52,6 @@ impl Elect {
             store: self.store,
             lock: LockOptions {
                 lease: self.lease,
-                crash_grace: self.crash_grace,
                 label: Some(self.address),
                 quiet: self.quiet,
                 ..LockOptions::default()

@@ -20,6 +20,10 @@ pub(crate) struct Ls {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+
+    /// Print the names alone, for the completions of a shell
+    #[arg(long, hide = true)]
+    pub(crate) names: bool,
 }
 
 #[derive(Debug, Args)]

@@ -1,20 +1,29 @@
 //! The options that several subcommands share.
 #![allow(clippy::doc_markdown, reason = "these comments are read on a terminal")]
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use jiff::SpanRelativeTo;
 use jiff::fmt::friendly::SpanParser;
 
-use crate::crash_grace;
 use crate::exit::Exit;
+
+/// The headings of the options, in the order in which the help has them.
+pub(crate) mod heading {
+    pub(crate) const WAITING: &str = "Waiting";
+    pub(crate) const KIND: &str = "Kind of lock";
+    pub(crate) const LOSS: &str = "Loss";
+    pub(crate) const OUTPUT: &str = "Output";
+    pub(crate) const STORE: &str = "Store";
+    pub(crate) const RARE: &str = "Rarely needed";
+}
 
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct BusyExit {
     /// The exit code if --wait is over [default: 75]
     #[arg(
+        help_heading = heading::WAITING,
         short = 'E',
         long = "busy-exit-code",
         alias = "conflict-exit-code",
@@ -32,10 +41,13 @@ impl BusyExit {
 
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Store {
-    /// The store that keeps the locks
+    /// The store that keeps the locks; `leasehold help stores` lists the URLs
+    ///
+    /// Pass a URL that contains a password in LEASEHOLD_STORE, because other users can read the
+    /// arguments of a process. Or keep the password in a file, with `?password-file=/path`.
     #[arg(
+        help_heading = heading::STORE,
         long = "store",
-        long_help = STORE_HELP.as_str(),
         value_name = "URL",
         env = "LEASEHOLD_STORE",
         default_value = "file:",
@@ -43,22 +55,6 @@ pub(crate) struct Store {
     )]
     pub(crate) url: String,
 }
-
-/// The long help of `--store`, with the URLs of all stores. Most subcommands have the option.
-static STORE_HELP: LazyLock<String> = LazyLock::new(|| {
-    let urls = leasehold::SCHEMES
-        .iter()
-        .flat_map(|scheme| scheme.help)
-        .map(|(url, store)| format!("  {url:<31} {store}"))
-        .collect::<Vec<_>>();
-
-    format!(
-        "The store that keeps the locks\n\n\
-         Pass a URL that contains a password in LEASEHOLD_STORE, because other users can read the\n\
-         arguments of a process. Or keep the password in a file, with `?password-file=/path`.\n{}",
-        urls.join("\n")
-    )
-});
 
 impl Store {
     pub(crate) async fn open(&self) -> leasehold::Result<leasehold::Locks> {
@@ -81,14 +77,16 @@ impl Store {
 /// What leasehold reports of its work.
 #[derive(Debug, Args)]
 pub(crate) struct LogOptions {
-    /// Print what happens to locks and the store: granted, released, lost, unreachable
+    /// Print what happens to locks and the store
     ///
-    /// Means LEASEHOLD_LOG=leasehold=info, unless LEASEHOLD_LOG is set.
-    #[arg(short, long, global = true)]
+    /// Such as: granted, released, lost, unreachable. Means LEASEHOLD_LOG=leasehold=info, unless
+    /// LEASEHOLD_LOG is set.
+    #[arg(help_heading = heading::OUTPUT, short, long, global = true)]
     pub(crate) verbose: bool,
 
     /// The format of the log: one JSON object per line, or text
     #[arg(
+        help_heading = heading::RARE,
         long,
         global = true,
         value_name = "FORMAT",
@@ -113,11 +111,12 @@ pub(crate) struct LockOptions {
     ///
     /// While it waits, leasehold also retries a network store that is unavailable, and prints one
     /// line for each change. With 0 an unavailable store is an error at once. With 0, or a time
-    /// shorter than --crash-grace, the lock of a crashed holder may be granted only when its lease
-    /// is over: Redis notices a crash while a client waits.
+    /// shorter than the crash grace, the lock of a crashed holder may be granted only when its
+    /// lease is over: Redis notices a crash while a client waits.
     ///
     /// Write a duration as 500ms, 30s, 5m, 1h 30m or 1d. A plain number means seconds.
     #[arg(
+        help_heading = heading::WAITING,
         short,
         long,
         alias = "timeout",
@@ -128,59 +127,63 @@ pub(crate) struct LockOptions {
     pub(crate) wait: Option<Duration>,
 
     /// Do not wait, as with --wait 0
-    #[arg(short, long, alias = "nb", overrides_with = "wait")]
+    #[arg(help_heading = heading::WAITING, short, long, alias = "nb", overrides_with = "wait")]
     pub(super) nonblock: bool,
 
-    /// How long the store keeps the lock after the last renewal
-    ///
-    /// leasehold renews the lease while it holds the lock. The file store does not need a lease:
-    /// the kernel reports the end of a process. A network store may grant the lock to the next
-    /// waiter before the lease ends: Redis after --crash-grace, ZooKeeper when the session expires,
-    /// which lasts 10s unless the URL sets `?session=30s`. A command under `leasehold run` is
-    /// stopped before the first of these times is over.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
-    pub(crate) lease: Duration,
-
-    /// How long a holder may be without a connection until Redis grants the lock to a waiter
-    ///
-    /// Only the Redis store has it: 10s by default. It replaces the setting `crash-grace` of the
-    /// URL, also for a command under `leasehold run`. With `off`, a waiter is granted the lock of a
-    /// crashed holder when --lease is over. Such a command is stopped before the shorter one of
-    /// both times is over: with the default, after 8.7s without a reply of the server.
-    #[arg(long, value_name = "DURATION|off", value_parser = crash_grace::parse)]
-    pub(crate) crash_grace: Option<String>,
-
-    /// Do not renew the lease: the lock is lost when --lease is over
-    #[arg(long)]
-    pub(crate) no_renewal: bool,
-
-    /// Hold the lock at most this long; run stops COMMAND before this time is over
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub(crate) max_hold: Option<Duration>,
-
     /// Share the lock with other --shared holders; exclude all others
-    #[arg(short, long, conflicts_with = "slots", overrides_with = "exclusive")]
+    #[arg(
+        help_heading = heading::KIND,
+        short,
+        long,
+        conflicts_with = "slots",
+        overrides_with = "exclusive"
+    )]
     pub(crate) shared: bool,
 
-    /// Exclude all others; undoes an earlier --shared
-    #[arg(short = 'x', short_alias = 'e', long, overrides_with = "shared")]
+    /// Exclude all others, which is the default: flock(1) has the option
+    #[arg(
+        hide = true,
+        short = 'x',
+        short_alias = 'e',
+        long,
+        overrides_with = "shared"
+    )]
     pub(super) exclusive: bool,
 
-    /// Let holders take up to N slots at once; all clients of NAME must give the same N
-    #[arg(long, value_name = "N")]
+    /// Let holders take up to N slots at once
+    ///
+    /// All clients of NAME must give the same N.
+    #[arg(help_heading = heading::KIND, long, value_name = "N")]
     pub(crate) slots: Option<u32>,
 
     /// Take K of the N slots instead of one
-    #[arg(long, value_name = "K", requires = "slots")]
+    #[arg(help_heading = heading::KIND, long, value_name = "K", requires = "slots")]
     pub(crate) permits: Option<u32>,
 
-    /// The label in show and ls, at most 64 bytes [default for run: COMMAND's file name]
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) label: Option<String>,
+    /// How long the store keeps the lock after a renewal
+    ///
+    /// leasehold renews the lease while it holds the lock. The file store does not need a lease:
+    /// the kernel reports the end of a process. A network store may grant the lock to the next
+    /// waiter before the lease ends: Redis after the crash grace, which is 10s unless the URL sets
+    /// `?crash-grace=30s`, and ZooKeeper when the session expires, which lasts 10s unless the URL
+    /// sets `?session=30s`. A command under `leasehold run` is stopped before the first of these
+    /// times is over: on Redis after 8.7s without a reply of the server.
+    #[arg(help_heading = heading::LOSS, long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    pub(crate) lease: Duration,
+
+    /// Hold the lock at most this long; run stops COMMAND before
+    #[arg(help_heading = heading::LOSS, long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) max_hold: Option<Duration>,
 
     /// Print errors only, not the progress of the wait
-    #[arg(short, long)]
+    #[arg(help_heading = heading::OUTPUT, short, long)]
     pub(crate) quiet: bool,
+
+    /// The label in show and ls, at most 64 bytes
+    ///
+    /// Under `leasehold run` it is the file name of COMMAND by default.
+    #[arg(help_heading = heading::OUTPUT, long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
 }
 
 impl LockOptions {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::options::{BusyExit, LockOptions, Store, duration};
+use super::options::{BusyExit, LockOptions, Store, duration, heading};
 
 #[derive(Debug, Default, Args)]
 #[command(override_usage = "leasehold run [OPTIONS] NAME… -- COMMAND…\n       \
@@ -19,10 +19,6 @@ pub(crate) struct Run {
     /// in time. All options apply to each name. Give a name that begins with a hyphen by --name.
     #[arg(value_name = "NAME")]
     pub(super) names: Vec<String>,
-
-    /// One more name; for names that begin with a hyphen: --name=-x
-    #[arg(long = "name", value_name = "NAME")]
-    pub(super) more_names: Vec<String>,
 
     /// The command and its arguments
     #[arg(value_name = "COMMAND", last = true)]
@@ -40,7 +36,51 @@ pub(crate) struct Run {
     pub(super) shell_line: Option<OsString>,
 
     #[command(flatten)]
+    pub(crate) lock: LockOptions,
+
+    #[command(flatten)]
+    pub(crate) busy: BusyExit,
+
+    /// What to do with COMMAND when the lock is lost
+    #[arg(help_heading = heading::LOSS, long, value_name = "ACTION", value_enum, default_value_t)]
+    pub(crate) on_lost: OnLost,
+
+    /// Time between TERM and KILL [default: 5s, or a tenth of the shortest limit below]
+    ///
+    /// Must fit into half of the shortest of these limits: the crash grace, half of the session,
+    /// --lease and --max-hold. leasehold sends TERM early enough to send KILL before the hold can
+    /// end. With a shorter --kill-after, COMMAND survives a longer outage of the store.
+    #[arg(help_heading = heading::LOSS, long, short, value_name = "DURATION", value_parser = duration)]
+    pub(crate) kill_after: Option<Duration>,
+
+    #[command(flatten)]
     pub(crate) store: Store,
+
+    /// Hold the lock at least this long, even if COMMAND ends sooner
+    ///
+    /// For a job that several machines start at the same time by clocks that differ. A machine
+    /// whose clock is late then still finds the lock held. INT, TERM, HUP, QUIT, USR1 and USR2 end
+    /// this wait, and INT and QUIT then end leasehold.
+    #[arg(help_heading = heading::RARE, long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) hold_at_least: Option<Duration>,
+
+    /// Hold the lock until all processes that COMMAND has started have ended, too
+    ///
+    /// Without this option, the lock is released when COMMAND ends. Processes that it leaves in the
+    /// background then run without the lock.
+    #[arg(help_heading = heading::RARE, long)]
+    pub(crate) until_all_end: bool,
+
+    /// Inside a run of the same NAME, run COMMAND under the outer hold
+    ///
+    /// Without this option, leasehold refuses such a nested run, because it would wait for itself
+    /// forever. COMMAND replaces leasehold, and only the options of the outer run apply.
+    #[arg(help_heading = heading::RARE, long)]
+    pub(crate) reentrant: bool,
+
+    /// One more name; for names that begin with a hyphen: --name=-x
+    #[arg(help_heading = heading::RARE, long = "name", value_name = "NAME")]
+    pub(super) more_names: Vec<String>,
 
     /// Hold NAME in this store too, while programs move from one store to another
     ///
@@ -49,56 +89,13 @@ pub(crate) struct Run {
     /// both URLs alike everywhere. LEASEHOLD_STORE and LEASEHOLD_TOKEN are those of --store, and
     /// LEASEHOLD_SLOT is not set. Pass a URL that contains a password in LEASEHOLD_ALSO_STORE.
     #[arg(
+        help_heading = heading::RARE,
         long,
         value_name = "URL",
         env = "LEASEHOLD_ALSO_STORE",
         hide_env_values = true
     )]
     pub(crate) also_store: Option<String>,
-
-    #[command(flatten)]
-    pub(crate) lock: LockOptions,
-
-    #[command(flatten)]
-    pub(crate) busy: BusyExit,
-
-    /// Hold the lock at least this long, even if COMMAND ends sooner
-    ///
-    /// For a job that several machines start at the same time by clocks that differ. A machine
-    /// whose clock is late then still finds the lock held. INT, TERM, HUP, QUIT, USR1 and USR2 end
-    /// this wait, and INT and QUIT then end leasehold.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub(crate) hold_at_least: Option<Duration>,
-
-    /// What to do with COMMAND when the lock is lost
-    #[arg(long, value_name = "ACTION", value_enum, default_value_t)]
-    pub(crate) on_lost: OnLost,
-
-    /// Time between TERM and KILL [default: 5s, or a tenth of the shortest limit below]
-    ///
-    /// Must fit into half of the shortest of these limits: the crash grace, half of the session,
-    /// --lease and --max-hold. leasehold sends TERM early enough to send KILL before the hold can
-    /// end. With a shorter --kill-after, COMMAND survives a longer outage of the store.
-    #[arg(long, short, value_name = "DURATION", value_parser = duration)]
-    pub(crate) kill_after: Option<Duration>,
-
-    /// The former name of --kill-after, which only prints that name
-    #[arg(long, hide = true, value_name = "DURATION", value_parser = renamed_to_kill_after)]
-    pub(super) grace: Option<Duration>,
-
-    /// Hold the lock until all processes that COMMAND has started have ended, too
-    ///
-    /// Without this option, the lock is released when COMMAND ends. Processes that it leaves in the
-    /// background then run without the lock.
-    #[arg(long)]
-    pub(crate) until_all_end: bool,
-
-    /// Inside a run of the same NAME, run COMMAND under the outer hold
-    ///
-    /// Without this option, leasehold refuses such a nested run, because it would wait for itself
-    /// forever. COMMAND replaces leasehold, and only the options of the outer run apply.
-    #[arg(long)]
-    pub(crate) reentrant: bool,
 }
 
 impl Run {
@@ -141,8 +138,4 @@ pub(crate) enum OnLost {
     Kill,
     /// Print a message and let COMMAND run on without the lock
     Ignore,
-}
-
-fn renamed_to_kill_after(_: &str) -> Result<Duration, &'static str> {
-    Err("this option is called --kill-after (-k) now")
 }

@@ -26,8 +26,7 @@ const TERM_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) async fn elect(args: Elect) -> Result<Exit> {
     nested::check_one_store()?;
     check_address(&args.address)?;
-    let mut args = args.into_run();
-    args.store = args.store.with(&args.lock)?;
+    let args = args.into_run();
 
     let mut signals = Signals::new()?;
     let mut retry = Retry::within(None, &args.store);

@@ -50,7 +50,7 @@ impl Stopping {
             .into_iter()
             .chain(also_validity)
             .map(Validity::certain)
-            .chain(limit(args))
+            .chain(args.lock.max_hold)
             .min();
         let margin = shortest.map_or(MARGIN_MAX, |shortest| MARGIN_MAX.min(shortest / 10));
         let default = shortest.map_or(KILL_AFTER, |shortest| KILL_AFTER.min(shortest / 10));
@@ -129,14 +129,14 @@ impl Stopping {
 }
 
 fn check_hold_at_least(args: &Run) -> Result<()> {
-    match (args.hold_at_least, limit(args)) {
+    match (args.hold_at_least, args.lock.max_hold) {
         (Some(least), Some(most)) if least >= most => {
             let least = whole_unit(least);
             let most = whole_unit(most);
             Err(Error::invalid(format!(
                 "--hold-at-least ({least}) must be shorter than the longest possible hold ({most})"
             ))
-            .help("shorten --hold-at-least, or lengthen --max-hold or the --no-renewal --lease"))
+            .help("shorten --hold-at-least, or lengthen --max-hold"))
         }
         _ => Ok(()),
     }
@@ -149,14 +149,10 @@ fn validity(args: &Run, guarantees: &Guarantees) -> Option<Validity> {
         lasts: args.lock.lease,
     };
     match (guarantees.lease_expiry, guarantees.crash) {
-        (true, CrashDetection::Within(grace))
-            if !args.lock.no_renewal && grace < args.lock.lease =>
-        {
-            Some(Validity {
-                setting: "crash grace",
-                lasts: grace,
-            })
-        }
+        (true, CrashDetection::Within(grace)) if grace < args.lock.lease => Some(Validity {
+            setting: "crash grace",
+            lasts: grace,
+        }),
         (true, _) => Some(lease),
         // A claim lives as long as its client's session. Its lease does not matter.
         (false, CrashDetection::Within(session)) => Some(Validity {
@@ -180,12 +176,6 @@ impl Validity {
             self.lasts
         }
     }
-}
-
-/// Returns the longest possible hold, if a limit exists that renewals do not extend.
-fn limit(args: &Run) -> Option<Duration> {
-    let no_renewal = args.lock.no_renewal.then_some(args.lock.lease);
-    no_renewal.into_iter().chain(args.lock.max_hold).min()
 }
 
 fn kill_after_too_long(kill_after: Duration, shortest: Duration, longest: Duration) -> Error {

@@ -6,6 +6,7 @@
 
 mod also_store;
 mod background;
+mod completions;
 mod death;
 mod descendants;
 mod doctor;

@@ -126,7 +126,7 @@ fn url_at_a_wrong_place_shows_no_user_information() {
         &["ls", "a", url],
         &["run", "a", "-w", url, "--", "true"],
         &["run", "a", "--lease=redis://quser:qpass@host", "--", "true"],
-        &["run", "a", "--crash-grace", url, "--", "true"],
+        &["run", "a", "--kill-after", url, "--", "true"],
         &["run", "a", "--redis://quser:qpass@host", "--", "true"],
         &["run", "a", "psql postgres://quser:qpass@host"],
         &["release", "a", "--token", url],

@@ -56,8 +56,7 @@ pub(crate) fn run_passes_exit_code_token_and_store(sandbox: &Sandbox) {
         .done(&[
             "run",
             "a",
-            "--no-renewal",
-            "--lease",
+            "--max-hold",
             "1h",
             "--",
             "sh",

@@ -282,21 +282,11 @@ fn tries_of_separate_processes_learn_of_a_crash_when_the_lease_ends() {
 }
 
 #[test]
-fn crash_grace_option_applies_to_the_run_and_its_command() {
-    let sandbox = Sandbox::on_redis();
-    let option = ["--crash-grace", "500ms"];
-    let done = sandbox.done(&[
-        "run",
-        "b",
-        option[0],
-        option[1],
-        "--",
-        "printenv",
-        "LEASEHOLD_STORE",
-    ]);
-    done.assert(0, &format!("{}?crash-grace=500ms\n", sandbox.url()), "");
+fn crash_grace_of_the_url_applies_to_the_run() {
+    let mut sandbox = Sandbox::on_redis();
+    sandbox.set("crash-grace=500ms");
 
-    let holder = sandbox.holder("a", &option);
+    let holder = sandbox.holder("a", &[]);
     let waiter = sandbox.waiter(&["run", "a", "--quiet", "--", "true"]);
     let begun = Instant::now();
     holder.signal(Signal::SIGKILL);
