@@ -192,7 +192,7 @@ async fn user_without_key_rights_gets_help() {
         error.is_denied()
             && error
                 .to_string()
-                .contains("docs/stores/redis.md has the ACL line"),
+                .contains("`leasehold doctor` prints the ACL line"),
         "{error}"
     );
     assert!(!format!("{error:?}").contains("secret"), "{error:?}");

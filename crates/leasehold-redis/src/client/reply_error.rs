@@ -52,7 +52,7 @@ const ROWS: &[Row] = &[
         Error::denied,
     )
     .means("the user lacks a right on the server")
-    .help("give it the rights that leasehold needs: docs/stores/redis.md has the ACL line"),
+    .help("give it the rights that leasehold needs: `leasehold doctor` prints the ACL line"),
     row(&["WRONGTYPE"], Error::damaged)
         .means("a key of this lock is not of leasehold's type")
         .help("find out who wrote it; delete it, or use another name"),

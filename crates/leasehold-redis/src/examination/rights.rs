@@ -35,14 +35,15 @@ pub(super) async fn examine(kind: Kind, session: &Session, address: &Address) ->
     let key = format!("leasehold:redlock:{{doctor:{id}}}");
     let channel = format!("leasehold:inbox:doctor:{id}");
     let has_replicas = address.settings.replicas > 0;
-    let needed = RIGHTS
+    let needed: Vec<&Right> = RIGHTS
         .iter()
         .filter(|right| right.stores.contains(&kind))
-        .filter(|right| has_replicas || right.tried != Tried::WithReplicas);
+        .filter(|right| has_replicas || right.tried != Tried::WithReplicas)
+        .collect();
 
     let mut findings = Vec::new();
     let mut has_no_key = false;
-    for right in needed {
+    for right in &needed {
         if has_no_key && right.tried == Tried::WithKey {
             continue;
         }
@@ -61,7 +62,34 @@ pub(super) async fn examine(kind: Kind, session: &Session, address: &Address) ->
     {
         findings.push(finding.about(address));
     }
-    dedup(findings)
+    let mut findings = dedup(findings);
+    if let Some(severity) = findings.iter().map(|finding| finding.severity).min() {
+        let mut in_one_line = all_rights(&needed).about(address);
+        in_one_line.severity = severity;
+        findings.push(in_one_line);
+    }
+
+    // A user name is not given where the server knows one user only.
+    let user = address.user.as_deref().unwrap_or("default");
+    for finding in &mut findings {
+        finding.remedy = finding.remedy.replace('…', user);
+    }
+    findings
+}
+
+/// Returns the finding whose remedy gives the user all rights at once, and takes none away.
+fn all_rights(needed: &[&Right]) -> Finding {
+    let names = needed.iter().map(|right| right.name);
+    let rights: Vec<&str> = names.chain([SUBSCRIBE.name]).collect();
+    let remedy = format!(
+        "ACL SETUSER … ~leasehold:* &leasehold:* {}",
+        rights.join(" ")
+    );
+    Finding::warning(
+        "rights",
+        "one line gives all rights that locks need",
+        &remedy,
+    )
 }
 
 async fn try_subscription(address: &Address, channel: &str) -> Option<Finding> {
