@@ -27,7 +27,7 @@ use crate::help;
 
 pub(crate) use dialect::{Inspected, InspectedStore, in_this_format};
 pub(crate) use elect::Elect;
-pub(crate) use hold::{Acquire, HeldLock, Hold, Release};
+pub(crate) use hold::{Acquire, Check, HeldLock, Hold, Release};
 pub(crate) use inspection::{Ls, Show, Wait, Watch};
 pub(crate) use mistakes::is_shell_line;
 pub(crate) use options::{LockOptions, LogFormat, LogOptions, Store};
@@ -112,14 +112,27 @@ pub(crate) enum Action {
     /// standard streams and the other open files of the caller. It ends, and releases the lock,
     /// when the process that --while-pid names ends. With --detach it does not depend on a process.
     /// `leasehold release` ends it before.
+    ///
+    /// When the lock is lost, the background process ends that process and its descendants, as
+    /// `leasehold run` ends COMMAND; --on-lost ignore leaves them alone. With --detach it ends no
+    /// process: call `leasehold check` between two steps.
     Acquire(Box<Acquire>),
+
+    /// Check that NAME is still held with this token
+    ///
+    /// Exits with 0 if it is, and with 76 if it is not, for instance because the lock was lost; the
+    /// message says when and why, if the holder ran here as the same user. A holder of `acquire` or
+    /// `hold` is asked too, because it may have lost the lock before the store shows it. The hold
+    /// may end right after the check: a resource that must never accept a late write compares the
+    /// token.
+    Check(Check),
 
     /// Release a lock that `acquire` or `hold` holds
     ///
     /// Works for holders of the same user on the same machine, in the same network namespace. The
     /// lock is free when `release` exits with 0. It exits with 1 if no such process holds NAME with
-    /// this token, for instance because the lock was lost. To end another hold, use
-    /// `leasehold break`.
+    /// this token; the message says when and why the lock was lost, if it was. To end another hold,
+    /// use `leasehold break`.
     Release(Release),
 
     /// Wait until NAME is free, without holding it
@@ -286,6 +299,7 @@ const SUBCOMMANDS: &[&str] = &[
     "elect",
     "hold",
     "acquire",
+    "check",
     "release",
     "wait",
     "ls",

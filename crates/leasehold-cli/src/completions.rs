@@ -1,5 +1,5 @@
 //! The completions of shells, generated from the arguments in commands.rs. In bash, zsh and fish
-//! they also complete COMMAND and the names of locks, which clap_complete does not.
+//! they also complete COMMAND and the names of locks, which `clap_complete` does not.
 
 use std::io::{self, Write};
 

@@ -2,16 +2,20 @@
 
 pub(crate) mod background;
 pub(crate) mod control;
+mod ending;
+pub(crate) mod loss_note;
 pub(crate) mod owner;
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use leasehold::FencingToken;
+use leasehold::{FencingToken, Locks};
 use nix::sys::signal::Signal;
 use nix::unistd::getppid;
+use tokio::task::spawn_blocking;
 
-use crate::commands::{HeldLock, Hold, Store};
+use crate::commands::{HeldLock, Hold, OnLost, Store};
 use crate::exit::{Exit, print_error};
 use crate::format::Escaped;
 use crate::guards::{Guards, LossReport};
@@ -20,8 +24,11 @@ use crate::run::child::reap_as_init;
 use crate::run::nested;
 use crate::run::retry::Retry;
 use crate::run::signals::Signals;
+use crate::run::stopping::{StopOptions, Stopping};
 use crate::run::waiting::Acquired;
 use control::{Control, Outcome, ReleaseRequest};
+use ending::Ending;
+use loss_note::LossNote;
 use owner::Owner;
 
 pub(crate) async fn hold(args: Hold) -> Result<Exit> {
@@ -36,6 +43,8 @@ pub(crate) async fn hold(args: Hold) -> Result<Exit> {
     let holding = Holding {
         lock: &args.lock,
         label: &label,
+        on_lost: OnLost::Ignore,
+        kill_after: None,
     };
     holding.run(owner, Reader::StandardOutput, signals).await
 }
@@ -54,7 +63,8 @@ enum Reader {
 /// waiting ── grant ──► holding ── the owner ends ──► released, 0
 ///    │                    ├────── release request ─► released, 0
 ///    │                    ├────── signal ──────────► released, death by the signal
-///    │                    └────── loss ────────────► 76
+///    │                    └────── loss ────────────► 76, after the end of an owner that --on-lost
+///    │                                               does not ignore
 ///    ├── the owner ends, or --wait is over ──► 75
 ///    └── signal ──► death by the signal
 /// ```
@@ -62,6 +72,20 @@ enum Reader {
 struct Holding<'a> {
     lock: &'a HeldLock,
     label: &'a str,
+    on_lost: OnLost,
+    kill_after: Option<Duration>,
+}
+
+/// A lock that was granted and reported.
+struct Held<'a> {
+    name: &'a str,
+    /// The store's URL without its password.
+    store: &'a str,
+    guards: Guards,
+    stopping: Stopping,
+    owner: Owner,
+    control: Control,
+    note: LossNote,
 }
 
 /// Why a hold ends.
@@ -69,7 +93,8 @@ enum End {
     OwnerEnded,
     Requested(ReleaseRequest),
     Signalled(Signal),
-    Lost(leasehold::LossReason),
+    /// It is lost, or so near to its end that the owner must be ended now.
+    Lost,
 }
 
 impl Holding<'_> {
@@ -83,10 +108,10 @@ impl Holding<'_> {
             () = reader.closed() => return Ok(self.owner_ended_early().await),
             acquired = self.open_and_acquire(store, &mut retry, &mut signals) => acquired?,
         };
-        let guards = match acquired {
-            Acquired::Granted(guards) => guards,
-            Acquired::TimedOut => return Ok(self.lock.busy.exit()),
-            Acquired::Interrupted(signal) => return Ok(Exit::by_signal(signal)),
+        let (locks, stopping, guards) = match acquired {
+            (locks, stopping, Acquired::Granted(guards)) => (locks, stopping, guards),
+            (.., Acquired::TimedOut) => return Ok(self.lock.busy.exit()),
+            (.., Acquired::Interrupted(signal)) => return Ok(Exit::by_signal(signal)),
         };
 
         let first = guards.first();
@@ -105,8 +130,17 @@ impl Holding<'_> {
             }
         };
 
-        let end = until_end(&guards, &owner, &mut signals, &control).await?;
-        Ok(self.end(guards, end).await)
+        let held = Held {
+            name: &self.lock.name,
+            store: locks.url(),
+            guards,
+            stopping,
+            owner,
+            control,
+            note: LossNote::of(locks.url(), &self.lock.name, token.token()),
+        };
+        let end = held.until_end(&mut signals).await?;
+        Ok(held.end(end).await)
     }
 
     async fn open_and_acquire(
@@ -114,9 +148,15 @@ impl Holding<'_> {
         store: &Store,
         retry: &mut Retry,
         signals: &mut Signals,
-    ) -> Result<Acquired> {
+    ) -> Result<(Locks, Stopping, Acquired)> {
         let opened = retry.until_available(|| store.open());
         let locks = signals.during(opened).await??;
+        let options = StopOptions {
+            lock: &self.lock.options,
+            on_lost: self.on_lost,
+            kill_after: self.kill_after,
+        };
+        let stopping = Stopping::new(options, &locks.guarantees(), None)?;
         signals
             .during(nested::check_not_enclosed(&locks, &self.lock.name))
             .await??;
@@ -128,7 +168,8 @@ impl Holding<'_> {
             label: self.label,
             slot_numbers: SlotNumbers::Unneeded,
         };
-        locking::acquire(&locks, request, retry, signals).await
+        let acquired = locking::acquire(&locks, request, retry, signals).await?;
+        Ok((locks, stopping, acquired))
     }
 
     /// Reports that the owner ended before the grant, after the claim has left the queue.
@@ -143,24 +184,89 @@ impl Holding<'_> {
         }
         Exit::NOT_IN_TIME
     }
+}
 
-    async fn end(self, guards: Guards, end: End) -> Exit {
+impl Held<'_> {
+    async fn until_end(&self, signals: &mut Signals) -> Result<End> {
+        let is_held = || self.guards.check().is_ok();
+        let end = tokio::select! {
+            biased;
+            () = self.until_loss() => End::Lost,
+            request = self.control.release_request(is_held) => End::Requested(request),
+            signal = signals.next_to_end() => End::Signalled(signal?),
+            () = self.owner.ended() => End::OwnerEnded,
+            never = reap_as_init() => match never? {},
+        };
+        Ok(end)
+    }
+
+    /// Waits until the owner must be ended, or until the loss if it is not ended.
+    async fn until_loss(&self) {
+        match self.stopping.on_lost {
+            OnLost::Ignore => {
+                self.guards.lost().await;
+            }
+            OnLost::Term | OnLost::Kill => {
+                let margin = self.stopping.stop_margin();
+                self.guards.until_remaining(margin).await;
+            }
+        }
+    }
+
+    async fn end(self, end: End) -> Exit {
         let exit = match end {
             End::OwnerEnded => Exit::DONE,
             End::Signalled(signal) => Exit::by_signal(signal),
             End::Requested(request) => {
-                let released = guards.release().await;
-                request.reply(Outcome::of(&released)).await;
+                let released = self.guards.release().await;
+                let outcome = Outcome::of(&released);
+                if outcome == Outcome::Lost {
+                    self.note
+                        .leave("the store no longer had it when it was released");
+                }
+                request.reply(outcome).await;
                 return Exit::DONE;
             }
-            End::Lost(reason) => {
-                print_error(format_args!("lost {}: {reason}", Escaped(&self.lock.name)));
+            End::Lost => {
+                self.lost().await;
                 return Exit::LOST;
             }
         };
 
-        let released = guards.release_and_report(LossReport::Due).await;
+        let released = self.guards.release_and_report(LossReport::Due).await;
         released.map_or(Exit::LOST, |()| exit)
+    }
+
+    /// Ends the owner, and reports the loss.
+    async fn lost(self) {
+        // Standard error and disks may be slow, so the signals go first.
+        let owner = self.owner.as_process();
+        let ending = owner
+            .filter(|_| self.stopping.on_lost != OnLost::Ignore)
+            .map(|owner| Ending::begin(owner, &self.stopping, &self.guards));
+
+        let reason = match self.guards.loss() {
+            Some(loss) => loss.to_string(),
+            None => self.stopping.cause(&self.guards, self.store),
+        };
+        let name = Escaped(self.name);
+        print_error(format_args!("lost {name}: {reason}"));
+        let noted = spawn_blocking(move || self.note.leave(&reason));
+
+        let Some(mut ending) = ending else {
+            return;
+        };
+        let reply_lost = async {
+            // A panic leaves no note, and the reply is the same.
+            let _ = noted.await;
+            self.control.reply_lost().await
+        };
+        tokio::select! {
+            () = ending.finish() => {}
+            never = reply_lost => match never {},
+        }
+        // It was reported, also to the caller by its end.
+        let _ = self.guards.release_and_report(LossReport::Printed).await;
     }
 }
 
@@ -187,21 +293,4 @@ impl Reader {
             Self::Caller(caller) => caller.closed().await,
         }
     }
-}
-
-async fn until_end(
-    guards: &Guards,
-    owner: &Owner,
-    signals: &mut Signals,
-    control: &Control,
-) -> Result<End> {
-    let end = tokio::select! {
-        biased;
-        reason = guards.lost() => End::Lost(reason),
-        request = control.release_request() => End::Requested(request),
-        signal = signals.next_to_end() => End::Signalled(signal?),
-        () = owner.ended() => End::OwnerEnded,
-        never = reap_as_init() => match never? {},
-    };
-    Ok(end)
 }

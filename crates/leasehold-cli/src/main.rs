@@ -89,6 +89,7 @@ fn execute(command: Command, start: Start) -> anyhow::Result<Exit> {
                 Start::Command => hold::background::acquire(&args),
                 Start::Background => hold::background::hold(&args).await,
             },
+            Action::Check(args) => release::check(&args).await,
             Action::Release(args) => release::release(&args).await,
             Action::Wait(args) => wait::wait(&args).await,
             Action::Ls(args) if args.names => list::list_names(&args).await,

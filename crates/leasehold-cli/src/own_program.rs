@@ -16,6 +16,12 @@ pub(crate) fn start_as(role: &str) -> Command {
     start
 }
 
+/// Returns whether a process runs in a role, by its command line.
+pub(crate) fn runs_as(pid: i32, role: &str) -> bool {
+    let command_line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    command_line.split(|byte| *byte == 0).nth(1) == Some(role.as_bytes())
+}
+
 /// Returns the arguments behind the role if this process was started in it.
 pub(crate) fn arguments_as(role: &str) -> Option<impl Iterator<Item = OsString>> {
     let mut arguments = std::env::args_os().skip(1);

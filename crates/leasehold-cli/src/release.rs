@@ -1,12 +1,14 @@
-//! `leasehold release`: ends a hold of `leasehold acquire` or `leasehold hold`.
+//! `leasehold release` and `leasehold check`: end or examine a hold of `leasehold acquire` or
+//! `leasehold hold`.
 
 use anyhow::Result;
 use leasehold::{ClaimId, Locks, Token};
 
-use crate::commands::Release;
+use crate::commands::{Check, Release};
 use crate::exit::{Exit, print_error};
 use crate::format::Escaped;
 use crate::hold::control::{self, Outcome};
+use crate::hold::loss_note::LossNote;
 
 pub(crate) async fn release(args: &Release) -> Result<Exit> {
     let locks = args.store.open().await?;
@@ -17,17 +19,24 @@ pub(crate) async fn release(args: &Release) -> Result<Exit> {
         Some(claim) => control::request_release(claim, args.token).await?,
     };
 
+    let loss = || loss_of(&locks, &args.name, args.token);
     let (exit, reason) = match outcome {
         Some(Outcome::Released) => return Ok(Exit::DONE),
-        Some(Outcome::Lost) => (Exit::NO_SUCH_HOLD, "the lock was lost"),
+        Some(Outcome::Lost) => (
+            Exit::NO_SUCH_HOLD,
+            loss().unwrap_or_else(|| "the lock was lost".to_owned()),
+        ),
         Some(Outcome::Unconfirmed) => (
             Exit::UNAVAILABLE,
-            "the holder or the store has not confirmed it",
+            "the holder or the store has not confirmed it".to_owned(),
         ),
-        None if claim.is_none() => (Exit::NO_SUCH_HOLD, "no claim holds it with this token"),
+        None if claim.is_none() => (
+            Exit::NO_SUCH_HOLD,
+            loss().unwrap_or_else(|| NO_SUCH_HOLD.to_owned()),
+        ),
         None => (
             Exit::NO_SUCH_HOLD,
-            "no process of this user listens here; see leasehold show",
+            "no process of this user listens here; see leasehold show".to_owned(),
         ),
     };
     let name = Escaped(&args.name);
@@ -36,6 +45,40 @@ pub(crate) async fn release(args: &Release) -> Result<Exit> {
         "cannot release {name} with token {token}: {reason}"
     ));
     Ok(exit)
+}
+
+/// The store alone may be late: it keeps a hold for some time after its holder must not trust it
+/// any more. So the holder is asked too, if it runs here.
+pub(crate) async fn check(args: &Check) -> Result<Exit> {
+    let locks = args.store.open().await?;
+
+    let claim = claim_of(&locks, &args.name, args.token).await?;
+    let is_held = match claim {
+        None => false,
+        Some(claim) => !control::reports_loss(claim, args.token).await?,
+    };
+    if is_held {
+        return Ok(Exit::DONE);
+    }
+
+    let reason = loss_of(&locks, &args.name, args.token).unwrap_or_else(|| match claim {
+        None => NO_SUCH_HOLD.to_owned(),
+        Some(_) => "the holder has lost it".to_owned(),
+    });
+    let name = Escaped(&args.name);
+    let token = args.token;
+    print_error(format_args!(
+        "{name} is not held with token {token}: {reason}"
+    ));
+    Ok(Exit::LOST)
+}
+
+const NO_SUCH_HOLD: &str = "no claim holds it with this token";
+
+/// Returns when and why the hold was lost, if its holder has left a note.
+fn loss_of(locks: &Locks, name: &str, token: Token) -> Option<String> {
+    let note = LossNote::of(locks.url(), name, token).read()?;
+    Some(format!("the lock was lost at {}", Escaped(&note)))
 }
 
 /// Returns the claim that holds the lock with this token, as the store's reply reports it.

@@ -10,7 +10,7 @@ mod own_script;
 pub(crate) mod process_table;
 pub(crate) mod retry;
 pub(crate) mod signals;
-mod stopping;
+pub(crate) mod stopping;
 mod stores;
 mod supervision;
 mod terminal;
@@ -37,7 +37,7 @@ use job_control::JobControl;
 use process_table::ProcessTable;
 use retry::Retry;
 use signals::Signals;
-use stopping::Stopping;
+use stopping::{StopOptions, Stopping};
 use stores::Stores;
 use supervision::{Stage, Supervision};
 use waiting::Acquired;
@@ -49,7 +49,12 @@ pub(crate) async fn run(args: Run) -> Result<Exit> {
     let opened = retry.until_available(|| Stores::open(&args));
     let stores = signals.during(opened).await??;
     let locks = &stores.main;
-    let stopping = Stopping::new(&args, &locks.guarantees(), stores.also_guarantees())?;
+    stopping::check_hold_at_least(&args)?;
+    let stopping = Stopping::new(
+        args.stop_options(),
+        &locks.guarantees(),
+        stores.also_guarantees(),
+    )?;
     let names = args.names();
 
     let enclosing = retry.until_available(|| stores.enclosing(&names));
@@ -78,6 +83,14 @@ pub(crate) async fn run(args: Run) -> Result<Exit> {
 }
 
 impl Run {
+    fn stop_options(&self) -> StopOptions<'_> {
+        StopOptions {
+            lock: &self.lock,
+            on_lost: self.on_lost,
+            kill_after: self.kill_after,
+        }
+    }
+
     /// Returns the program's file name as the label. Its arguments may be secret.
     fn label(&self) -> String {
         let program = std::path::Path::new(&self.command[0])

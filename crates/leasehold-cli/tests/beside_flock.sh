@@ -124,6 +124,17 @@ leasehold run -n n -- true || echo busy
 leasehold release n --token "$token"
 END
 
+row 'exec 9>FILE; flock 9, and the script is killed' free 'busy exit 0' 'free runs exit 0' << 'END'
+child=$(sh -c 'exec 9> "$LOCK"; flock 9; sleep 60 > /dev/null & echo $!; kill -9 $$')
+flock -n "$LOCK" true || echo busy
+kill "$child"
+---
+child=$(sh -c 'leasehold acquire --while-pid $$ n > /dev/null; sleep 60 > /dev/null & echo $!
+               kill -9 $$')
+leasehold run -w 60 n -- echo free
+kill "$child" && echo runs
+END
+
 row 'flock -u 9' free 'free exit 0' 'free exit 0' << 'END'
 exec 9> "$LOCK"
 flock 9

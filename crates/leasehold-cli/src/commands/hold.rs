@@ -1,10 +1,13 @@
 //! The arguments of the subcommands that hold a lock without a command: hold, acquire, release.
 #![allow(clippy::doc_markdown, reason = "these comments are read on a terminal")]
 
+use std::time::Duration;
+
 use clap::Args;
 use leasehold::Token;
 
-use super::options::{BusyExit, LockOptions, Store};
+use super::options::{BusyExit, LockOptions, Store, duration, heading};
+use super::run::OnLost;
 
 /// The lock of hold and acquire.
 #[derive(Debug, Args)]
@@ -53,6 +56,45 @@ pub(crate) struct Acquire {
     /// Hold until `leasehold release`, or until the lock is lost; no process is the owner
     #[arg(long)]
     pub(crate) detach: bool,
+
+    /// What to do with the process PID when the lock is lost
+    ///
+    /// leasehold ends the process, and the descendants that it finds at that moment, before the
+    /// store can grant the lock to another client. With `ignore` the process runs on, and learns
+    /// of the loss from `leasehold check` and `leasehold release`.
+    #[arg(
+        help_heading = heading::LOSS,
+        long,
+        value_name = "ACTION",
+        value_enum,
+        default_value_t,
+        conflicts_with = "detach"
+    )]
+    pub(crate) on_lost: OnLost,
+
+    /// Time between TERM and KILL, as for `leasehold run`
+    #[arg(
+        help_heading = heading::LOSS,
+        long,
+        short,
+        value_name = "DURATION",
+        value_parser = duration,
+        conflicts_with = "detach"
+    )]
+    pub(crate) kill_after: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// The lock's name
+    pub(crate) name: String,
+
+    /// The token of the hold: what `acquire` or `hold` has printed, or LEASEHOLD_TOKEN
+    #[arg(long)]
+    pub(crate) token: Token,
+
+    #[command(flatten)]
+    pub(crate) store: Store,
 }
 
 #[derive(Debug, Args)]

@@ -136,6 +136,6 @@ pub(crate) enum OnLost {
     Term,
     /// Send KILL
     Kill,
-    /// Print a message and let COMMAND run on without the lock
+    /// Let it run on without the lock
     Ignore,
 }

@@ -16,7 +16,7 @@ _leasehold_with_names() {
 
     _leasehold "$@"
     case ${COMP_WORDS[1]} in
-        run | elect | hold | acquire | release | wait | ls | show | watch | break) ;;
+        run | elect | hold | acquire | check | release | wait | ls | show | watch | break) ;;
         *) return ;;
     esac
     # The values of an option are no names.

@@ -16,4 +16,4 @@ function __fish_leasehold_names
 end
 
 complete -c leasehold -n 'contains -- -- (commandline -opc)' -f -a '(__fish_leasehold_command)'
-complete -c leasehold -n 'not contains -- -- (commandline -opc); and __fish_leasehold_using_subcommand run elect hold acquire release wait ls show watch break' -f -a '(__fish_leasehold_names)'
+complete -c leasehold -n 'not contains -- -- (commandline -opc); and __fish_leasehold_using_subcommand run elect hold acquire check release wait ls show watch break' -f -a '(__fish_leasehold_names)'

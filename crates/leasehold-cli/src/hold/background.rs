@@ -29,9 +29,9 @@ use tokio::net::UnixStream;
 
 use super::owner::{self, Owner};
 use super::{Holding, Reader};
-use crate::commands::Acquire;
+use crate::commands::{Acquire, OnLost};
 use crate::exit::Exit;
-use crate::own_program::{arguments_as, close_inherited, start_as};
+use crate::own_program::{arguments_as, close_inherited, runs_as, start_as};
 use crate::run::nested;
 use crate::run::signals::Signals;
 
@@ -42,7 +42,13 @@ const BACKGROUND_ARGUMENT: &str = "__background";
 pub(crate) fn acquire(args: &Acquire) -> Result<Exit> {
     nested::check_one_store()?;
     let owner = match args.while_pid {
-        Some(pid) => Stdio::from(owner::open_process(pid)?),
+        Some(pid) => {
+            let process = owner::open_process(pid)?;
+            if args.on_lost != OnLost::Ignore {
+                owner::check_can_be_ended(pid)?;
+            }
+            Stdio::from(process)
+        }
         // The parser accepts no owner only with --detach.
         None => Stdio::null(),
     };
@@ -119,6 +125,11 @@ pub(crate) fn detach_if_background() -> Option<Vec<OsString>> {
     Some(std::iter::once(program).chain(arguments).collect())
 }
 
+/// Returns whether a process is the background process of an `acquire`.
+pub(super) fn is_background(pid: i32) -> bool {
+    runs_as(pid, BACKGROUND_ARGUMENT)
+}
+
 /// Holds the lock in the background process.
 pub(crate) async fn hold(args: &Acquire) -> Result<Exit> {
     let signals = Signals::new()?;
@@ -134,6 +145,13 @@ pub(crate) async fn hold(args: &Acquire) -> Result<Exit> {
     let holding = Holding {
         lock: &args.lock,
         label: &label,
+        // Without an owner, there is no process to end.
+        on_lost: if args.detach {
+            OnLost::Ignore
+        } else {
+            args.on_lost
+        },
+        kill_after: args.kill_after,
     };
     holding.run(owner, Reader::Caller(caller), signals).await
 }

@@ -1,10 +1,12 @@
-//! How `leasehold release` reaches the process that holds a lock.
+//! How `leasehold release` and `leasehold check` reach the process that holds a lock.
 //!
 //! The holder listens on an abstract Unix socket that is named after its claim. Such a socket needs
 //! neither a file nor a folder on which `acquire` and `release` must agree. Both sides compare the
 //! user of the other process, which the kernel reports. So neither trusts a process of another user
 //! that has taken the address.
 
+use std::convert::Infallible;
+use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener as StdListener, UnixStream as StdStream};
 use std::time::Duration;
@@ -22,15 +24,24 @@ const REQUEST_MAX: Duration = Duration::from_secs(1);
 /// How long a client waits for the reply. The holder gives up on a silent store sooner, so only a
 /// stopped holder takes longer.
 const REPLY_MAX: Duration = Duration::from_secs(30);
+/// How long a check waits for the reply, which the holder has at once. A stopped holder does not
+/// reply, and the store still says whether the lock is held.
+const CHECK_MAX: Duration = Duration::from_secs(1);
 /// How long to pause after accepting a connection has failed: there may be no free descriptor.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// The holder's side of a release: a socket that receives requests.
+/// The holder's side: a socket that receives requests.
+///
+/// A request to release is the token. A request to check is a zero, which no token is, and the
+/// token. So a holder that does not know checks takes none for a release.
 #[derive(Debug)]
 pub(crate) struct Control {
     listener: UnixListener,
     token: Token,
 }
+
+/// The number before the token in a check.
+const CHECK: u64 = 0;
 
 /// A request to release the lock, which waits for a reply.
 #[derive(Debug)]
@@ -46,6 +57,9 @@ pub(crate) enum Outcome {
     Unconfirmed = 2,
 }
 
+/// The reply to a check, and no [`Outcome`].
+const HELD: u8 = 3;
+
 impl Control {
     /// Listens for requests to release the hold of `token`.
     pub(crate) fn listen(token: FencingToken) -> Result<Self> {
@@ -59,11 +73,12 @@ impl Control {
         })
     }
 
-    /// Waits for a request from the same user for the same token.
+    /// Waits for a request from the same user to release the same token. Meanwhile, replies to
+    /// checks with `is_held`.
     ///
     /// # Cancel safety
     /// A dropped call closes the connection of a client that has sent no complete request.
-    pub(crate) async fn release_request(&self) -> ReleaseRequest {
+    pub(crate) async fn release_request(&self, is_held: impl Fn() -> bool) -> ReleaseRequest {
         loop {
             let Ok((mut stream, _)) = self.listener.accept().await else {
                 sleep(ACCEPT_RETRY).await;
@@ -73,12 +88,45 @@ impl Control {
                 continue;
             }
 
-            let request = timeout(REQUEST_MAX, stream.read_u64()).await;
-            if matches!(request, Ok(Ok(token)) if token == self.token.get()) {
-                return ReleaseRequest(stream);
+            match timeout(REQUEST_MAX, self.read_request(&mut stream)).await {
+                Ok(Ok(Request::Release)) => return ReleaseRequest(stream),
+                Ok(Ok(Request::Check)) => {
+                    let reply = if is_held() { HELD } else { Outcome::Lost as u8 };
+                    // The client may have ended.
+                    let _ = stream.write_u8(reply).await;
+                }
+                Ok(Err(_)) | Err(_) => {}
             }
         }
     }
+
+    async fn read_request(&self, stream: &mut UnixStream) -> io::Result<Request> {
+        let (request, token) = match stream.read_u64().await? {
+            CHECK => (Request::Check, stream.read_u64().await?),
+            token => (Request::Release, token),
+        };
+
+        if token == self.token.get() {
+            Ok(request)
+        } else {
+            Err(io::ErrorKind::InvalidData.into())
+        }
+    }
+
+    /// Replies to all requests that the lock is lost.
+    pub(crate) async fn reply_lost(&self) -> Infallible {
+        loop {
+            self.release_request(|| false)
+                .await
+                .reply(Outcome::Lost)
+                .await;
+        }
+    }
+}
+
+enum Request {
+    Release,
+    Check,
 }
 
 impl ReleaseRequest {
@@ -93,6 +141,23 @@ impl ReleaseRequest {
 /// # Cancel safety
 /// A dropped call may have released the lock.
 pub(crate) async fn request_release(claim: ClaimId, token: Token) -> Result<Option<Outcome>> {
+    match timeout(REPLY_MAX, exchange(claim, &[token.get()])).await {
+        Ok(reply) => Ok(reply?.and_then(Outcome::from_byte)),
+        Err(_elapsed) => Ok(Some(Outcome::Unconfirmed)),
+    }
+}
+
+/// Returns whether the holder of a claim has lost it. A holder that cannot be asked has not.
+pub(crate) async fn reports_loss(claim: ClaimId, token: Token) -> Result<bool> {
+    match timeout(CHECK_MAX, exchange(claim, &[CHECK, token.get()])).await {
+        Ok(reply) => Ok(reply? == Some(Outcome::Lost as u8)),
+        Err(_elapsed) => Ok(false),
+    }
+}
+
+/// Sends a request to the holder of a claim. Returns `None` if no such process listens, or if it
+/// ends before it replies.
+async fn exchange(claim: ClaimId, request: &[u64]) -> Result<Option<u8>> {
     let Ok(stream) = StdStream::connect_addr(&address(claim)?) else {
         return Ok(None);
     };
@@ -102,16 +167,11 @@ pub(crate) async fn request_release(claim: ClaimId, token: Token) -> Result<Opti
         return Ok(None);
     }
 
-    // The holder may end between the two steps, and then sends no reply.
-    let exchange = async {
-        stream.write_u64(token.get()).await?;
-        stream.read_u8().await
-    };
-    Ok(match timeout(REPLY_MAX, exchange).await {
-        Ok(Ok(byte)) => Outcome::from_byte(byte),
-        Ok(Err(_)) => None,
-        Err(_elapsed) => Some(Outcome::Unconfirmed),
-    })
+    let bytes: Vec<u8> = request.iter().copied().flat_map(u64::to_be_bytes).collect();
+    if stream.write_all(&bytes).await.is_err() {
+        return Ok(None);
+    }
+    Ok(stream.read_u8().await.ok())
 }
 
 impl Outcome {

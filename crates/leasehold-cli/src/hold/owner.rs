@@ -14,7 +14,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{getpgrp, tcgetpgrp};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, retry_on_intr};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
 use tokio::sync::Notify;
 
 use crate::process_state::pid_behind;
@@ -27,12 +27,19 @@ use crate::process_state::pid_behind;
 #[derive(Debug, Default)]
 pub(crate) struct Owner {
     end: Arc<Notify>,
+    /// The process, if it is one.
+    process: Option<OwnedFd>,
 }
 
 impl Owner {
     /// Returns the process behind a descriptor as the owner.
     pub(crate) fn process(pidfd: OwnedFd) -> Result<Self> {
-        Self::watched(move || until_process_ends(&pidfd))
+        let process = pidfd.try_clone()?;
+        let owner = Self::watched(move || until_process_ends(&pidfd))?;
+        Ok(Self {
+            process: Some(process),
+            ..owner
+        })
     }
 
     /// Returns the writer of standard input as the owner.
@@ -56,6 +63,11 @@ impl Owner {
             })
             .context("cannot start a thread")?;
         Ok(owner)
+    }
+
+    /// Returns the process that is the owner.
+    pub(super) fn as_process(&self) -> Option<&OwnedFd> {
+        self.process.as_ref()
     }
 
     /// Waits until the owner ends. Must not be called again after it has returned.
@@ -89,6 +101,23 @@ pub(crate) fn open_process(pid: i32) -> Result<OwnedFd> {
         Some(Err(error)) => Err(io::Error::from(error))
             .with_context(|| format!("cannot wait for the end of process {pid}")),
     }
+}
+
+/// Refuses an owner that leasehold cannot end when the lock is lost.
+pub(crate) fn check_can_be_ended(pid: i32) -> Result<()> {
+    let obstacle = match Pid::from_raw(pid).map(test_kill_process) {
+        // The kernel discards signals to it that its own container sends. On a whole machine, all
+        // processes would be its descendants.
+        _ if pid == 1 => "is the first process of the container or machine",
+        Some(Err(Errno::PERM)) => "belongs to another user",
+        // If it has ended meanwhile, so does the hold.
+        _ => return Ok(()),
+    };
+
+    let message = format!("process {pid} {obstacle}, so a loss of the lock could not end it");
+    Err(Error::invalid(message)
+        .help("give --on-lost ignore, and call `leasehold check` between two steps")
+        .into())
 }
 
 /// Returns the program of a process as a label; empty if it has ended.

@@ -242,7 +242,7 @@ impl Child {
         others
             .into_iter()
             .filter(|process| self.is_reaped || process.group != self.pid.as_raw())
-            .for_each(|process| process.signal(number, self.reaper()));
+            .for_each(|process| process.signal(number));
     }
 
     /// Kills all descendants after the watchdog has ended.
@@ -262,12 +262,6 @@ impl Child {
             found.retain(|process| process.pid != watchdog.pid());
         }
         Ok(found)
-    }
-
-    /// The process that adopts the orphans among the descendants.
-    fn reaper(&self) -> i32 {
-        let watchdog = self.watchdog.as_ref();
-        watchdog.map_or_else(own_pid, |watchdog| watchdog.pid())
     }
 
     fn group_exists(&self) -> bool {

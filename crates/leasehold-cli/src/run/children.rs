@@ -80,7 +80,7 @@ fn children_except(spared: &[i32]) -> io::Result<Vec<i32>> {
 fn kill_whole_trees(spared: &[i32]) -> io::Result<()> {
     let own = getpid().as_raw_pid();
     for process in ProcessTable::read()?.descendants(own, spared) {
-        process.signal(Signal::KILL, own);
+        process.signal(Signal::KILL);
     }
     Ok(())
 }

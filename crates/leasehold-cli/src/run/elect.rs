@@ -34,7 +34,7 @@ pub(crate) async fn elect(args: Elect) -> Result<Exit> {
     let stores = signals.during(opened).await??;
     let locks = &stores.main;
     check_tokens(locks)?;
-    let stopping = Stopping::new(&args, &locks.guarantees(), None)?;
+    let stopping = Stopping::new(args.stop_options(), &locks.guarantees(), None)?;
 
     let name = args.names().remove(0);
     signals

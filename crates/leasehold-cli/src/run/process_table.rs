@@ -19,6 +19,8 @@ pub(crate) struct Process {
     program: String,
     pub(crate) has_ended: bool,
     pub(crate) is_stopped: bool,
+    /// When it started, in ticks since the boot. A later process with the same id differs in it.
+    started: u64,
 }
 
 /// The processes of this process's namespace, by their ids.
@@ -59,6 +61,15 @@ impl ProcessTable {
         found
     }
 
+    /// Returns those of `known` that still run.
+    pub(crate) fn running(&self, known: &[Process]) -> Vec<Process> {
+        let is_running = |process: &&Process| {
+            let now = self.0.get(&process.pid);
+            now.is_some_and(|now| now.started == process.started && !now.has_ended)
+        };
+        known.iter().filter(is_running).cloned().collect()
+    }
+
     /// Returns the children of a process, also those that have ended.
     pub(crate) fn children(&self, parent: i32) -> impl Iterator<Item = &Process> {
         let all = self.0.values();
@@ -97,6 +108,7 @@ impl Process {
     /// reap it. A zombie with other threads is a process whose first thread alone has ended.
     fn parse(stat: &str) -> Option<Self> {
         const THREADS: usize = 17;
+        const STARTED: usize = 19;
 
         let (head, rest) = stat.rsplit_once(") ")?;
         let (pid, program) = head.split_once(" (")?;
@@ -111,6 +123,7 @@ impl Process {
             has_ended: rest.starts_with(['X', 'Z']) && threads <= 1,
             // A process that a debugger has stopped is in the state t.
             is_stopped: rest.starts_with(['T', 't']),
+            started: fields.get(STARTED)?.parse().ok()?,
         })
     }
 
@@ -120,15 +133,13 @@ impl Process {
     }
 
     /// Sends a signal, unless the process has ended and another process has its id.
-    ///
-    /// `reaper` becomes the parent of the process when its parent ends.
-    pub(crate) fn signal(&self, signal: Signal, reaper: i32) {
+    pub(crate) fn signal(&self, signal: Signal) {
         // An error means that the process has ended, or belongs to a user whose processes leasehold
         // may not signal.
-        let _ = self.try_signal(signal, reaper);
+        let _ = self.try_signal(signal);
     }
 
-    fn try_signal(&self, signal: Signal, reaper: i32) -> io::Result<()> {
+    fn try_signal(&self, signal: Signal) -> io::Result<()> {
         let pid = Pid::from_raw(self.pid).ok_or(Errno::SRCH)?;
         let descriptor = match pidfd_open(pid, PidfdFlags::empty()) {
             // Linux has it since version 5.3.
@@ -136,10 +147,9 @@ impl Process {
             other => other?,
         };
 
-        // The descriptor may belong to a later process with the same id. If it has one of these
-        // parents, it is a descendant too.
-        let parent = Self::read(self.pid).map(|now| now.parent);
-        if parent == Some(self.parent) || parent == Some(reaper) {
+        // If the process has its id still, then the descriptor belongs to it, and not to a later
+        // process with the same id.
+        if Self::read(self.pid).is_some_and(|now| now.started == self.started) {
             pidfd_send_signal(descriptor, signal)?;
         }
         Ok(())
@@ -176,6 +186,7 @@ mod tests {
                 program: name.to_owned(),
                 has_ended: false,
                 is_stopped: false,
+                started: 99,
             };
             assert_eq!(
                 Process::parse(&line(name, 'S', 1)),
@@ -208,6 +219,7 @@ mod tests {
             program: String::new(),
             has_ended,
             is_stopped: false,
+            started: 1,
         };
         let list = [
             process(1, 0, false),

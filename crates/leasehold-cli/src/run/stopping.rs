@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use leasehold::{CrashDetection, Error, Guarantees, LossReason, RenewalStatus, Result};
 
-use crate::commands::{OnLost, Run};
+use tokio::time::{Instant, sleep};
+
+use crate::commands::{LockOptions, OnLost, Run};
 use crate::format::whole_unit;
 use crate::guards::Guards;
 
@@ -12,6 +14,17 @@ use crate::guards::Guards;
 const KILL_AFTER: Duration = Duration::from_secs(5);
 /// The longest margin: enough for a busy machine to end all processes of the group after KILL.
 const MARGIN_MAX: Duration = Duration::from_millis(250);
+
+/// How long to wait for processes after KILL. A process that waits for a dead disk cannot end.
+pub(crate) const KILLED_MAX: Duration = Duration::from_secs(10);
+
+/// The options that decide when and how the holder's processes are stopped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StopOptions<'a> {
+    pub(crate) lock: &'a LockOptions,
+    pub(crate) on_lost: OnLost,
+    pub(crate) kill_after: Option<Duration>,
+}
 
 #[derive(Clone, Debug)]
 pub(crate) struct Stopping {
@@ -38,33 +51,32 @@ impl Stopping {
     /// The time from TERM to the end of the command must fit into half of the hold's shortest
     /// limit. By default it fits into the last fifth, so a short outage does not stop the command.
     pub(crate) fn new(
-        args: &Run,
+        options: StopOptions<'_>,
         guarantees: &Guarantees,
         also: Option<Guarantees>,
     ) -> Result<Self> {
-        check_hold_at_least(args)?;
-
-        let validity = validity(args, guarantees);
-        let also_validity = also.and_then(|also| self::validity(args, &also));
+        let StopOptions { lock, on_lost, .. } = options;
+        let validity = validity(lock, guarantees);
+        let also_validity = also.and_then(|also| self::validity(lock, &also));
         let shortest = validity
             .into_iter()
             .chain(also_validity)
             .map(Validity::certain)
-            .chain(args.lock.max_hold)
+            .chain(lock.max_hold)
             .min();
         let margin = shortest.map_or(MARGIN_MAX, |shortest| MARGIN_MAX.min(shortest / 10));
         let default = shortest.map_or(KILL_AFTER, |shortest| KILL_AFTER.min(shortest / 10));
-        let kill_after = args.kill_after.unwrap_or(default);
+        let kill_after = options.kill_after.unwrap_or(default);
 
         if let Some(shortest) = shortest
-            && args.on_lost == OnLost::Term
+            && on_lost == OnLost::Term
             && kill_after + margin > shortest / 2
         {
             let longest = (shortest / 2).saturating_sub(margin);
             return Err(kill_after_too_long(kill_after, shortest, longest));
         }
         Ok(Self {
-            on_lost: args.on_lost,
+            on_lost,
             kill_after,
             margin,
             validity,
@@ -128,7 +140,20 @@ impl Stopping {
     }
 }
 
-fn check_hold_at_least(args: &Run) -> Result<()> {
+/// Polls until no process runs. Returns `false` if the deadline passes first.
+pub(crate) async fn all_end_by(deadline: Instant, mut any_runs: impl FnMut() -> bool) -> bool {
+    const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+    while any_runs() {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        sleep(POLL_INTERVAL).await;
+    }
+    true
+}
+
+pub(crate) fn check_hold_at_least(args: &Run) -> Result<()> {
     match (args.hold_at_least, args.lock.max_hold) {
         (Some(least), Some(most)) if least >= most => {
             let least = whole_unit(least);
@@ -143,13 +168,13 @@ fn check_hold_at_least(args: &Run) -> Result<()> {
 }
 
 /// Returns how long a hold outlasts its last renewal, or `None` if it needs no renewal.
-fn validity(args: &Run, guarantees: &Guarantees) -> Option<Validity> {
+fn validity(lock: &LockOptions, guarantees: &Guarantees) -> Option<Validity> {
     let lease = Validity {
         setting: "lease",
-        lasts: args.lock.lease,
+        lasts: lock.lease,
     };
     match (guarantees.lease_expiry, guarantees.crash) {
-        (true, CrashDetection::Within(grace)) if grace < args.lock.lease => Some(Validity {
+        (true, CrashDetection::Within(grace)) if grace < lock.lease => Some(Validity {
             setting: "crash grace",
             lasts: grace,
         }),

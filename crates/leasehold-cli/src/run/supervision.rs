@@ -3,23 +3,19 @@
 use std::convert::Infallible;
 use std::future::pending;
 use std::io;
-use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 use super::child::{Change, Child, watchdog_ended};
 use super::job_control::JobControl;
 use super::signals::{Reach, Signals, end_by_real_time};
-use super::stopping::Stopping;
+use super::stopping::{KILLED_MAX, Stopping, all_end_by};
 use super::watchdog::Watchdog;
 use crate::commands::OnLost;
 use crate::exit::{Exit, print_error};
 use crate::format::{Escaped, whole_unit};
 use crate::guards::Guards;
-
-/// How long to wait for processes after KILL. A process that waits for a dead disk cannot end.
-const KILLED_MAX: Duration = Duration::from_secs(10);
 
 /// How the command ended.
 #[derive(Clone, Copy, Debug)]
@@ -215,31 +211,24 @@ impl Supervision<'_> {
     async fn stop_the_rest(&mut self) {
         match self.stage {
             Stage::Held | Stage::Ignored => return,
-            Stage::Terminating { kill_at } if self.all_end_by(kill_at, None).await => return,
+            Stage::Terminating { kill_at }
+                if all_end_by(kill_at, || self.child.any_runs()).await =>
+            {
+                return;
+            }
             Stage::Terminating { .. } | Stage::Killed | Stage::Unguarded => {}
         }
 
-        let deadline = Instant::now() + KILLED_MAX;
-        if !self.all_end_by(deadline, Some(Signal::SIGKILL)).await {
+        let any_runs_after_kill = || {
+            let runs = self.child.any_runs();
+            if runs {
+                self.child.signal_all(Signal::SIGKILL);
+            }
+            runs
+        };
+        if !all_end_by(Instant::now() + KILLED_MAX, any_runs_after_kill).await {
             print_error("processes of the command still run after KILL; releasing the lock anyway");
         }
-    }
-
-    /// Waits until no descendant runs, and sends `signal` to new descendants. Returns `false` if
-    /// the deadline passes first.
-    async fn all_end_by(&self, deadline: Instant, signal: Option<Signal>) -> bool {
-        const POLL_INTERVAL: Duration = Duration::from_millis(10);
-
-        while self.child.any_runs() {
-            if Instant::now() >= deadline {
-                return false;
-            }
-            if let Some(signal) = signal {
-                self.child.signal_all(signal);
-            }
-            sleep(POLL_INTERVAL).await;
-        }
-        true
     }
 
     fn forward(&mut self, signal: Signal) -> io::Result<()> {

@@ -19,7 +19,6 @@
 
 use std::cell::Cell;
 use std::convert::Infallible;
-use std::fs;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net;
@@ -37,7 +36,7 @@ use tokio::time::{sleep, timeout};
 use super::child::Spawn;
 use super::nested;
 use super::signals::standard_signals;
-use crate::own_program::start_as;
+use crate::own_program::{runs_as, start_as};
 
 /// The argument that starts leasehold as the watchdog. No subcommand has this name.
 pub(super) const WATCHDOG_ARGUMENT: &str = "__watchdog";
@@ -309,8 +308,7 @@ fn boot_time() -> Duration {
 
 /// Returns whether a process is the watchdog of a `leasehold`.
 pub(crate) fn is_watchdog(pid: i32) -> bool {
-    let command_line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    command_line.split(|byte| *byte == 0).nth(1) == Some(WATCHDOG_ARGUMENT.as_bytes())
+    runs_as(pid, WATCHDOG_ARGUMENT)
 }
 
 #[cfg(test)]

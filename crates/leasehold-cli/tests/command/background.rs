@@ -119,7 +119,7 @@ fn broken_background_hold_cannot_be_released() {
     until("the background process has ended", || !is_alive(holder));
     sandbox
         .done(&["release", "a", "--token", token.trim()])
-        .assert(1, "", "no claim holds it with this token");
+        .assert(1, "", "the lock was lost at ");
 }
 
 /// Shows G-38.
@@ -297,7 +297,7 @@ fn acquire_works_from_cron_and_hold_names_the_option() {
 #[test]
 fn first_process_of_a_container_is_an_owner() {
     let sandbox = Sandbox::new();
-    let inner = "leasehold acquire a --while-pid $$ || exit
+    let inner = "leasehold acquire a --while-pid $$ --on-lost ignore || exit
                  leasehold show --exit-code a > shown; echo $?";
     let text = format!("unshare --pid --fork --mount-proc sh -c '{inner}'");
     let done = sandbox.run_script("sh", &text);

@@ -55,7 +55,9 @@ fn bash_completes_commands_and_names() {
         format!("<{quoted}>\n<42>\n<{quoted}><orders:42><other>\n<leasehold>\n<>\n<text><json>\n");
     assert_eq!(done.out, expected, "{done:?}");
     assert!(!sandbox.path("broken").exists());
-    holders.into_iter().for_each(|holder| drop(holder.end()));
+    for holder in holders {
+        holder.end().assert(0, "", "");
+    }
 }
 
 #[test]

@@ -2,10 +2,11 @@
 
 use crate::sandbox::{Finished, Sandbox};
 
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 17] = [
     "run",
     "hold",
     "acquire",
+    "check",
     "release",
     "wait",
     "ls",

@@ -96,6 +96,7 @@ impl Sandbox {
             .stdin(Stdio::null());
         command
             .env("LEASEHOLD_STORE", self.url())
+            .env("XDG_RUNTIME_DIR", self.folder.path())
             .env_remove("LEASEHOLD_HELD")
             .env_remove("LEASEHOLD_LOG");
         command

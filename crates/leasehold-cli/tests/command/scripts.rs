@@ -24,6 +24,7 @@ impl Sandbox {
             .stdin(Stdio::null())
             .env("PATH", path)
             .env("LEASEHOLD_STORE", self.url())
+            .env("XDG_RUNTIME_DIR", self.path(""))
             .env_remove("LEASEHOLD_HELD")
             .env_remove("LEASEHOLD_LOG");
         command
