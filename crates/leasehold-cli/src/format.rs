@@ -69,22 +69,30 @@ pub(crate) fn external_holder(holder: &ExternalHolder) -> String {
 
 /// Formats a holder and the time since its grant as `program[pid]@host (label) for 12s`.
 pub(crate) fn claimant_and_age(entry: &Entry) -> String {
-    let (claimant, stopped) = (claimant(&entry.info), stopped(&entry.info));
+    let (claimant, hindrance) = (claimant(&entry.info), hindrance(entry));
     match known_age(entry) {
-        unknown if unknown.is_empty() => format!("{claimant}{stopped}"),
-        age => format!("{claimant} for {age}{stopped}"),
+        unknown if unknown.is_empty() => format!("{claimant}{hindrance}"),
+        age => format!("{claimant} for {age}{hindrance}"),
     }
 }
 
-/// Returns the words for a process of this machine that is stopped, or whose command is.
-pub(crate) fn stopped(info: &ClaimantInfo) -> &'static str {
-    if is_stopped(info) {
+/// Returns the words for a claim whose client makes no progress: its connection is missing, or its
+/// process is a process of this machine that is stopped, or whose command is.
+pub(crate) fn hindrance(entry: &Entry) -> &'static str {
+    if is_missing(entry) {
+        ", connection missing"
+    } else if is_stopped(&entry.info) {
         ", stopped"
-    } else if is_command_stopped(info) {
+    } else if is_command_stopped(&entry.info) {
         ", its command is stopped"
     } else {
         ""
     }
+}
+
+/// Whether the store knows that the connection of a claim's client is missing.
+pub(crate) fn is_missing(entry: &Entry) -> bool {
+    entry.connected == Some(false)
 }
 
 /// Returns the tokens of a claim that holds, after the word for them. A cohort has several.

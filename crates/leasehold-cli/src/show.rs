@@ -11,7 +11,8 @@ use serde::Serialize;
 use crate::commands::{Inspected, Show};
 use crate::exit::Exit;
 use crate::format::{
-    Escaped, age, claimant, external_holder, stopped, time, tokens, whole_seconds, whole_unit,
+    Escaped, age, claimant, external_holder, hindrance, is_missing, time, tokens, whole_seconds,
+    whole_unit,
 };
 use crate::process_state::{is_command_stopped, is_stopped};
 use crate::usage::{Kind, Usage};
@@ -103,8 +104,11 @@ pub(crate) fn block(lock_state: &LockState) -> String {
         .collect()
 }
 
+/// Whether an acquire would be granted at once: the lock is not held, and the store would pass over
+/// all waiters.
 pub(crate) fn is_free(lock_state: &LockState) -> bool {
-    lock_state.entries.is_empty() && lock_state.external_holders.is_empty()
+    let is_held = lock_state.holders().next().is_some();
+    !is_held && lock_state.external_holders.is_empty() && lock_state.waiters().all(is_missing)
 }
 
 fn row(standing: &str, entry: &Entry) -> String {
@@ -116,7 +120,7 @@ fn row(standing: &str, entry: &Entry) -> String {
     let left = entry
         .lease_left
         .map_or_else(String::new, |left| format!(", {} left", whole_unit(left)));
-    let stopped = stopped(&entry.info);
+    let hindrance = hindrance(entry);
 
     // The formats of other libraries have no times.
     let times = if entry.info.since == SystemTime::UNIX_EPOCH {
@@ -126,7 +130,7 @@ fn row(standing: &str, entry: &Entry) -> String {
         let since = time(entry.info.since);
         format!(", for {age}, since {since}")
     };
-    format!("  {standing}: {holder}{stopped}, {share}{token}{times}{left}\n")
+    format!("  {standing}: {holder}{hindrance}, {share}{token}{times}{left}\n")
 }
 
 /// Formats the status that one of several servers reports.
@@ -180,6 +184,8 @@ struct ClaimJson<'a> {
     pid: u32,
     program: &'a str,
     label: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connected: Option<bool>,
     stopped: bool,
     command_stopped: bool,
 }
@@ -293,6 +299,7 @@ impl<'a> ClaimJson<'a> {
             pid: info.pid,
             program: &info.program,
             label: &info.label,
+            connected: entry.connected,
             stopped: is_stopped(info),
             command_stopped: is_command_stopped(info),
         }

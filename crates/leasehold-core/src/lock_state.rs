@@ -86,6 +86,12 @@ pub struct Entry {
     pub info: ClaimantInfo,
     /// How long the store keeps it without a renewal, if the format of another library shows that.
     pub lease_left: Option<Duration>,
+    /// Whether its client is connected to the store; `None` if the store does not know.
+    ///
+    /// Redis knows it of the first 100 claims with crash detection. A waiter without a connection
+    /// is passed over. A holder without one loses the lock once the crash grace is over, unless it
+    /// connects again.
+    pub connected: Option<bool>,
 }
 
 impl Entry {
@@ -99,6 +105,7 @@ impl Entry {
             reserved: 0,
             info,
             lease_left: None,
+            connected: None,
         }
     }
 
@@ -106,6 +113,12 @@ impl Entry {
     #[must_use]
     pub fn with_lease_left(self, lease_left: Option<Duration>) -> Self {
         Self { lease_left, ..self }
+    }
+
+    /// Adds whether the claim's client is connected to the store.
+    #[must_use]
+    pub fn with_connected(self, connected: Option<bool>) -> Self {
+        Self { connected, ..self }
     }
 
     /// Sets how many tokens the grant reserved below its own.

@@ -20,6 +20,7 @@ mod inspection;
 mod job_control;
 mod logging;
 mod man;
+mod missing_connections;
 mod mistakes;
 mod nested;
 mod outage;

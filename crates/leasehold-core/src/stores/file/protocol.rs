@@ -165,14 +165,11 @@ impl Transaction {
 
         for (at, stored) in self.queue.entries().iter().enumerate() {
             if !self.is_dead(stored.process())? {
-                lock_state.entries.push(Entry {
-                    lease_left: None,
-                    id: stored.id(),
-                    share: stored.share(),
-                    standing: self.queue.standing(at),
-                    reserved: stored.reserved(),
-                    info: stored.info(),
-                });
+                let standing = self.queue.standing(at);
+                let entry = Entry::new(stored.id(), stored.share(), standing, stored.info());
+                lock_state
+                    .entries
+                    .push(entry.with_reserved(stored.reserved()));
             }
         }
         Ok(lock_state)
