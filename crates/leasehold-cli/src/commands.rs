@@ -166,6 +166,9 @@ pub(crate) enum Action {
     ///                     connection is missing), stopped (true if it is a stopped process of
     ///                     this machine); capacity is null for a rwlock; a process that passes
     ///                     its hold on (a cohort) has first_token and last_token in place of token
+    ///                     a holder on files whose pid is not its process here has process: state
+    ///                     ("ended", "other_namespace" or "unseen"), and processes, an array of
+    ///                     those that hold: pid, program
     ///   waiters           array in queue order: position (1 is next), then the fields of a
     ///                     holder except token
     ///   external_holders  array of the processes that hold the lock by flock(1): pid, program

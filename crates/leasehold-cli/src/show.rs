@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 use jiff::Timestamp;
-use leasehold::{Entry, LockState, Name, ServerStatus, Token};
+use leasehold::{ClaimProcess, Entry, ExternalHolder, LockState, Name, ServerStatus, Token};
 use serde::Serialize;
 
 use crate::commands::{Inspected, Show};
@@ -188,6 +188,14 @@ struct ClaimJson<'a> {
     connected: Option<bool>,
     stopped: bool,
     command_stopped: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    process: Option<ProcessJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct ProcessJson<'a> {
+    state: &'static str,
+    processes: Vec<ExternalHolderJson<'a>>,
 }
 
 #[derive(Serialize)]
@@ -261,12 +269,7 @@ impl<'a> From<&'a LockState> for LockJson<'a> {
                 .zip(1..)
                 .map(|(entry, position)| ClaimJson::new(entry, StandingJson::Waiting { position }))
                 .collect(),
-            external_holders: external_holders
-                .map(|holder| ExternalHolderJson {
-                    pid: holder.pid,
-                    program: &holder.program,
-                })
-                .collect(),
+            external_holders: external_holders.map(ExternalHolderJson::from).collect(),
             servers: lock_state.servers.iter().map(ServerJson::from).collect(),
         }
     }
@@ -302,6 +305,31 @@ impl<'a> ClaimJson<'a> {
             connected: entry.connected,
             stopped: is_stopped(info),
             command_stopped: is_command_stopped(info),
+            process: entry.process.as_ref().map(ProcessJson::from),
+        }
+    }
+}
+
+impl<'a> From<&'a ClaimProcess> for ProcessJson<'a> {
+    fn from(process: &'a ClaimProcess) -> Self {
+        let state = match process {
+            ClaimProcess::OtherNamespace(_) => "other_namespace",
+            ClaimProcess::Ended { .. } => "ended",
+            _ => "unseen",
+        };
+        let processes = process.processes().iter();
+        Self {
+            state,
+            processes: processes.map(ExternalHolderJson::from).collect(),
+        }
+    }
+}
+
+impl<'a> From<&'a ExternalHolder> for ExternalHolderJson<'a> {
+    fn from(holder: &'a ExternalHolder) -> Self {
+        Self {
+            pid: holder.pid,
+            program: &holder.program,
         }
     }
 }

@@ -92,6 +92,8 @@ pub struct Entry {
     /// is passed over. A holder without one loses the lock once the crash grace is over, unless it
     /// connects again.
     pub connected: Option<bool>,
+    /// The process that holds, if it is not the one that `info` names.
+    pub process: Option<ClaimProcess>,
 }
 
 impl Entry {
@@ -106,6 +108,7 @@ impl Entry {
             info,
             lease_left: None,
             connected: None,
+            process: None,
         }
     }
 
@@ -161,6 +164,35 @@ impl Entry {
     pub fn has_token(&self, token: Token) -> bool {
         let is_after_first = self.first_token().is_some_and(|first| first <= token);
         is_after_first && self.token().is_some_and(|last| token <= last)
+    }
+}
+
+/// The process of a hold on the file store, if this machine or container does not list it under the
+/// id in [`Entry::info`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClaimProcess {
+    /// It runs in another PID namespace, and has this id here.
+    OtherNamespace(ExternalHolder),
+    /// It has ended, and these processes that it started still hold the lock.
+    Ended {
+        /// The processes that have inherited its descriptors, as far as this user may see them.
+        held_by: Vec<ExternalHolder>,
+    },
+    /// It is in another PID namespace or has ended. The processes that hold the lock are not
+    /// visible, because they belong to another user or to another PID namespace.
+    Unseen,
+}
+
+impl ClaimProcess {
+    /// Returns the processes that hold the lock, as far as they are visible.
+    #[must_use]
+    pub fn processes(&self) -> &[ExternalHolder] {
+        match self {
+            Self::OtherNamespace(process) => std::slice::from_ref(process),
+            Self::Ended { held_by } => held_by,
+            Self::Unseen => &[],
+        }
     }
 }
 

@@ -18,6 +18,7 @@ mod holding;
 mod housekeeping;
 mod inspection;
 mod job_control;
+mod keepers;
 mod logging;
 mod man;
 mod missing_connections;
