@@ -156,16 +156,18 @@ pub(crate) enum Action {
     /// With --json, prints one object:
     ///   name              the lock's name
     ///   state             "free" or "in_use"
-    ///   kind              "mutex", "rwlock" or "semaphore", null if the lock is free
+    ///   kind              "mutex", "election", "rwlock" or "semaphore", null if the lock is
+    ///                     free
     ///   held              the sum of the holders' weights
     ///   capacity          the slots of a semaphore, 1 for a mutex, null for other locks
     ///   last_token        the largest token of the last grant, null if the store has none; a file
     ///                     store forgets it when the lock is free
     ///   holders           array: token, share, weight, capacity, since, age_seconds, host, pid,
-    ///                     program, label, connected (only on Redis: false if the client's
-    ///                     connection is missing), stopped (true if it is a stopped process of
-    ///                     this machine); capacity is null for a rwlock; a process that passes
-    ///                     its hold on (a cohort) has first_token and last_token in place of token
+    ///                     program, label, candidate (only in an election: true; the label is its
+    ///                     address), connected (only on Redis: false if the client's connection is
+    ///                     missing), stopped (true if it is a stopped process of this machine);
+    ///                     capacity is null for a rwlock; a process that passes its hold on (a
+    ///                     cohort) has first_token and last_token in place of token;
     ///                     a holder on files whose pid is not its process here has process: state
     ///                     ("ended", "other_namespace" or "unseen"), and processes, an array of
     ///                     those that hold: pid, program

@@ -89,11 +89,15 @@ pub(crate) fn block(lock_state: &LockState) -> String {
         .external_holders
         .iter()
         .map(|holder| format!("  held (flock): {}\n", external_holder(holder)));
-    let holders = lock_state.holders().map(|entry| row("held", entry));
-    let waiters = lock_state
-        .waiters()
-        .zip(1..)
-        .map(|(entry, position)| row(&format!("waiting {position}"), entry));
+    let holders = lock_state.holders().map(|entry| {
+        let is_leader = entry.info.is_candidate;
+        row(if is_leader { "leader" } else { "held" }, entry)
+    });
+    let waiters = lock_state.waiters().zip(1..).map(|(entry, position)| {
+        let is_candidate = entry.info.is_candidate;
+        let word = if is_candidate { "candidate" } else { "waiting" };
+        row(&format!("{word} {position}"), entry)
+    });
     let servers = lock_state.servers.iter().map(server_row);
 
     std::iter::once(head)
@@ -184,6 +188,8 @@ struct ClaimJson<'a> {
     pid: u32,
     program: &'a str,
     label: &'a str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    candidate: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     connected: Option<bool>,
     stopped: bool,
@@ -302,6 +308,7 @@ impl<'a> ClaimJson<'a> {
             pid: info.pid,
             program: &info.program,
             label: &info.label,
+            candidate: info.is_candidate,
             connected: entry.connected,
             stopped: is_stopped(info),
             command_stopped: is_command_stopped(info),

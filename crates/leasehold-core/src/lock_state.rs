@@ -64,6 +64,7 @@ impl LockState {
             pid: 0,
             program: "unknown".to_owned(),
             label: "votes of a minority".to_owned(),
+            is_candidate: false,
             since: SystemTime::UNIX_EPOCH,
         };
         Some(Entry::new(id, Share::MUTEX, Standing::Held { token }, info))

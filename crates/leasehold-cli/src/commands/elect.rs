@@ -58,7 +58,7 @@ impl Elect {
             lock: LockOptions {
                 lease: self.lease,
                 crash_grace: self.crash_grace,
-                label: Some(self.address),
+                address: Some(self.address),
                 quiet: self.quiet,
                 ..LockOptions::default()
             },

@@ -178,6 +178,10 @@ pub(crate) struct LockOptions {
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
 
+    /// The label of a candidate of an election, in place of --label.
+    #[arg(skip)]
+    pub(crate) address: Option<String>,
+
     /// Print errors only, not the progress of the wait
     #[arg(short, long)]
     pub(crate) quiet: bool,

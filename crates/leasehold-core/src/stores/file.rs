@@ -19,10 +19,10 @@
 //! | [`transact`] | runs a step of the protocol under the lock of its queue |
 //! | [`housekeeping`] | the removal of the files of free names |
 //! | [`protocol`] | the steps: enter, poll, leave, renew, inspect |
+//! | [`keepers`] | the processes behind a hold, for people |
 //! | [`shared`], [`idle_names`] | what the claims of one open store share |
 //! | [`queue_file`] | the queue file: locked, read, changed |
 //! | [`flock_waiters`], [`flock`], [`lock_file`] | `NAME.lock`, and waiting for external holders |
-//! | [`keepers`] | the processes behind a hold, for people |
 //! | [`wakeups`] | the claims to wake after a change |
 //! | [`entry`] | one claim in a queue file |
 //! | [`process`] | crash detection and the inbox of each process |
