@@ -3,11 +3,11 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
-use leasehold::{CrashDetection, Entry, Locks, Token};
+use leasehold::{ClaimProcess, CrashDetection, Entry, Locks, Token};
 
 use crate::commands::{InspectedStore, in_this_format};
 use crate::exit::{Exit, print_error};
-use crate::format::{Escaped, claimant};
+use crate::format::{Escaped, claimant, processes};
 use crate::show::block;
 
 pub(crate) async fn break_hold(store: &InspectedStore, name: &str, token: Token) -> Result<Exit> {
@@ -40,10 +40,13 @@ fn report(locks: &Locks, name: &str, token: Token, broken: &Entry) -> Result<Exi
 
     let guarantees = locks.guarantees();
     if guarantees.crash == CrashDetection::Immediate && !guarantees.lease_expiry {
-        writeln!(
-            out,
-            "the next waiter is granted the lock when that process releases it or ends"
-        )?;
+        let end = match &broken.process {
+            Some(ClaimProcess::Ended { held_by }) => {
+                format!("its {} have ended", processes(held_by))
+            }
+            _ => "that process releases it or ends".to_owned(),
+        };
+        writeln!(out, "the next waiter is granted the lock when {end}")?;
     }
     Ok(Exit::DONE)
 }

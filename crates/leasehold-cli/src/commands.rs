@@ -137,7 +137,8 @@ pub(crate) enum Action {
 
     /// Wait until NAME is free, without holding it
     ///
-    /// NAME is free when it is neither held nor waited for. The store pushes the change; a Redlock
+    /// NAME is free when it is neither held nor waited for. A waiter whose connection to Redis is
+    /// missing does not count, because a grant passes over it. The store pushes the change; a Redlock
     /// store and a Redis server with a dialect are polled four times a second. Another client may
     /// acquire NAME before the next command runs.
     Wait(Wait),
@@ -157,20 +158,28 @@ pub(crate) enum Action {
 
     /// Show the holders and waiters of NAME
     ///
-    /// A lock without holders and waiters is free, which is not an error.
+    /// A lock without holders and waiters is free, which is not an error. On Redis, a claim whose
+    /// client has crashed is marked: its connection is missing. Waiters without a connection are
+    /// passed over, so a lock that has no other claims is free.
     ///
     /// With --json, prints one object:
     ///   name              the lock's name
     ///   state             "free" or "in_use"
-    ///   kind              "mutex", "rwlock" or "semaphore", null if the lock is free
+    ///   kind              "mutex", "election", "rwlock" or "semaphore", null if the lock is
+    ///                     free
     ///   held              the sum of the holders' weights
     ///   capacity          the slots of a semaphore, 1 for a mutex, null for other locks
     ///   last_token        the largest token of the last grant, null if the store has none; a file
     ///                     store forgets it when the lock is free
     ///   holders           array: token, share, weight, capacity, since, age_seconds, host, pid,
-    ///                     program, label, stopped (true if it is a stopped process of this
-    ///                     machine); capacity is null for a rwlock; a process that passes its hold
-    ///                     on (a cohort) has first_token and last_token in place of token
+    ///                     program, label, candidate (only in an election: true; the label is its
+    ///                     address), connected (only on Redis: false if the client's connection is
+    ///                     missing), stopped (true if it is a stopped process of this machine);
+    ///                     capacity is null for a rwlock; a process that passes its hold on (a
+    ///                     cohort) has first_token and last_token in place of token;
+    ///                     a holder on files whose pid is not its process here has process: state
+    ///                     ("ended", "other_namespace" or "unseen"), and processes, an array of
+    ///                     those that hold: pid, program
     ///   waiters           array in queue order: position (1 is next), then the fields of a
     ///                     holder except token
     ///   external_holders  array of the processes that hold the lock by flock(1): pid, program

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use jiff::fmt::friendly::{Designator, Spacing, SpanPrinter};
 use jiff::{Timestamp, Unit};
-use leasehold::{ClaimantInfo, Entry, ExternalHolder};
+use leasehold::{ClaimProcess, ClaimantInfo, Entry, ExternalHolder};
 
 use crate::process_state::{is_command_stopped, is_stopped};
 
@@ -64,27 +64,76 @@ pub(crate) fn claimant(info: &ClaimantInfo) -> String {
 
 /// Formats a process that holds the lock outside the queue as `program[pid]`.
 pub(crate) fn external_holder(holder: &ExternalHolder) -> String {
+    if holder.program.is_empty() {
+        // The kernel still names the process that locked the file.
+        return format!(
+            "descendants of process {}, which are not visible here",
+            holder.pid
+        );
+    }
     format!("{}[{}]", Escaped(&holder.program), holder.pid)
 }
 
 /// Formats a holder and the time since its grant as `program[pid]@host (label) for 12s`.
 pub(crate) fn claimant_and_age(entry: &Entry) -> String {
-    let (claimant, stopped) = (claimant(&entry.info), stopped(&entry.info));
+    let (claimant, hindrance) = (claimant(&entry.info), hindrance(entry));
     match known_age(entry) {
-        unknown if unknown.is_empty() => format!("{claimant}{stopped}"),
-        age => format!("{claimant} for {age}{stopped}"),
+        unknown if unknown.is_empty() => format!("{claimant}{hindrance}"),
+        age => format!("{claimant} for {age}{hindrance}"),
     }
 }
 
-/// Returns the words for a process of this machine that is stopped, or whose command is.
-pub(crate) fn stopped(info: &ClaimantInfo) -> &'static str {
-    if is_stopped(info) {
+/// Returns what keeps a claim's client from making progress, or its user from finding it.
+pub(crate) fn hindrance(entry: &Entry) -> String {
+    if let Some(process) = &entry.process {
+        return claim_process(process);
+    }
+
+    let words = if is_missing(entry) {
+        ", connection missing"
+    } else if is_stopped(&entry.info) {
         ", stopped"
-    } else if is_command_stopped(info) {
+    } else if is_command_stopped(&entry.info) {
         ", its command is stopped"
     } else {
         ""
+    };
+    words.to_owned()
+}
+
+fn claim_process(process: &ClaimProcess) -> String {
+    match process {
+        ClaimProcess::OtherNamespace(process) => {
+            format!(", of another PID namespace, process {} here", process.pid)
+        }
+        ClaimProcess::Ended { held_by } => {
+            format!(
+                ", which has ended; its {} still hold it",
+                processes(held_by)
+            )
+        }
+        _ => ", whose processes are not visible here".to_owned(),
     }
+}
+
+/// Formats some processes as `processes 4711 (sh), 4712 (sleep) and 3 others`.
+pub(crate) fn processes(processes: &[ExternalHolder]) -> String {
+    const SHOWN_MAX: usize = 10;
+
+    let shown = processes.iter().take(SHOWN_MAX);
+    let shown: Vec<_> = shown
+        .map(|process| format!("{} ({})", process.pid, Escaped(&process.program)))
+        .collect();
+    let shown = shown.join(", ");
+    match processes.len().saturating_sub(SHOWN_MAX) {
+        0 => format!("processes {shown}"),
+        others => format!("processes {shown} and {others} others"),
+    }
+}
+
+/// Whether the store knows that the connection of a claim's client is missing.
+pub(crate) fn is_missing(entry: &Entry) -> bool {
+    entry.connected == Some(false)
 }
 
 /// Returns the tokens of a claim that holds, after the word for them. A cohort has several.

@@ -148,8 +148,11 @@ impl LockOptions {
             (None, false) => locks.mutex(name),
         };
 
-        let label = self.label.as_deref().unwrap_or(label);
-        self.with_times(lock).label(label)
+        let timed = self.with_times(lock);
+        match &self.address {
+            Some(address) => timed.candidate(address),
+            None => timed.label(self.label.as_deref().unwrap_or(label)),
+        }
     }
 
     /// Creates a mutex with the lease and the time limits of these options.

@@ -5,13 +5,14 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 use jiff::Timestamp;
-use leasehold::{Entry, LockState, Name, ServerStatus, Token};
+use leasehold::{ClaimProcess, Entry, ExternalHolder, LockState, Name, ServerStatus, Token};
 use serde::Serialize;
 
 use crate::commands::{Inspected, Show};
 use crate::exit::Exit;
 use crate::format::{
-    Escaped, age, claimant, external_holder, stopped, time, tokens, whole_seconds, whole_unit,
+    Escaped, age, claimant, external_holder, hindrance, is_missing, time, tokens, whole_seconds,
+    whole_unit,
 };
 use crate::process_state::{is_command_stopped, is_stopped};
 use crate::usage::{Kind, Usage};
@@ -88,11 +89,15 @@ pub(crate) fn block(lock_state: &LockState) -> String {
         .external_holders
         .iter()
         .map(|holder| format!("  held (flock): {}\n", external_holder(holder)));
-    let holders = lock_state.holders().map(|entry| row("held", entry));
-    let waiters = lock_state
-        .waiters()
-        .zip(1..)
-        .map(|(entry, position)| row(&format!("waiting {position}"), entry));
+    let holders = lock_state.holders().map(|entry| {
+        let is_leader = entry.info.is_candidate;
+        row(if is_leader { "leader" } else { "held" }, entry)
+    });
+    let waiters = lock_state.waiters().zip(1..).map(|(entry, position)| {
+        let is_candidate = entry.info.is_candidate;
+        let word = if is_candidate { "candidate" } else { "waiting" };
+        row(&format!("{word} {position}"), entry)
+    });
     let servers = lock_state.servers.iter().map(server_row);
 
     std::iter::once(head)
@@ -103,8 +108,11 @@ pub(crate) fn block(lock_state: &LockState) -> String {
         .collect()
 }
 
+/// Whether an acquire would be granted at once: the lock is not held, and the store would pass over
+/// all waiters.
 pub(crate) fn is_free(lock_state: &LockState) -> bool {
-    lock_state.entries.is_empty() && lock_state.external_holders.is_empty()
+    let is_held = lock_state.holders().next().is_some();
+    !is_held && lock_state.external_holders.is_empty() && lock_state.waiters().all(is_missing)
 }
 
 fn row(standing: &str, entry: &Entry) -> String {
@@ -116,7 +124,7 @@ fn row(standing: &str, entry: &Entry) -> String {
     let left = entry
         .lease_left
         .map_or_else(String::new, |left| format!(", {} left", whole_unit(left)));
-    let stopped = stopped(&entry.info);
+    let hindrance = hindrance(entry);
 
     // The formats of other libraries have no times.
     let times = if entry.info.since == SystemTime::UNIX_EPOCH {
@@ -126,7 +134,7 @@ fn row(standing: &str, entry: &Entry) -> String {
         let since = time(entry.info.since);
         format!(", for {age}, since {since}")
     };
-    format!("  {standing}: {holder}{stopped}, {share}{token}{times}{left}\n")
+    format!("  {standing}: {holder}{hindrance}, {share}{token}{times}{left}\n")
 }
 
 /// Formats the status that one of several servers reports.
@@ -180,8 +188,20 @@ struct ClaimJson<'a> {
     pid: u32,
     program: &'a str,
     label: &'a str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    candidate: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connected: Option<bool>,
     stopped: bool,
     command_stopped: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    process: Option<ProcessJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct ProcessJson<'a> {
+    state: &'static str,
+    processes: Vec<ExternalHolderJson<'a>>,
 }
 
 #[derive(Serialize)]
@@ -255,12 +275,7 @@ impl<'a> From<&'a LockState> for LockJson<'a> {
                 .zip(1..)
                 .map(|(entry, position)| ClaimJson::new(entry, StandingJson::Waiting { position }))
                 .collect(),
-            external_holders: external_holders
-                .map(|holder| ExternalHolderJson {
-                    pid: holder.pid,
-                    program: &holder.program,
-                })
-                .collect(),
+            external_holders: external_holders.map(ExternalHolderJson::from).collect(),
             servers: lock_state.servers.iter().map(ServerJson::from).collect(),
         }
     }
@@ -293,8 +308,35 @@ impl<'a> ClaimJson<'a> {
             pid: info.pid,
             program: &info.program,
             label: &info.label,
+            candidate: info.is_candidate,
+            connected: entry.connected,
             stopped: is_stopped(info),
             command_stopped: is_command_stopped(info),
+            process: entry.process.as_ref().map(ProcessJson::from),
+        }
+    }
+}
+
+impl<'a> From<&'a ClaimProcess> for ProcessJson<'a> {
+    fn from(process: &'a ClaimProcess) -> Self {
+        let state = match process {
+            ClaimProcess::OtherNamespace(_) => "other_namespace",
+            ClaimProcess::Ended { .. } => "ended",
+            _ => "unseen",
+        };
+        let processes = process.processes().iter();
+        Self {
+            state,
+            processes: processes.map(ExternalHolderJson::from).collect(),
+        }
+    }
+}
+
+impl<'a> From<&'a ExternalHolder> for ExternalHolderJson<'a> {
+    fn from(holder: &'a ExternalHolder) -> Self {
+        Self {
+            pid: holder.pid,
+            program: &holder.program,
         }
     }
 }

@@ -10,6 +10,7 @@ use leasehold::store::Share;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Mutex,
+    Election,
     RwLock,
     Semaphore { slots: u32 },
 }
@@ -26,11 +27,17 @@ pub(crate) struct Usage {
 impl Usage {
     /// Returns the usage of a lock, or `None` if no claim shows its kind.
     pub(crate) fn of(lock_state: &LockState) -> Option<Self> {
-        let shares = || lock_state.entries.iter().map(|entry| entry.share);
+        let kinds = lock_state.entries.iter().map(|entry| {
+            if entry.info.is_candidate {
+                Kind::Election
+            } else {
+                Kind::of(entry.share)
+            }
+        });
         let holders = || lock_state.holders().map(|entry| entry.share);
 
         Some(Self {
-            kind: shares().map(Kind::of).max()?,
+            kind: kinds.max()?,
             held: holders().map(weight).sum(),
             has_writer: holders().any(Share::is_whole),
         })
@@ -41,7 +48,7 @@ impl Usage {
 fn weight(share: Share) -> u32 {
     match Kind::of(share) {
         Kind::Semaphore { .. } => share.weight(),
-        Kind::Mutex | Kind::RwLock => 1,
+        Kind::Mutex | Kind::Election | Kind::RwLock => 1,
     }
 }
 
@@ -57,6 +64,7 @@ impl Kind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Mutex => "mutex",
+            Self::Election => "election",
             Self::RwLock => "rwlock",
             Self::Semaphore { .. } => "semaphore",
         }
@@ -66,7 +74,7 @@ impl Kind {
     /// Readers have no limit.
     pub(crate) fn capacity(self) -> Option<u32> {
         match self {
-            Self::Mutex => Some(1),
+            Self::Mutex | Self::Election => Some(1),
             Self::RwLock => None,
             Self::Semaphore { slots } => Some(slots),
         }

@@ -1,5 +1,6 @@
 //! The process behind a claim, in readable form.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -26,6 +27,8 @@ pub struct ClaimantInfo {
     pub program: String,
     /// The label that the user gave the claim; empty without one.
     pub label: String,
+    /// Whether it is a candidate of an [election](crate::Election): its label is an address.
+    pub is_candidate: bool,
     /// When the claim was queued or granted, by the wall clock of the process that queued or
     /// granted it.
     pub since: SystemTime,
@@ -59,6 +62,7 @@ impl ClaimantInfo {
             pid: std::process::id(),
             program: process.program.clone(),
             label: label.to_owned(),
+            is_candidate: false,
             since: SystemTime::now(),
         })
     }
@@ -72,6 +76,7 @@ impl ClaimantInfo {
             pid: 0,
             program: program.to_owned(),
             label,
+            is_candidate: false,
             since: UNIX_EPOCH,
         }
     }
@@ -108,7 +113,7 @@ impl ClaimantInfo {
         // Writing to a string cannot fail.
         let _ = write!(text, " {} {}", since.as_millis(), self.pid);
 
-        for word in [&self.host, &self.program, &self.label] {
+        for word in [&self.host, &*self.stored_program(), &self.label] {
             text.push(' ');
             text.extend(utf8_percent_encode(word, encoded));
         }
@@ -119,16 +124,40 @@ impl ClaimantInfo {
     /// Returns `None` if a word is missing or malformed.
     pub fn parse_words<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Self> {
         let since = Duration::from_millis(words.next()?.parse().ok()?);
+        let pid = words.next()?.parse().ok()?;
+        let host = decode(words.next()?)?;
+        let (program, is_candidate) = Self::from_stored_program(&decode(words.next()?)?);
 
         Some(Self {
-            since: UNIX_EPOCH.checked_add(since)?,
-            pid: words.next()?.parse().ok()?,
-            host: decode(words.next()?)?,
-            program: decode(words.next()?)?,
+            host,
+            pid,
+            program,
             label: decode(words.next()?)?,
+            is_candidate,
+            since: UNIX_EPOCH.checked_add(since)?,
         })
     }
+
+    /// Returns the program as stores keep it, with a mark if it is a candidate.
+    ///
+    /// No format has a field for the mark. A client that does not know it shows it with the program.
+    pub(crate) fn stored_program(&self) -> Cow<'_, str> {
+        if !self.is_candidate {
+            return Cow::Borrowed(&self.program);
+        }
+        let program_max = Self::PROGRAM_MAX - CANDIDATE.len();
+        Cow::Owned(truncate(&self.program, program_max) + CANDIDATE)
+    }
+
+    /// Returns the program of a stored one, and whether it is a candidate.
+    pub(crate) fn from_stored_program(stored: &str) -> (String, bool) {
+        let program = stored.strip_suffix(CANDIDATE);
+        (program.unwrap_or(stored).to_owned(), program.is_some())
+    }
 }
+
+/// The mark of a candidate at the end of its program.
+const CANDIDATE: &str = " elect";
 
 fn decode(word: &str) -> Option<String> {
     let decoded = percent_decode_str(word).decode_utf8().ok()?;
@@ -203,6 +232,20 @@ mod tests {
         let mut words = text.strip_prefix(' ').expect("a space first").split(' ');
         assert_eq!(ClaimantInfo::parse_words(&mut words), Some(info));
         assert_eq!(words.next(), None);
+    }
+
+    /// It fits into the field of the file store.
+    #[test]
+    fn mark_of_a_candidate_round_trips() {
+        for program in ["worker", &"ü".repeat(16), ""] {
+            let mut info = ClaimantInfo::here("").expect("a short label");
+            (info.program, info.is_candidate) = (program.to_owned(), true);
+
+            let stored = info.stored_program();
+            assert!(stored.len() <= ClaimantInfo::PROGRAM_MAX);
+            let (kept, is_candidate) = ClaimantInfo::from_stored_program(&stored);
+            assert!(is_candidate && program.starts_with(&kept), "{stored}");
+        }
     }
 
     #[test]

@@ -130,7 +130,7 @@ impl Election {
             let error = Error::invalid("a leadership is not passed on, so it has no cohort");
             return Err(self.with_context(error.help("remove cohort(…) from the election's lock")));
         }
-        Ok(self.lock.clone().label(address))
+        Ok(self.lock.clone().candidate(address))
     }
 
     fn check_tokens(&self) -> Result<()> {

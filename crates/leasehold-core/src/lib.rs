@@ -75,7 +75,7 @@ pub use examination::{Examination, ExaminedServer, Finding, RoundTrip, Severity}
 pub use guarantees::{CrashDetection, Guarantees, Slots};
 pub use guard::Guard;
 pub use lock::Lock;
-pub use lock_state::{Entry, ExternalHolder, LockState, ServerStatus, ServerVote};
+pub use lock_state::{ClaimProcess, Entry, ExternalHolder, LockState, ServerStatus, ServerVote};
 pub use locks::Locks;
 pub use loss_reason::{LossReason, RenewalStatus};
 pub use multi::{MultiGuard, MultiLock, all};

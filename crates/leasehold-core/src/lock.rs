@@ -28,6 +28,7 @@ pub struct Lock {
     share: Result<Share>,
     lease: Duration,
     label: String,
+    is_candidate: bool,
     no_renewal: bool,
     max_hold: Option<Duration>,
     cohort: Option<u32>,
@@ -44,6 +45,7 @@ impl Lock {
             share,
             lease: Self::LEASE,
             label: String::new(),
+            is_candidate: false,
             no_renewal: false,
             max_hold: None,
             cohort: None,
@@ -121,6 +123,16 @@ impl Lock {
         Self {
             cohort: Some(max),
             ..self
+        }
+    }
+
+    /// Labels the claim with the address of a candidate, and marks it.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn candidate(self, address: &str) -> Self {
+        Self {
+            is_candidate: true,
+            ..self.label(address)
         }
     }
 
@@ -236,6 +248,7 @@ impl Lock {
             share: self.share.clone()?,
             lease: self.lease,
             label: self.label.clone(),
+            is_candidate: self.is_candidate,
             no_renewal: self.no_renewal,
             max_hold: self.max_hold,
             reserved: self.cohort.unwrap_or(0),

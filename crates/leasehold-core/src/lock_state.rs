@@ -64,6 +64,7 @@ impl LockState {
             pid: 0,
             program: "unknown".to_owned(),
             label: "votes of a minority".to_owned(),
+            is_candidate: false,
             since: SystemTime::UNIX_EPOCH,
         };
         Some(Entry::new(id, Share::MUTEX, Standing::Held { token }, info))
@@ -86,6 +87,14 @@ pub struct Entry {
     pub info: ClaimantInfo,
     /// How long the store keeps it without a renewal, if the format of another library shows that.
     pub lease_left: Option<Duration>,
+    /// Whether its client is connected to the store; `None` if the store does not know.
+    ///
+    /// Redis knows it of the first 100 claims with crash detection. A waiter without a connection
+    /// is passed over. A holder without one loses the lock once the crash grace is over, unless it
+    /// connects again.
+    pub connected: Option<bool>,
+    /// The process that holds, if it is not the one that `info` names.
+    pub process: Option<ClaimProcess>,
 }
 
 impl Entry {
@@ -99,6 +108,8 @@ impl Entry {
             reserved: 0,
             info,
             lease_left: None,
+            connected: None,
+            process: None,
         }
     }
 
@@ -106,6 +117,12 @@ impl Entry {
     #[must_use]
     pub fn with_lease_left(self, lease_left: Option<Duration>) -> Self {
         Self { lease_left, ..self }
+    }
+
+    /// Adds whether the claim's client is connected to the store.
+    #[must_use]
+    pub fn with_connected(self, connected: Option<bool>) -> Self {
+        Self { connected, ..self }
     }
 
     /// Sets how many tokens the grant reserved below its own.
@@ -148,6 +165,35 @@ impl Entry {
     pub fn has_token(&self, token: Token) -> bool {
         let is_after_first = self.first_token().is_some_and(|first| first <= token);
         is_after_first && self.token().is_some_and(|last| token <= last)
+    }
+}
+
+/// The process of a hold on the file store, if this machine or container does not list it under the
+/// id in [`Entry::info`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClaimProcess {
+    /// It runs in another PID namespace, and has this id here.
+    OtherNamespace(ExternalHolder),
+    /// It has ended, and these processes that it started still hold the lock.
+    Ended {
+        /// The processes that have inherited its descriptors, as far as this user may see them.
+        held_by: Vec<ExternalHolder>,
+    },
+    /// It is in another PID namespace or has ended. The processes that hold the lock are not
+    /// visible, because they belong to another user or to another PID namespace.
+    Unseen,
+}
+
+impl ClaimProcess {
+    /// Returns the processes that hold the lock, as far as they are visible.
+    #[must_use]
+    pub fn processes(&self) -> &[ExternalHolder] {
+        match self {
+            Self::OtherNamespace(process) => std::slice::from_ref(process),
+            Self::Ended { held_by } => held_by,
+            Self::Unseen => &[],
+        }
     }
 }
 

@@ -432,7 +432,7 @@ impl Store for Redis {
         let mut lock_state = LockState::new(name.clone());
         lock_state.last_token = last_token.parse().ok().and_then(Token::new);
         for (ahead, record) in (0..).zip(records) {
-            lock_state.entries.push(record::entry(record, ahead)?);
+            lock_state.entries.push(record::inspected(record, ahead)?);
         }
         Ok(lock_state)
     }

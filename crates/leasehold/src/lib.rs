@@ -131,8 +131,8 @@ pub use leasehold_core::metrics;
 #[doc(hidden)]
 pub use leasehold_core::simulation;
 pub use leasehold_core::{
-    ClaimId, ClaimantInfo, CrashDetection, Election, Entry, Error, ErrorKind, Examination,
-    ExaminedServer, ExternalHolder, FencingToken, Finding, Guarantees, Guard, Leader,
+    ClaimId, ClaimProcess, ClaimantInfo, CrashDetection, Election, Entry, Error, ErrorKind,
+    Examination, ExaminedServer, ExternalHolder, FencingToken, Finding, Guarantees, Guard, Leader,
     LeaderObserver, Leadership, Lock, LockState, Locks, LossReason, MultiGuard, MultiLock, Name,
     Observer, Owner, Reentrant, ReentrantGuard, RenewalStatus, Result, RoundTrip, RwLock,
     ServerStatus, ServerVote, Severity, Slots, Token, all, drain, fence, store,

@@ -52,7 +52,7 @@ impl Elect {
             store: self.store,
             lock: LockOptions {
                 lease: self.lease,
-                label: Some(self.address),
+                address: Some(self.address),
                 quiet: self.quiet,
                 ..LockOptions::default()
             },

@@ -175,6 +175,10 @@ pub(crate) struct LockOptions {
     #[arg(help_heading = heading::LOSS, long, value_name = "DURATION", value_parser = duration)]
     pub(crate) max_hold: Option<Duration>,
 
+    /// The label of a candidate of an election, in place of --label.
+    #[arg(skip)]
+    pub(crate) address: Option<String>,
+
     /// Print errors only, not the progress of the wait
     #[arg(help_heading = heading::OUTPUT, short, long)]
     pub(crate) quiet: bool,

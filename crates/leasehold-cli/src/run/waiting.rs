@@ -17,7 +17,8 @@ use super::signals::Signals;
 use crate::commands::LockOptions;
 use crate::exit::{is_stderr_writable, print_error};
 use crate::format::{
-    Escaped, claimant, claimant_and_age, external_holder, ordinal, whole_seconds, whole_unit,
+    Escaped, claimant, claimant_and_age, external_holder, is_missing, ordinal, whole_seconds,
+    whole_unit,
 };
 use crate::guards::Guards;
 use crate::process_state::is_stopped;
@@ -196,7 +197,8 @@ fn missing_holder_text(lock_state: &LockState) -> String {
         return format!("held by {} (flock)", external_holder(holder));
     }
 
-    match lock_state.waiters().next().filter(|first| !is_own(first)) {
+    let first = lock_state.waiters().find(|waiter| !is_missing(waiter));
+    match first.filter(|first| !is_own(first)) {
         Some(first) if is_stopped(&first.info) => {
             let first = claimant(&first.info);
             format!("next is {first}, which is stopped and does not take its turn")

@@ -9,7 +9,7 @@ use super::html::{Html, fill};
 use super::replies::{self, Reply};
 use super::routes::Site;
 use super::snapshot::Snapshot;
-use crate::format::{age, claimant, external_holder, stopped, time, tokens, whole_seconds};
+use crate::format::{age, claimant, external_holder, hindrance, time, tokens, whole_seconds};
 use crate::usage::Usage;
 
 pub(super) const STYLE: &str = include_str!("page/page.css");
@@ -114,9 +114,9 @@ fn described(entry: &Entry) -> String {
     let holder = claimant(&entry.info);
     let since = time(entry.info.since);
     let age = whole_seconds(age(entry));
-    let stopped = stopped(&entry.info);
+    let hindrance = hindrance(entry);
     format!(
-        "<bdi>{}</bdi>{stopped}, <time datetime=\"{since}\">{age}</time>",
+        "<bdi>{}</bdi>{hindrance}, <time datetime=\"{since}\">{age}</time>",
         Html(&holder)
     )
 }

@@ -46,6 +46,37 @@ fn next_candidate_leads_after_the_leader_is_stopped() {
     assert!(sandbox.is_free("a"));
 }
 
+/// A run of the same name, by mistake, is not a candidate.
+#[test]
+fn election_is_shown_with_leader_and_candidates() {
+    for sandbox in [Sandbox::new(), Sandbox::on_redis()] {
+        let leader = candidate(&sandbox, "one:1", &SLEEP);
+        until_leads(&sandbox, "one:1");
+        let mistaken = sandbox.waiter(&["run", "a", "--", "true"]);
+        let second = candidate(&sandbox, "two:2", &SLEEP);
+        until("the second waits", || sandbox.waiters("a").len() == 2);
+
+        let shown = sandbox.show("a");
+        assert_eq!(shown["kind"], "election");
+        assert_eq!(shown["holders"][0]["candidate"], true);
+        assert_eq!(shown["holders"][0]["program"], "leasehold");
+        assert!(shown["waiters"][0].get("candidate").is_none(), "{shown}");
+        let text = sandbox.done(&["show", "a"]).out;
+        let rows: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.split_once(": "))
+            .map(|(word, _)| word.trim())
+            .collect();
+        assert_eq!(rows, ["a", "leader", "waiting 1", "candidate 2"], "{text}");
+        let listed = sandbox.done(&["ls"]).out;
+        assert!(listed.contains("a     election  1 of 1  2 "), "{listed}");
+
+        stop(second, "");
+        drop(mistaken);
+        stop(leader, "elected leader of a");
+    }
+}
+
 /// Shows G-48.
 #[test]
 fn candidate_campaigns_again_after_its_command_has_ended() {

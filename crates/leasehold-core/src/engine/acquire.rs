@@ -103,9 +103,10 @@ impl<'a> Attempt<'a> {
         on_contention: OnContention,
         events: &'a AcquireEvents,
     ) -> Result<Self> {
-        let info = Arc::new(ClaimantInfo::here(&options.label)?);
+        let mut info = ClaimantInfo::here(&options.label)?;
+        info.is_candidate = options.is_candidate;
 
-        let mut claim = Claim::new(options.name.clone(), options.share, info);
+        let mut claim = Claim::new(options.name.clone(), options.share, Arc::new(info));
         claim.lease = options.lease;
         claim.auto_renew = !options.no_renewal;
         claim.reserved = options.reserved;

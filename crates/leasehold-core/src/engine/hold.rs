@@ -384,6 +384,7 @@ mod tests {
                 share: Share::MUTEX,
                 lease: Duration::from_secs(30),
                 label: String::new(),
+                is_candidate: false,
                 no_renewal: false,
                 max_hold: None,
                 reserved: 0,

@@ -19,6 +19,7 @@
 //! | [`transact`] | runs a step of the protocol under the lock of its queue |
 //! | [`housekeeping`] | the removal of the files of free names |
 //! | [`protocol`] | the steps: enter, poll, leave, renew, inspect |
+//! | [`keepers`] | the processes behind a hold, for people |
 //! | [`shared`], [`idle_names`] | what the claims of one open store share |
 //! | [`queue_file`] | the queue file: locked, read, changed |
 //! | [`flock_waiters`], [`flock`], [`lock_file`] | `NAME.lock`, and waiting for external holders |
@@ -42,6 +43,7 @@ mod folder;
 mod folder_counter;
 mod housekeeping;
 mod idle_names;
+mod keepers;
 mod kept_files;
 mod kinds;
 mod lock_file;
@@ -74,6 +76,7 @@ use counter::Boot;
 use flock::{FlockGuard, FlockMode};
 use folder::Folder;
 use folder::location::Location;
+use keepers::Search;
 use process::{Peer, Process};
 use protocol::{Missing, Situation, Transaction};
 use shared::Shared;
@@ -255,12 +258,14 @@ impl Store for File {
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
-        let mut lock_state = view(&self.shared, name, |queue| queue.inspect(name)).await?;
-        let lock_path = Location::lock(&self.shared.folder(), name);
+        let folder = self.shared.folder();
+        let inspect = || view(&self.shared, name, |queue| queue.inspect(name));
+        let (mut lock_state, mut processes) = inspect().await?;
+        let lock_path = Location::lock(&folder, name);
         let mut holders = lock_file::flock_holders(&lock_path);
         if !holders.is_empty() {
             // A claim may have been granted or released since the queue was read.
-            lock_state = view(&self.shared, name, |queue| queue.inspect(name)).await?;
+            (lock_state, processes) = inspect().await?;
             let still = lock_file::flock_holders(&lock_path);
             holders.retain(|holder| still.contains(holder));
         }
@@ -268,7 +273,17 @@ impl Store for File {
         let is_queued = |pid| lock_state.entries.iter().any(|entry| entry.info.pid == pid);
         holders.retain(|holder| !is_queued(holder.pid));
         lock_state.external_holders = holders;
-        Ok(lock_state)
+
+        match Search::needed(&folder, name, &lock_state, &processes) {
+            None => Ok(lock_state),
+            Some(search) => {
+                on_blocking_thread(move || {
+                    search.run(&mut lock_state);
+                    Ok(lock_state)
+                })
+                .await
+            }
+        }
     }
 
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {

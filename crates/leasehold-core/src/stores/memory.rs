@@ -177,14 +177,10 @@ impl LockQueue {
         let has_room = admitted(self.shares().chain([claim.share])) > self.entries.len();
         let is_new = has_room || on_contention == OnContention::Queue;
         if is_new {
-            let entry = Entry {
-                lease_left: None,
-                id: claim.id,
-                share: claim.share,
-                standing: Standing::Queued { ahead: 0 },
-                reserved: claim.reserved,
-                info: ClaimantInfo::clone(&claim.info),
-            };
+            let standing = Standing::Queued { ahead: 0 };
+            let info = ClaimantInfo::clone(&claim.info);
+            let entry =
+                Entry::new(claim.id, claim.share, standing, info).with_reserved(claim.reserved);
             self.entries.push(QueueEntry { entry, expires_at });
         }
         Ok(is_new)

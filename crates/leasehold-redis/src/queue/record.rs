@@ -137,8 +137,19 @@ pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Decodes a reply of the inspecting script: whether the client is connected, and a record.
+pub(super) fn inspected(text: &str, ahead: u32) -> Result<Entry> {
+    let mut record = text.chars();
+    let connected = match record.next() {
+        Some('+') => Some(true),
+        Some('-') => Some(false),
+        _ => None,
+    };
+    entry(record.as_str(), ahead).map(|entry| entry.with_connected(connected))
+}
+
 /// Decodes a record as an entry of a queue.
-pub(super) fn entry(text: &str, ahead: u32) -> Result<Entry> {
+fn entry(text: &str, ahead: u32) -> Result<Entry> {
     decode(text, ahead).unwrap_or_else(|| {
         Err(Error::damaged(
             "the queue has a record that leasehold did not write",

@@ -49,6 +49,7 @@ function age(since) {
 function entryItem(entry) {
   const item = document.createElement("li");
   item.append(element("bdi", claimant(entry)));
+  if (entry.connected === false) item.append(", connection missing");
   item.append(entry.stopped ? ", stopped, " : ", ");
   item.append(element("time", age(entry.since), { datetime: entry.since }));
   return item;

@@ -13,6 +13,8 @@ pub(crate) struct AcquireOptions {
     pub(crate) share: Share,
     pub(crate) lease: Duration,
     pub(crate) label: String,
+    /// Whether the label is the address of a candidate.
+    pub(crate) is_candidate: bool,
     /// The lease is not renewed.
     pub(crate) no_renewal: bool,
     pub(crate) max_hold: Option<Duration>,

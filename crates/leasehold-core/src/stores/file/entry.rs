@@ -35,7 +35,11 @@ impl StoredClaim {
 
         stored.put(PID_AT, &claim.info.pid.to_le_bytes());
         stored.put_text(HOST_AT, &claim.info.host, ClaimantInfo::HOST_MAX);
-        stored.put_text(PROGRAM_AT, &claim.info.program, ClaimantInfo::PROGRAM_MAX);
+        stored.put_text(
+            PROGRAM_AT,
+            &claim.info.stored_program(),
+            ClaimantInfo::PROGRAM_MAX,
+        );
         stored.put_text(LABEL_AT, &claim.info.label, ClaimantInfo::LABEL_MAX);
         stored.put(RESERVED_AT, &claim.reserved.to_le_bytes());
         stored
@@ -101,11 +105,14 @@ impl StoredClaim {
 
     pub(super) fn info(&self) -> ClaimantInfo {
         let since = Duration::from_millis(u64::from_le_bytes(self.field(SINCE_AT)));
+        let stored_program = self.text(PROGRAM_AT, ClaimantInfo::PROGRAM_MAX);
+        let (program, is_candidate) = ClaimantInfo::from_stored_program(&stored_program);
         ClaimantInfo {
             host: self.text(HOST_AT, ClaimantInfo::HOST_MAX),
             pid: u32::from_le_bytes(self.field(PID_AT)),
-            program: self.text(PROGRAM_AT, ClaimantInfo::PROGRAM_MAX),
+            program,
             label: self.text(LABEL_AT, ClaimantInfo::LABEL_MAX),
+            is_candidate,
             since: UNIX_EPOCH + since,
         }
     }

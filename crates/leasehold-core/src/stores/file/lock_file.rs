@@ -110,21 +110,26 @@ fn is_locked_by_members(at: &Location) -> bool {
 ///
 /// The list is for people. No decision depends on it, so an unreadable table gives an empty list.
 pub(super) fn flock_holders(at: &Location) -> Vec<ExternalHolder> {
-    let Ok(Some(status)) = at.stat() else {
+    let Some(file) = flock_file(at) else {
         return Vec::new();
     };
     let Ok(locks) = lock_table() else {
         return Vec::new();
     };
 
-    let major = major(status.st_dev);
-    let minor = minor(status.st_dev);
-    let file = format!("{major:02x}:{minor:02x}:{}", status.st_ino);
     locks
         .lines()
         .filter_map(|line| parse_holder(line, &file))
         .map(external_holder)
         .collect()
+}
+
+/// A file as the kernel's list of locks names it.
+pub(super) fn flock_file(at: &Location) -> Option<String> {
+    let status = at.stat().ok()??;
+    let major = major(status.st_dev);
+    let minor = minor(status.st_dev);
+    Some(format!("{major:02x}:{minor:02x}:{}", status.st_ino))
 }
 
 /// The process in a line such as `3: FLOCK  ADVISORY  WRITE 4711 fe:00:264 0 EOF`, if the line is
@@ -136,7 +141,7 @@ pub(super) fn parse_holder(line: &str, file: &str) -> Option<u32> {
     (words.next()? == file).then_some(pid)
 }
 
-fn external_holder(pid: u32) -> ExternalHolder {
+pub(super) fn external_holder(pid: u32) -> ExternalHolder {
     let program = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     ExternalHolder {
         pid,

@@ -28,8 +28,7 @@ use super::folder::object::{ObjectKind, OpenError, touch};
 use crate::local_fs::io_error;
 use crate::{ClaimId, Result};
 
-use members::{FileId, file_id};
-pub(super) use members::{Members, remove_stale};
+pub(super) use members::{FileId, Members, file_id, flags, remove_stale};
 
 /// The identity of one opening of a store by one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

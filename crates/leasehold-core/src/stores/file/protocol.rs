@@ -159,23 +159,24 @@ impl Transaction {
     }
 
     /// The state of the lock. Claims of dead processes are left out.
-    pub(super) fn inspect(&self, name: &Name) -> Result<LockState> {
+    ///
+    /// The second part is the process of each entry.
+    pub(super) fn inspect(&self, name: &Name) -> Result<(LockState, Vec<ProcessId>)> {
         let mut lock_state = LockState::new(name.clone());
+        let mut processes = Vec::new();
         lock_state.last_token = self.queue.last_token();
 
         for (at, stored) in self.queue.entries().iter().enumerate() {
             if !self.is_dead(stored.process())? {
-                lock_state.entries.push(Entry {
-                    lease_left: None,
-                    id: stored.id(),
-                    share: stored.share(),
-                    standing: self.queue.standing(at),
-                    reserved: stored.reserved(),
-                    info: stored.info(),
-                });
+                let standing = self.queue.standing(at);
+                let entry = Entry::new(stored.id(), stored.share(), standing, stored.info());
+                lock_state
+                    .entries
+                    .push(entry.with_reserved(stored.reserved()));
+                processes.push(stored.process());
             }
         }
-        Ok(lock_state)
+        Ok((lock_state, processes))
     }
 
     /// Returns the other living processes in the queue, for an observer that watches them.

@@ -186,3 +186,22 @@ fn granted(server: &mut ModelServer, proposal: u64) -> u64 {
     });
     reply.standing.token().expect("the lock is free").get()
 }
+
+/// A client without crash detection, or connected to another server, may be connected.
+#[test]
+fn inspection_reports_only_connections_to_its_server() {
+    let mut elsewhere = link(3, 1);
+    if let Some(check) = &mut elsewhere.crash_check {
+        check.server = "another-id".into();
+    }
+    let links = [link(0, 1), link(1, 1), liveness(2, 1, None), elsewhere];
+
+    let mut server = ModelServer::start();
+    server.subscribe(1, "alive", 1);
+    for (number, link) in (0..).zip(links) {
+        queue(&mut server, &claim(number, LEASE), link);
+    }
+    let connected = server.inspect().into_iter().map(|entry| entry.connected);
+    let connected: Vec<_> = connected.collect();
+    assert_eq!(connected, [Some(false), Some(true), None, None]);
+}

@@ -14,9 +14,9 @@ use crate::queue::orphans::leave_arguments;
 use crate::queue::push::Push;
 use crate::queue::record;
 use crate::queue::renewal::{Renewed, parse_renewals};
-use crate::queue::scripts::{ENTER, LEAVE, RENEW};
+use crate::queue::scripts::{ENTER, INSPECT, LEAVE, RENEW};
 use leasehold_core::store::{Claim, Share};
-use leasehold_core::{ClaimId, ClaimantInfo, Name};
+use leasehold_core::{ClaimId, ClaimantInfo, Entry, Name};
 
 pub(super) const KEY: &str = "leasehold:{a}";
 /// The `master_replid` of the server.
@@ -102,6 +102,24 @@ impl ModelServer {
         let client = client_text(number);
         let reply = self.run(&LEAVE, &leave_arguments(&request, &client, None));
         reply.starts_with('1')
+    }
+
+    /// Returns the holders and waiters.
+    pub(super) fn inspect(&mut self) -> Vec<Entry> {
+        self.execute(0, &["SCRIPT", "LOAD", INSPECT.text()]);
+        let words = ["EVALSHA", INSPECT.hash(), "1", KEY];
+        let Reply::List(replies) = self.execute(0, &words) else {
+            panic!("the reply is a list");
+        };
+
+        let entries = replies[1..].iter().map(|reply| match reply {
+            Reply::Bytes(text) => {
+                let text = std::str::from_utf8(text).expect("a record is a text");
+                record::inspected(text, 0).expect("the scripts keep records")
+            }
+            reply => panic!("a record is {reply:?}"),
+        });
+        entries.collect()
     }
 
     fn run(&mut self, script: &Script, arguments: &[&str]) -> String {

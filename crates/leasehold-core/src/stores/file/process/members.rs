@@ -18,9 +18,9 @@ use crate::stores::file::folder::{Folder, is_abandoned};
 pub(crate) struct Members(HashSet<FileId>);
 
 /// The device and the inode of a file.
-pub(super) type FileId = (u64, u64);
+pub(crate) type FileId = (u64, u64);
 
-pub(super) fn file_id(status: &Stat) -> FileId {
+pub(crate) fn file_id(status: &Stat) -> FileId {
     (status.st_dev, status.st_ino)
 }
 
@@ -56,15 +56,18 @@ impl Members {
     }
 }
 
-/// Reads the flags of a descriptor, in a line such as `flags: 02004002`.
 fn closes_on_exec(info: &Path) -> bool {
     const O_CLOEXEC: u32 = 0o2_000_000;
 
-    let text = fs::read_to_string(info).unwrap_or_default();
-    text.lines()
-        .find_map(|line| line.strip_prefix("flags:"))
-        .and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok())
-        .is_some_and(|flags| flags & O_CLOEXEC != 0)
+    flags(info).is_some_and(|flags| flags & O_CLOEXEC != 0)
+}
+
+/// Reads the flags of a descriptor, in a line such as `flags: 02004002`.
+pub(crate) fn flags(info: &Path) -> Option<u32> {
+    let text = fs::read_to_string(info).ok()?;
+    let mut lines = text.lines();
+    let flags = lines.find_map(|line| line.strip_prefix("flags:"))?;
+    u32::from_str_radix(flags.trim(), 8).ok()
 }
 
 /// Removes the files of dead processes. A file that cannot be removed does no harm, and the next

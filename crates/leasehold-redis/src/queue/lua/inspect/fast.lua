@@ -5,5 +5,6 @@
 -- ARGV     none
 -- replies  a list: the token of the last grant (16 digits, zeros if there is none), then the
 --          records of holders by token and of waiters by position, without those whose lease is
---          over
+--          over. Each record follows '+' if its client is connected, '-' if the connection is
+--          missing, and '?' if that is not known or not checked.
 local key

@@ -1,0 +1,55 @@
+//! What the commands report of claims on Redis whose clients have crashed.
+
+use nix::sys::signal::Signal;
+
+use crate::sandbox::{Sandbox, until};
+
+#[test]
+fn claim_without_connection_is_marked() {
+    let sandbox = Sandbox::on_redis();
+    let holder = sandbox.holder("a", &[]);
+    let waiter = sandbox.waiter(&["run", "a", "--", "true"]);
+    assert_eq!(sandbox.holders("a")[0]["connected"], true);
+    assert_eq!(sandbox.waiters("a")[0]["connected"], true);
+
+    for (claims, run) in [("holders", holder), ("waiters", waiter)] {
+        run.signal(Signal::SIGKILL);
+        until("its connection is missing", || {
+            sandbox.show("a")[claims][0]["connected"] == false
+        });
+    }
+    let shown = sandbox.done(&["show", "a"]).out;
+    assert_eq!(
+        shown.matches(", connection missing, ").count(),
+        2,
+        "{shown}"
+    );
+    sandbox
+        .done(&["run", "-n", "a", "--", "true"])
+        .assert(75, "", ", connection missing\n");
+}
+
+/// They report what an acquire would get, which passes over the crashed waiter.
+#[test]
+fn lock_with_a_crashed_waiter_alone_is_free() {
+    let sandbox = Sandbox::on_redis();
+    let holder = sandbox.holder("a", &[]);
+    let waiter = sandbox.waiter(&["run", "a", "--", "true"]);
+    let wait = sandbox.started(&["wait", "a", "-w", "20"]);
+    waiter.signal(Signal::SIGKILL);
+    until("the waiter's connection is missing", || {
+        sandbox.waiters("a")[0]["connected"] == false
+    });
+    assert_eq!(sandbox.done(&["show", "--exit-code", "a"]).code(), 1);
+    holder.end().assert(0, "", "");
+
+    wait.wait().assert(0, "", "");
+    sandbox.done(&["wait", "-n", "a"]).assert(0, "", "");
+    let shown = sandbox.done(&["show", "--exit-code", "a"]);
+    assert_eq!(shown.code(), 0);
+    assert!(shown.out.starts_with("a: free"), "{shown:?}");
+    sandbox.done(&["ls"]).assert_names(&[]);
+    sandbox
+        .done(&["run", "-n", "a", "--", "true"])
+        .assert(0, "", "");
+}
