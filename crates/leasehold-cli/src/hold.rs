@@ -127,6 +127,7 @@ impl Holding<'_> {
             options: &self.lock.options,
             label: self.label,
             slot_numbers: SlotNumbers::Unneeded,
+            origin: store.origin,
         };
         locking::acquire(&locks, request, retry, signals).await
     }

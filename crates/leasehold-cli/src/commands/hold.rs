@@ -4,7 +4,8 @@
 use clap::Args;
 use leasehold::Token;
 
-use super::options::{BusyExit, LockOptions, Store};
+use super::options::{BusyExit, LockOptions};
+use super::store::Store;
 
 /// The lock of hold and acquire.
 #[derive(Debug, Args)]

@@ -20,6 +20,7 @@ mod housekeeping;
 mod inspection;
 mod job_control;
 mod logging;
+mod machine_store;
 mod man;
 mod mistakes;
 mod nested;
