@@ -28,6 +28,8 @@ fn on_machine(sandbox: &Sandbox, script: &str) -> Finished {
 }
 
 /// cron and sudo reset the environment, and a system service has no HOME.
+///
+/// Shows G-35.
 #[test]
 fn machine_store_is_found_in_every_environment() {
     let sandbox = Sandbox::on_redis();
@@ -179,6 +181,8 @@ const UNUSABLE: [(&str, i32, &str); 18] = [
 ];
 
 /// Another store in its place would exclude nobody.
+///
+/// Shows G-35.
 #[test]
 fn machine_store_that_cannot_be_used_is_an_error() {
     let sandbox = Sandbox::new();
@@ -206,6 +210,7 @@ fn machine_store_that_cannot_be_used_is_an_error() {
     assert!(!sandbox.path("state").exists());
 }
 
+/// Shows G-35.
 #[test]
 fn every_subcommand_with_a_store_refuses_an_unsafe_file() {
     const SUBCOMMANDS: [&str; 13] = [
@@ -282,6 +287,8 @@ fn refusals_and_answers_name_the_store_and_its_origin() {
 }
 
 /// A URL does not show its password, and `file:` does not show its folder.
+///
+/// Shows G-35.
 #[test]
 fn store_is_named_without_secrets_and_with_its_folder() {
     let sandbox = Sandbox::on_redis();
