@@ -11,6 +11,7 @@ mod options;
 mod run;
 #[cfg(feature = "console")]
 mod serve;
+mod store;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -30,10 +31,11 @@ pub(crate) use elect::Elect;
 pub(crate) use hold::{Acquire, Check, HeldLock, Hold, Release};
 pub(crate) use inspection::{Ls, Show, Wait, Watch};
 pub(crate) use mistakes::is_shell_line;
-pub(crate) use options::{LockOptions, LogFormat, LogOptions, Store};
+pub(crate) use options::{LockOptions, LogFormat, LogOptions};
 pub(crate) use run::{OnLost, Run};
 #[cfg(feature = "console")]
 pub(crate) use serve::Serve;
+pub(crate) use store::{Origin, Store};
 
 /// Hold a lock while a command runs, on one machine or many.
 #[derive(Debug, Parser)]
@@ -302,6 +304,29 @@ pub(crate) enum Action {
     },
 }
 
+impl Action {
+    /// The store of a subcommand that has one.
+    fn store_mut(&mut self) -> Option<&mut Store> {
+        match self {
+            Self::Run(run) => Some(&mut run.store),
+            Self::Elect(elect) => Some(&mut elect.store),
+            Self::Hold(hold) => Some(&mut hold.lock.store),
+            Self::Acquire(acquire) => Some(&mut acquire.lock.store),
+            Self::Check(check) => Some(&mut check.store),
+            Self::Release(release) => Some(&mut release.store),
+            Self::Wait(wait) => Some(&mut wait.store),
+            Self::Ls(ls) => Some(&mut ls.store.store),
+            Self::Show(show) => Some(&mut show.store.store),
+            Self::Watch(watch) => Some(&mut watch.store.store),
+            Self::Break { store, .. } => Some(&mut store.store),
+            #[cfg(feature = "console")]
+            Self::Serve(serve) => Some(&mut serve.store.store),
+            Self::Doctor { store, .. } | Self::Gc { store } => Some(store),
+            Self::SetupSystem { .. } | Self::Man { .. } | Self::Completions { .. } => None,
+        }
+    }
+}
+
 /// The subcommands that have a man page, for `man` and its completions.
 const SUBCOMMANDS: &[&str] = &[
     "run",
@@ -351,7 +376,11 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Command, Exit> {
         .try_get_matches_from(&arguments)
         .and_then(|mut matches| {
             let mistake = mistakes::find(&matches, &arguments);
-            let command = Command::from_arg_matches_mut(&mut matches)?;
+            let origin = Origin::of(&matches);
+            let mut command = Command::from_arg_matches_mut(&mut matches)?;
+            if let Some(store) = command.action.store_mut() {
+                store.origin = origin;
+            }
             Ok((command, mistake))
         });
     let parsed = match parsed {
@@ -361,10 +390,16 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Command, Exit> {
         Err(error) => Err(mistakes::describe(error, &arguments)),
     };
 
-    parsed.map(normalize).map_err(|message| {
+    let mut command = parsed.map(normalize).map_err(|message| {
         print_error(message);
         Exit::USAGE
-    })
+    })?;
+    if let Some(store) = command.action.store_mut() {
+        store
+            .resolve()
+            .map_err(|error| exit::report(&error.into()))?;
+    }
+    Ok(command)
 }
 
 /// Prints the URLs of all stores.

@@ -3,20 +3,22 @@
 use std::io::{Write, stdout};
 
 use anyhow::Result;
+use leasehold::stores::File;
 use leasehold::{Examination, ExaminedServer, Finding, RoundTrip, Severity};
 use serde::Serialize;
 
-use crate::commands::Store;
+use crate::commands::{Origin, Store};
 use crate::exit::Exit;
 
 /// Examines the store and prints the findings.
 pub(crate) async fn examine(store: &Store, json: bool) -> Result<Exit> {
     store.check()?;
-    let examination = leasehold::examine(&store.url).await?;
+    let examined = leasehold::examine(&store.url).await;
+    let examination = examined.map_err(|error| store.origin.explain(error))?;
     if json {
         print_json(&examination)?;
     } else {
-        print_text(&examination)?;
+        print_text(&examination, store.origin)?;
     }
 
     Ok(match examination.worst() {
@@ -26,8 +28,13 @@ pub(crate) async fn examine(store: &Store, json: bool) -> Result<Exit> {
     })
 }
 
-fn print_text(examination: &Examination) -> Result<()> {
+fn print_text(examination: &Examination, origin: Origin) -> Result<()> {
     let mut out = stdout().lock();
+    writeln!(
+        out,
+        "store    {} ({origin})",
+        with_folder(&examination.store)
+    )?;
     for server in &examination.servers {
         writeln!(out, "server   {}", described(server))?;
     }
@@ -50,6 +57,14 @@ fn print_text(examination: &Examination) -> Result<()> {
         writeln!(out, "nothing found that endangers locks")?;
     }
     Ok(())
+}
+
+/// Adds the folder to the URL of a store that does not name it.
+fn with_folder(url: &str) -> String {
+    match url {
+        "system:" => format!("{url} {}", File::SYSTEM_FOLDER),
+        _ => url.to_owned(),
+    }
 }
 
 fn described(server: &ExaminedServer) -> String {

@@ -167,6 +167,7 @@ impl Holding<'_> {
             options: &self.lock.options,
             label: self.label,
             slot_numbers: SlotNumbers::Unneeded,
+            origin: store.origin,
         };
         let acquired = locking::acquire(&locks, request, retry, signals).await?;
         Ok((locks, stopping, acquired))

@@ -65,6 +65,8 @@ pub(crate) async fn list(args: &Ls) -> Result<Exit> {
             .collect();
         writeln!(out, "{}", serde_json::to_string_pretty(&locks)?)?;
     } else {
+        // On standard error, because scripts read the table.
+        print_error(args.store.describe(&opened));
         write!(out, "{}", table(&listed, has_formats))?;
     }
     Ok(exit)

@@ -7,7 +7,7 @@ use leasehold::store::Share;
 use leasehold::{Guard, Lock, Locks};
 use tokio::time::timeout;
 
-use crate::commands::LockOptions;
+use crate::commands::{LockOptions, Origin};
 use crate::guards::Guards;
 use crate::run::child::reap_as_init;
 use crate::run::retry::Retry;
@@ -27,6 +27,8 @@ pub(crate) struct Request<'a> {
     /// The default of `--label`.
     pub(crate) label: &'a str,
     pub(crate) slot_numbers: SlotNumbers,
+    /// Where the URL of the store comes from.
+    pub(crate) origin: Origin,
 }
 
 /// Whether the holder of a semaphore needs the numbers of its slots.
@@ -74,7 +76,7 @@ async fn acquire_all(
     match acquire_names(locks, request, retry, signals).await? {
         Acquired::Granted(guards) if needs_numbers => {
             let left = retry.remaining();
-            number_slots(locks, guards, request.options, left, signals).await
+            number_slots(locks, guards, request, left, signals).await
         }
         acquired => Ok(acquired),
     }
@@ -97,7 +99,7 @@ async fn acquire_names(
     loop {
         let mut guards = Vec::new();
         for lock in &order {
-            match waiting::wait(lock, locks, options, retry, signals).await? {
+            match waiting::wait(lock, locks, request, retry, signals).await? {
                 Acquired::Granted(guard) => guards.push(guard),
                 Acquired::TimedOut => return Ok(Acquired::TimedOut),
                 Acquired::Interrupted(by) => return Ok(Acquired::Interrupted(by)),
@@ -115,12 +117,12 @@ async fn acquire_names(
 async fn number_slots(
     locks: &Locks,
     mut guards: Guards,
-    options: &LockOptions,
+    request: Request<'_>,
     left: Option<Duration>,
     signals: &mut Signals,
 ) -> Result<Acquired> {
     let numbers = tokio::select! {
-        numbers = slots::take_numbers(locks, guards.first(), options, left) => numbers?,
+        numbers = slots::take_numbers(locks, guards.first(), request.options, left) => numbers?,
         signal = signals.next_to_end() => return Ok(Acquired::Interrupted(signal?)),
         never = reap_as_init() => match never? {},
     };
@@ -131,7 +133,7 @@ async fn number_slots(
             Ok(Acquired::Granted(guards))
         }
         Numbering::TimedOut(name) => {
-            waiting::print_timed_out(locks, &name, options).await;
+            waiting::print_timed_out(locks, &name, request).await;
             Ok(Acquired::TimedOut)
         }
     }

@@ -14,6 +14,7 @@ mod hold;
 mod list;
 mod locking;
 mod log;
+mod machine_store;
 mod man;
 mod own_program;
 mod process_state;

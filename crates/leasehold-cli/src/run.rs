@@ -71,6 +71,7 @@ pub(crate) async fn run(args: Run) -> Result<Exit> {
         options: &args.lock,
         label: &args.label(),
         slot_numbers: SlotNumbers::Taken,
+        origin: args.store.origin,
     };
     match stores.acquire(request, &mut retry, &mut signals).await? {
         Acquired::Granted(guards) => {

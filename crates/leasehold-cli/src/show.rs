@@ -30,6 +30,7 @@ pub(crate) async fn show(args: &Show) -> Result<Exit> {
         writeln!(out, "{}", serde_json::to_string_pretty(&lock)?)?;
     } else {
         write!(out, "{}", block(&lock_state))?;
+        writeln!(out, "  {}", args.store.describe(&opened))?;
     }
 
     if args.exit_code && !is_free(&lock_state) {
@@ -61,6 +62,9 @@ async fn show_all(args: &Show, opened: &[Inspected]) -> Result<Exit> {
     }
     for (format, lock_state) in found.iter().filter(|_| !args.json) {
         write!(out, "{format}: {}", block(lock_state))?;
+    }
+    if !args.json {
+        writeln!(out, "  {}", args.store.describe(opened))?;
     }
 
     if args.exit_code && !found.is_empty() {

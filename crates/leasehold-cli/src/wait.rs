@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use leasehold::LockState;
+use leasehold::{LockState, Locks};
 use tokio::time::timeout;
 
 use crate::commands::Wait;
@@ -23,14 +23,14 @@ pub(crate) async fn wait(args: &Wait) -> Result<Exit> {
         return Ok(Exit::DONE);
     }
     if args.limit == Some(Duration::ZERO) {
-        print_timed_out(args, &last_seen);
+        print_timed_out(args, &locks, &last_seen);
         return Ok(args.busy.exit());
     }
 
     let mut observer = retry.until_available(|| locks.observe(name)).await?;
     while !is_free(&last_seen) {
         let Some(changed) = within(retry.remaining(), observer.next()).await else {
-            print_timed_out(args, &last_seen);
+            print_timed_out(args, &locks, &last_seen);
             return Ok(args.busy.exit());
         };
         last_seen = match changed {
@@ -49,18 +49,21 @@ async fn within<T>(limit: Option<Duration>, future: impl Future<Output = T>) -> 
     }
 }
 
-fn print_timed_out(args: &Wait, last_seen: &LockState) {
+fn print_timed_out(args: &Wait, locks: &Locks, last_seen: &LockState) {
     if args.quiet {
         return;
     }
 
     let name = Escaped(&args.name);
     let held = holder_text(last_seen);
+    let store = args.store.origin.describe(locks.url());
     match args.limit {
         Some(limit) if !limit.is_zero() => {
             let limit = whole_unit(limit);
-            print_error(format_args!("{name} was not free within {limit}: {held}"));
+            print_error(format_args!(
+                "{name} was not free within {limit}: {held}; {store}"
+            ));
         }
-        _ => print_error(format_args!("{name} is not free: {held}")),
+        _ => print_error(format_args!("{name} is not free: {held}; {store}")),
     }
 }

@@ -4,12 +4,12 @@
 use clap::{Args, ValueEnum};
 use leasehold::{Error, LockState, Locks, Result};
 
-use super::options::Store;
+use super::store::Store;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct InspectedStore {
     #[command(flatten)]
-    store: Store,
+    pub(crate) store: Store,
 
     /// Use the locks of another library on the server of the store
     #[arg(long, value_name = "LIBRARY", value_enum)]
@@ -70,7 +70,7 @@ impl InspectedStore {
             return self.store.open().await;
         };
         let url = dialect.url(&self.store.url)?;
-        Store { url }.open().await
+        self.at(url).open().await
     }
 
     /// Opens the store, and with --all the same server for the locks of each other library.
@@ -88,7 +88,7 @@ impl InspectedStore {
             if url == self.store.url {
                 continue;
             }
-            let locks = Store { url }.open().await?;
+            let locks = self.at(url).open().await?;
             // The order of settings may differ. The shown URL of ZooKeeper has no dialect.
             if dialect.service() != "redis" || locks.url() != own_url {
                 let format = dialect.name();
@@ -96,6 +96,18 @@ impl InspectedStore {
             }
         }
         Ok(opened)
+    }
+
+    /// Names the store, and where its URL comes from.
+    pub(crate) fn describe(&self, opened: &[Inspected]) -> String {
+        let url = opened.first().map_or("", |inspected| inspected.locks.url());
+        self.store.origin.describe(url)
+    }
+
+    /// Returns the store with the URL of another dialect.
+    fn at(&self, url: String) -> Store {
+        let origin = self.store.origin;
+        Store { url, origin }
     }
 }
 

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::options::{LockOptions, Store, duration};
+use super::options::{LockOptions, duration};
 use super::run::{OnLost, Run};
+use super::store::Store;
 
 #[derive(Debug, Args)]
 #[command(override_usage = "leasehold elect [OPTIONS] NAME --address ADDRESS -- COMMAND…")]
@@ -24,7 +25,7 @@ pub(crate) struct Elect {
     command: Vec<OsString>,
 
     #[command(flatten)]
-    store: Store,
+    pub(super) store: Store,
 
     /// How long the store keeps the leadership after the last renewal
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]

@@ -6,8 +6,9 @@ use std::time::Duration;
 use clap::Args;
 use leasehold::Token;
 
-use super::options::{BusyExit, LockOptions, Store, duration, heading};
+use super::options::{BusyExit, LockOptions, duration, heading};
 use super::run::OnLost;
+use super::store::Store;
 
 /// The lock of hold and acquire.
 #[derive(Debug, Args)]

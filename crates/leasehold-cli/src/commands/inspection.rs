@@ -6,7 +6,8 @@ use std::time::Duration;
 use clap::Args;
 
 use super::dialect::InspectedStore;
-use super::options::{BusyExit, Store, duration};
+use super::options::{BusyExit, duration};
+use super::store::Store;
 
 #[derive(Debug, Args)]
 pub(crate) struct Ls {

@@ -39,41 +39,6 @@ impl BusyExit {
     }
 }
 
-#[derive(Clone, Debug, Default, Args)]
-pub(crate) struct Store {
-    /// The store that keeps the locks; `leasehold help stores` lists the URLs
-    ///
-    /// Pass a URL that contains a password in LEASEHOLD_STORE, because other users can read the
-    /// arguments of a process. Or keep the password in a file, with `?password-file=/path`.
-    #[arg(
-        help_heading = heading::STORE,
-        long = "store",
-        value_name = "URL",
-        env = "LEASEHOLD_STORE",
-        default_value = "file:",
-        hide_env_values = true
-    )]
-    pub(crate) url: String,
-}
-
-impl Store {
-    pub(crate) async fn open(&self) -> leasehold::Result<leasehold::Locks> {
-        self.check()?;
-        leasehold::open(&self.url).await
-    }
-
-    /// Refuses the store of a single process.
-    pub(crate) fn check(&self) -> leasehold::Result<()> {
-        if self.url.starts_with("memory:") {
-            return Err(leasehold::Error::invalid(
-                "a memory: store is inside one process, so no other command would find its locks",
-            )
-            .help("write file: for the locks of this machine"));
-        }
-        Ok(())
-    }
-}
-
 /// What leasehold reports of its work.
 #[derive(Debug, Args)]
 pub(crate) struct LogOptions {

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::options::{BusyExit, LockOptions, Store, duration, heading};
+use super::options::{BusyExit, LockOptions, duration, heading};
+use super::store::Store;
 
 #[derive(Debug, Default, Args)]
 #[command(override_usage = "leasehold run [OPTIONS] NAME… -- COMMAND…\n       \

@@ -29,11 +29,15 @@ use tokio::net::UnixStream;
 
 use super::owner::{self, Owner};
 use super::{Holding, Reader};
-use crate::commands::{Acquire, OnLost};
+use crate::commands::{Acquire, OnLost, Origin};
 use crate::exit::Exit;
 use crate::own_program::{arguments_as, close_inherited, runs_as, start_as};
 use crate::run::nested;
 use crate::run::signals::Signals;
+
+/// The option whose value the background process finds in the variable.
+const STORE: &str = "--store";
+const VARIABLE: &str = "LEASEHOLD_STORE";
 
 /// The argument that starts leasehold as the background process. No subcommand has this name.
 const BACKGROUND_ARGUMENT: &str = "__background";
@@ -54,10 +58,12 @@ pub(crate) fn acquire(args: &Acquire) -> Result<Exit> {
     };
     let (mut ours, theirs) = StdStream::pair().context("cannot make a socket")?;
 
+    // All users can read the arguments of a process, and this one may run for days.
+    let stated = (args.lock.store.origin == Origin::Option).then_some(&args.lock.store.url);
     let mut background = start_as(BACKGROUND_ARGUMENT)
+        .args(stated.map(|_| STORE))
         .args(arguments_without_store())
-        // All users can read the arguments of a process, and this one may run for days.
-        .env("LEASEHOLD_STORE", &args.lock.store.url)
+        .envs(stated.map(|url| (VARIABLE, url)))
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(owner)
         .spawn()
@@ -81,7 +87,7 @@ fn arguments_without_store() -> Vec<OsString> {
     let mut arguments = std::env::args_os().skip(1);
     let mut kept = Vec::new();
     while let Some(argument) = arguments.next() {
-        if argument == "--store" {
+        if argument == STORE {
             arguments.next();
         } else if argument == "--" {
             kept.push(argument);
@@ -113,7 +119,10 @@ fn exit_of(status: ExitStatus) -> Exit {
 /// before this process opens files.
 pub(crate) fn detach_if_background() -> Option<Vec<OsString>> {
     let program = std::env::args_os().next()?;
-    let arguments = arguments_as(BACKGROUND_ARGUMENT)?;
+    let mut arguments: Vec<_> = arguments_as(BACKGROUND_ARGUMENT)?.collect();
+    if arguments.first().is_some_and(|first| first == STORE) {
+        arguments.insert(1, std::env::var_os(VARIABLE)?);
+    }
 
     // It was started as /proc/self/exe, so the kernel calls it `exe`. Users see the name, and other
     // processes compare it with the program of a claim.

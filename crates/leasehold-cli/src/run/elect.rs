@@ -76,6 +76,7 @@ impl Candidate<'_> {
             options: &self.args.lock,
             label: "",
             slot_numbers: SlotNumbers::Unneeded,
+            origin: self.args.store.origin,
         };
         let acquired = self.stores.acquire(request, retry, &mut self.signals).await;
         let guards = match acquired? {

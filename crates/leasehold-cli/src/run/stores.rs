@@ -7,7 +7,7 @@ use super::nested::{self, Enclosing};
 use super::retry::Retry;
 use super::signals::Signals;
 use super::waiting::Acquired;
-use crate::commands::{Run, Store};
+use crate::commands::{Origin, Run, Store};
 use crate::guards::{AlsoHeld, Guards};
 use crate::locking::{self, LEAVE_TIMEOUT, Request, SlotNumbers};
 
@@ -24,7 +24,10 @@ impl Stores {
 
         let also = match args.also_store.clone() {
             None => None,
-            Some(url) => Some(Store { url }.open().await?),
+            Some(url) => {
+                let origin = Origin::AlsoStore;
+                Some(Store { url, origin }.open().await?)
+            }
         };
         if let Some(also) = &also
             && nested::is_same_store(main.url(), also.url())
@@ -76,20 +79,26 @@ impl Stores {
             slot_numbers: SlotNumbers::Unneeded,
             ..request
         };
+        let also_request = Request {
+            origin: Origin::AlsoStore,
+            ..request
+        };
         let is_main_first = self.main.url() < also.url();
-        let (first_store, second_store) = if is_main_first {
-            (&self.main, also)
+        let ((first_store, first_request), (second_store, second_request)) = if is_main_first {
+            ((&self.main, request), (also, also_request))
         } else {
-            (also, &self.main)
+            ((also, also_request), (&self.main, request))
         };
 
         loop {
-            let first = match locking::acquire(first_store, request, retry, signals).await? {
+            let acquired = locking::acquire(first_store, first_request, retry, signals).await?;
+            let first = match acquired {
                 Acquired::Granted(guards) => guards,
                 refused => return Ok(refused),
             };
 
-            let second = match acquire_second(&first, second_store, request, retry, signals).await {
+            let acquired = acquire_second(&first, second_store, second_request, retry, signals);
+            let second = match acquired.await {
                 Ok(Acquired::Granted(guards)) => guards,
                 refused => {
                     give_back(first).await;

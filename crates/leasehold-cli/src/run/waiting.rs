@@ -21,6 +21,7 @@ use crate::format::{
     whole_unit,
 };
 use crate::guards::Guards;
+use crate::locking::Request;
 use crate::process_state::is_stopped;
 
 /// The wait after which progress is reported. A shorter wait is not reported.
@@ -43,10 +44,11 @@ pub(crate) enum Acquired<G = Guards> {
 pub(crate) async fn wait(
     lock: &Lock,
     locks: &Locks,
-    options: &LockOptions,
+    request: Request<'_>,
     retry: &mut Retry,
     signals: &mut Signals,
 ) -> anyhow::Result<Acquired<Guard>> {
+    let options = request.options;
     let begun = Instant::now();
     let acquired = tokio::select! {
         biased;
@@ -60,7 +62,7 @@ pub(crate) async fn wait(
 
     match &acquired {
         Acquired::Granted(guard) => print_granted(guard, begun.elapsed(), options),
-        Acquired::TimedOut => print_timed_out(locks, lock.name(), options).await,
+        Acquired::TimedOut => print_timed_out(locks, lock.name(), request).await,
         Acquired::Interrupted(_) => {}
     }
     Ok(acquired)
@@ -216,12 +218,12 @@ pub(crate) fn is_own(entry: &Entry) -> bool {
         .is_ok_and(|here| (&here.host, here.pid) == (&entry.info.host, entry.info.pid))
 }
 
-pub(crate) async fn print_timed_out(locks: &Locks, name: &str, options: &LockOptions) {
-    if options.quiet {
+pub(crate) async fn print_timed_out(locks: &Locks, name: &str, request: Request<'_>) {
+    if request.options.quiet {
         return;
     }
 
-    let when = match options.wait {
+    let when = match request.options.wait {
         None | Some(Duration::ZERO) => "immediately".to_owned(),
         Some(wait) => format!("within {}", whole_unit(wait)),
     };
@@ -241,8 +243,9 @@ pub(crate) async fn print_timed_out(locks: &Locks, name: &str, options: &LockOpt
         .unwrap_or_default();
 
     print_error(format_args!(
-        "{} was not granted {when}{held}",
-        Escaped(name)
+        "{} was not granted {when}{held}; {}",
+        Escaped(name),
+        request.origin.describe(locks.url())
     ));
 }
 

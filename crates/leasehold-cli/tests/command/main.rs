@@ -22,6 +22,7 @@ mod job_control;
 mod keepers;
 mod logging;
 mod losses;
+mod machine_store;
 mod man;
 mod missing_connections;
 mod mistakes;

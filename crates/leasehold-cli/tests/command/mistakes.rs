@@ -34,7 +34,7 @@ fn wrong_store_url_is_refused_with_the_url_to_write() {
             "write the whole path, such as file:/home/user/folder",
         ),
         ("/var/lock/app", "write file:/var/lock/app"),
-        ("locks/app", "use file:, file:/some/folder"),
+        ("locks/app", "use file:, system:"),
         ("", "the URL is empty; use file:"),
         ("etcd://host", "cannot keep locks on etcd; use file:"),
         ("consul://host", "cannot keep locks on Consul"),

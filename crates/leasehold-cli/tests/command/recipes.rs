@@ -1,7 +1,7 @@
 //! docs/recipes.md: its commands run, and its units are valid.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::{Command, Stdio};
 
 use crate::sandbox::{Finished, Sandbox};
@@ -10,12 +10,13 @@ use crate::scripts::BIN;
 const PAGE: &str = include_str!("../../../../docs/recipes.md");
 
 /// The scripts that the page starts, by their names in /usr/local/bin or in the repository.
-const SCRIPTS: [&str; 5] = [
+const SCRIPTS: [&str; 6] = [
     "report.sh",
     "import.sh",
     "backup.sh",
     "deploy.sh",
     "scheduler",
+    "app",
 ];
 
 /// The code blocks of one language.
@@ -25,6 +26,17 @@ fn blocks(language: &str) -> Vec<&'static str> {
     blocks
         .map(|rest| rest.split("```").next().unwrap())
         .collect()
+}
+
+/// The command of a unit.
+pub(crate) fn exec_start(unit: &str) -> &'static str {
+    let head = format!("# {unit}\n");
+    let units = blocks("ini");
+    let unit = units.iter().find(|block| block.starts_with(&head)).unwrap();
+    let command = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStart="));
+    command.unwrap()
 }
 
 /// Creates a sandbox with the scripts of the page. Each writes its name into the file `ran`.
@@ -38,17 +50,22 @@ fn sandbox() -> Sandbox {
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
+    symlink(BIN, sandbox.path("leasehold")).unwrap();
     sandbox
 }
 
-/// Runs a line as cron does, except that the programs of the page are found in the sandbox.
-fn run_as_cron(sandbox: &Sandbox, line: &str) -> Finished {
+/// Runs a line of a crontab as cron does, except that the folders of the crontab are the sandbox.
+fn run_as_cron(sandbox: &Sandbox, crontab: &str, line: &str) -> Finished {
+    const PATH_OF_CRON: &str = "/usr/bin:/bin";
+
     let folder = sandbox.path("");
-    let line = line.replace(
-        "/usr/local/bin",
-        folder.to_str().unwrap().trim_end_matches('/'),
-    );
-    let programs = std::path::Path::new(BIN).parent().unwrap().display();
+    let in_sandbox = |text: &str| {
+        let folder = folder.to_str().unwrap().trim_end_matches('/');
+        let text = text.replace("/home/me/.cargo/bin", folder);
+        text.replace("/usr/local/bin", folder)
+    };
+    let set = crontab.lines().find_map(|line| line.strip_prefix("PATH="));
+    let line = in_sandbox(line);
 
     let mut shell = Command::new("/bin/sh");
     shell
@@ -57,7 +74,7 @@ fn run_as_cron(sandbox: &Sandbox, line: &str) -> Finished {
         .env("SHELL", "/bin/sh")
         .env("LOGNAME", "root")
         .env("HOME", &folder)
-        .env("PATH", format!("{programs}:/usr/bin:/bin"))
+        .env("PATH", in_sandbox(set.unwrap_or(PATH_OF_CRON)))
         .current_dir(&folder)
         .stdin(Stdio::null());
     shell.output().unwrap().into()
@@ -77,7 +94,7 @@ fn cron_commands(crontab: &str) -> Vec<String> {
         .collect()
 }
 
-/// Without a holder the script runs. With one, only the exit code reports it: cron sends no mail.
+/// Without a holder the script runs. With one, nothing reports it: cron sends no mail.
 #[test]
 fn crontab_lines_run_and_skip_without_output() {
     let crontab = blocks("cron")[0];
@@ -86,7 +103,7 @@ fn crontab_lines_run_and_skip_without_output() {
 
     for command in commands {
         let sandbox = sandbox();
-        run_as_cron(&sandbox, &command).assert(0, "", "");
+        run_as_cron(&sandbox, crontab, &command).assert(0, "", "");
         let ran = sandbox.read("ran");
         assert!(ran.ends_with(".sh\n"), "{command}: {ran}");
 
@@ -94,7 +111,7 @@ fn crontab_lines_run_and_skip_without_output() {
         let command = command.replace("-w 600", "-w 0.2");
         let name = command.split(' ').find(|word| ran_name(word)).unwrap();
         let nested = format!("leasehold run {name} -- env -u LEASEHOLD_HELD {command}");
-        run_as_cron(&sandbox, &nested).assert(75, "", "");
+        run_as_cron(&sandbox, crontab, &nested).assert(0, "", "");
         assert_eq!(sandbox.read("ran"), ran, "{command} ran while it was held");
     }
 }
@@ -108,7 +125,7 @@ fn ran_name(word: &str) -> bool {
 #[test]
 fn crontab_of_several_machines_runs_the_job_once() {
     let crontab = blocks("cron")[1];
-    assert!(crontab.starts_with("LEASEHOLD_STORE=redis://"));
+    assert!(crontab.contains("\nLEASEHOLD_STORE=redis://"));
     let command = &cron_commands(crontab)[0];
     assert!(command.contains("--hold-at-least 1m"), "{command}");
 
@@ -116,8 +133,23 @@ fn crontab_of_several_machines_runs_the_job_once() {
     let first = command.replace("--hold-at-least 1m", "--hold-at-least 500ms");
     let both = format!("{first} & {command}; wait");
     let both = both.replacen("--hold-at-least 1m", "--hold-at-least 500ms", 1);
-    run_as_cron(&sandbox, &both);
+    run_as_cron(&sandbox, crontab, &both).assert(0, "", "");
     assert_eq!(sandbox.read("ran"), "report.sh\n");
+}
+
+/// The readme installs the command with cargo.
+#[test]
+fn crontab_of_the_readme_runs_as_cron_runs_it() {
+    for readme in ["../../README.md", "../../README.zh-CN.md"] {
+        let readme = fs::read_to_string(readme).unwrap();
+        let mut blocks = readme.split("```");
+        let crontab = blocks.find(|block| block.contains("*/5")).unwrap();
+        let command = &cron_commands(crontab)[0];
+
+        let sandbox = sandbox();
+        run_as_cron(&sandbox, crontab, command).assert(0, "", "");
+        assert_eq!(sandbox.read("ran"), "report.sh\n");
+    }
 }
 
 #[test]
@@ -171,7 +203,7 @@ fn units_are_valid() {
     let path = sandbox.path("");
     let folder = path.to_str().unwrap().trim_end_matches('/');
     let units = blocks("ini");
-    assert_eq!(units.len(), 3);
+    assert_eq!(units.len(), 5);
 
     let mut verify = Command::new("systemd-analyze");
     verify.args(["verify", "--man=no"]);
@@ -189,7 +221,7 @@ fn units_are_valid() {
         .err
         .lines()
         .filter(|line| {
-            [folder, "report.", "leader."]
+            [folder, "report.", "leader.", "app."]
                 .iter()
                 .any(|own| line.contains(own))
         })

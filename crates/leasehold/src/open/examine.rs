@@ -32,11 +32,16 @@ async fn examine_store(url: &str) -> Result<Examination> {
         Some(kind) => (kind.examine)(url).await?,
         None => Examination::default(),
     };
+    examination.store = redacted(url);
     // The store checks more than the examination does, and refuses what it cannot use.
     match open_store(url, None).await {
         Ok(opened) => {
             if let Some(kind) = kind {
                 examination.add((kind.examine_opened)(&opened.shown_url));
+            }
+            // The URL of a folder may not name its path.
+            if Scheme::named(name).is_some_and(|scheme| scheme.is_local) {
+                examination.store = opened.shown_url;
             }
         }
         // The findings explain it.
@@ -44,7 +49,6 @@ async fn examine_store(url: &str) -> Result<Examination> {
         Err(error) if error.is_unavailable() || error.is_invalid() => return Err(error),
         Err(error) => examination.findings.push(refusal(url, &error)),
     }
-    examination.store = redacted(url);
     Ok(examination.sorted())
 }
 
