@@ -46,7 +46,7 @@ fn bash_completes_commands_and_names() {
         complete_line 'leasehold break orders:4' 'leasehold break orders : 4'
         complete_line 'leasehold run -n ' 'leasehold run -n ""'
         complete_line 'leasehold run x -- leasehol' 'leasehold run x -- leasehol'
-        complete_line 'leasehold show --store file:/nonexistent/x ni' 'leasehold show --store file : /nonexistent/x ni'
+        complete_line "leasehold show --store file:$PWD/x ni" "leasehold show --store file : $PWD/x ni"
         complete_line 'leasehold ls --log-format ' 'leasehold ls --log-format ""'
     "#;
     let done = completed.run("bash", script);
@@ -69,7 +69,7 @@ fn fish_completes_commands_and_names() {
         leasehold completions fish | source
         complete -C 'leasehold show ni'
         complete -C 'leasehold run x -- leasehold sho'
-        complete -C 'leasehold show --store=file:/nonexistent/x ni'
+        complete -C \"leasehold show --store=file:$PWD/x ni\"
     ";
     let done = completed.run("fish", script);
     let lines: Vec<_> = done.out.lines().collect();
