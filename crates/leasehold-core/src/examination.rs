@@ -19,7 +19,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Examination {
-    /// The store's URL without its password.
+    /// The store's URL without its password. That of a folder has the folder's path.
     pub store: String,
     /// The risks to locks, the dangers first.
     pub findings: Vec<Finding>,
