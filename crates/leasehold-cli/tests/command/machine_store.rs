@@ -213,11 +213,12 @@ fn machine_store_that_cannot_be_used_is_an_error() {
 /// Shows G-35.
 #[test]
 fn every_subcommand_with_a_store_refuses_an_unsafe_file() {
-    const SUBCOMMANDS: [&str; 13] = [
+    const SUBCOMMANDS: [&str; 14] = [
         "run a -- echo ran",
         "elect a --address b -- echo ran",
         "hold a",
         "acquire a --detach",
+        "check a --token 1",
         "release a --token 1",
         "wait a",
         "ls",
