@@ -26,7 +26,7 @@ fn claim_without_connection_is_marked() {
     );
     sandbox
         .done(&["run", "-n", "a", "--", "true"])
-        .assert(75, "", ", connection missing\n");
+        .assert(75, "", ", connection missing; store ");
 }
 
 /// They report what an acquire would get, which passes over the crashed waiter.
