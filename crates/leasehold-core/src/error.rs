@@ -248,12 +248,22 @@ impl Error {
     }
 }
 
+/// The longest name of a lock, in bytes.
+pub(crate) const NAME_LEN_MAX: usize = 512;
+/// How many characters are shown of a longer text.
+const SHOWN_OF_LONG_NAME: usize = 32;
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(context) = &self.0.operation {
             write!(f, "cannot {}", context.action)?;
-            if let Some(name) = &context.name {
-                write!(f, " {name:?}")?;
+            match &context.name {
+                Some(name) if name.len() > NAME_LEN_MAX => {
+                    let begin: String = name.chars().take(SHOWN_OF_LONG_NAME).collect();
+                    write!(f, " \"{}…\"", begin.escape_debug())?;
+                }
+                Some(name) => write!(f, " {name:?}")?,
+                None => {}
             }
             // A URL may end with a colon of its own.
             write!(f, " on {}: ", context.store.trim_end_matches(':'))?;

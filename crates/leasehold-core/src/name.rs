@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use crate::error::NAME_LEN_MAX;
 use crate::{Error, Result};
 
 /// The name of a lock: any UTF-8 text of 1 to 512 bytes. One name is one lock for all clients.
@@ -23,7 +24,7 @@ pub struct Name(Arc<str>);
 
 impl Name {
     /// The longest name, in bytes.
-    pub const LEN_MAX: usize = 512;
+    pub const LEN_MAX: usize = NAME_LEN_MAX;
 
     /// Parses a name.
     ///

@@ -128,6 +128,13 @@ pub(super) fn describe(mut error: clap::Error, arguments: &[OsString]) -> String
         return (*advice).to_owned();
     }
 
+    if let Some(message) = missing_run(&error, arguments)
+        .or_else(|| negative_value(invalid, arguments))
+        .or_else(|| missing_token(&error))
+    {
+        return with_help_hint(&message, arguments);
+    }
+
     let message = match (error.kind(), not_utf8(arguments)) {
         (ErrorKind::InvalidUtf8, Some(argument)) => format!(
             "the argument {:?} is not valid UTF-8; only COMMAND may have other bytes",
@@ -136,6 +143,48 @@ pub(super) fn describe(mut error: clap::Error, arguments: &[OsString]) -> String
         _ => joined(&error.render().to_string()),
     };
     with_help_hint(&message, arguments)
+}
+
+/// Returns the message for a lock's name in the place of `run`. A command follows it.
+fn missing_run(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
+    let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else {
+        return None;
+    };
+    let is_misspelt = error.get(ContextKind::SuggestedSubcommand).is_some();
+    let has_command = arguments.iter().any(|argument| argument == "--");
+
+    // The command is not repeated: it may contain a password.
+    (has_command && !is_misspelt).then(|| {
+        let name = NameArgument(name);
+        format!("the subcommand is missing: write `leasehold run {name} -- COMMAND…`")
+    })
+}
+
+/// Returns the message for a negative number behind an option. The parser takes it for an option.
+fn negative_value(invalid: &str, arguments: &[OsString]) -> Option<String> {
+    let digits = invalid.strip_prefix('-')?;
+    if !digits.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+
+    let mut pairs = arguments.iter().zip(arguments.iter().skip(1));
+    let (option, value) = pairs.find_map(|(option, value)| {
+        let (option, value) = (option.to_str()?, value.to_str()?);
+        (option.starts_with('-') && value.starts_with(invalid)).then_some((option, value))
+    })?;
+    Some(format!(
+        "{option} takes no negative value, and this is {value:?}"
+    ))
+}
+
+/// Returns the message for a missing token, and nothing else that is missing.
+fn missing_token(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    (missing == &["--token <TOKEN>"]).then(|| {
+        "--token is missing: `leasehold show NAME` prints the token of each hold".to_owned()
+    })
 }
 
 /// Options of flock(1) that leasehold does not have, and what to do in their place.

@@ -239,7 +239,11 @@ struct Masks {
 
 impl Masks {
     fn read() -> io::Result<Self> {
-        let status = std::fs::read_to_string("/proc/self/status")?;
+        let status = std::fs::read_to_string("/proc/self/status").map_err(|error| {
+            io::Error::other(format!(
+                "cannot read /proc/self/status: {error}; mount /proc"
+            ))
+        })?;
         let mask = |name: &str| {
             let mut lines = status.lines();
             let mask = lines.find_map(|line| line.strip_prefix(name));

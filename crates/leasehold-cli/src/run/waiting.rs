@@ -17,8 +17,8 @@ use super::signals::Signals;
 use crate::commands::LockOptions;
 use crate::exit::{is_stderr_writable, print_error};
 use crate::format::{
-    Escaped, claimant, claimant_and_age, external_holder, is_missing, ordinal, whole_seconds,
-    whole_unit,
+    Escaped, NameArgument, claimant, claimant_and_age, external_holder, is_missing, ordinal,
+    whole_seconds, whole_unit,
 };
 use crate::guards::Guards;
 use crate::locking::Request;
@@ -237,8 +237,8 @@ pub(crate) async fn print_timed_out(locks: &Locks, name: &str, request: Request<
         })
         .map(|lock_state| {
             let advice = own_script::advice(&lock_state)
-                .map_or_else(String::new, |advice| format!("; {advice}"));
-            format!(": {}{advice}", holder_text(&lock_state))
+                .unwrap_or_else(|| format!("see `leasehold show {}`", NameArgument(name)));
+            format!(": {}; {advice}", holder_text(&lock_state))
         })
         .unwrap_or_default();
 

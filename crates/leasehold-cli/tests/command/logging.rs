@@ -147,7 +147,10 @@ fn stopped_holder_is_named_in_show_and_in_the_refusal() {
     assert!(shown.contains(" (cat), stopped, exclusive, "), "{shown}");
     let done = sandbox.done(&["run", "-n", "a", "--", "true"]);
     assert!(
-        done.code() == 75 && done.err.contains("s, stopped; store "),
+        done.code() == 75
+            && done
+                .err
+                .contains("s, stopped; see `leasehold show a`; store "),
         "{done:?}"
     );
 
@@ -180,7 +183,10 @@ fn stopped_command_is_named_in_show_and_in_the_refusal() {
     );
     let done = sandbox.done(&["run", "-n", "a", "--", "true"]);
     assert!(
-        done.code() == 75 && done.err.contains("s, its command is stopped; store "),
+        done.code() == 75
+            && done
+                .err
+                .contains("s, its command is stopped; see `leasehold show a`; store "),
         "{done:?}"
     );
 

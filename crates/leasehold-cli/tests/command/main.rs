@@ -31,6 +31,7 @@ mod outage;
 mod owners;
 mod recipes;
 mod redis;
+mod remedies;
 mod sandbox;
 mod scripts;
 mod serve;

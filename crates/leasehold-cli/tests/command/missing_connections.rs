@@ -24,9 +24,11 @@ fn claim_without_connection_is_marked() {
         2,
         "{shown}"
     );
-    sandbox
-        .done(&["run", "-n", "a", "--", "true"])
-        .assert(75, "", ", connection missing; store ");
+    sandbox.done(&["run", "-n", "a", "--", "true"]).assert(
+        75,
+        "",
+        ", connection missing; see `leasehold show a`",
+    );
 }
 
 /// They report what an acquire would get, which passes over the crashed waiter.

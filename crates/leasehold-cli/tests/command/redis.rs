@@ -37,7 +37,7 @@ fn hold_of_another_library_is_reported_without_process_and_time() {
     sandbox.server().command(&["SET", "a", "abcdef123456"]);
 
     let refused = sandbox.done(&["run", "-n", "a", "--", "true"]);
-    refused.assert(75, "", "held by another library (value abcdef12…); store ");
+    refused.assert(75, "", "held by another library (value abcdef12…); see ");
 }
 
 /// A connection that is re-established within the grace keeps the lock, and the command runs on.

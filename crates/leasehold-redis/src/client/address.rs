@@ -243,7 +243,7 @@ mod tests {
             "redis://:secret@/0",
             "redis://:secret@h/x",
             "redis://:secret@h?what=1",
-            "redis://:secret@h?crash-grace=5",
+            "redis://:secret@h?crash-grace=5x",
             "redis://:secret@h?crash-grace=1ms",
             "redis://:secret@h?ca=/x",
             "redis://:secret@h?server-name=x",

@@ -86,6 +86,7 @@ impl Report {
 
     /// Refuses a server on which locks would not be safe.
     pub(crate) fn check(self) -> Result<()> {
+        check_mode(&self.server)?;
         check_version(&self.server)?;
         check_memory(&self.memory)?;
         check_role(&self.replication)?;
@@ -156,6 +157,18 @@ pub(crate) fn field<'a>(about: &'a str, name: &str) -> Option<&'a str> {
         .lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
         .map(str::trim)
+}
+
+fn check_mode(about: &str) -> Result<()> {
+    if field(about, "redis_mode") != Some("sentinel") {
+        return Ok(());
+    }
+    Err(
+        Error::unsupported("this is a sentinel, which keeps no locks").help(
+            "write redis+sentinel://host1,host2,host3/mymaster, with some of the sentinels and the \
+         name of their master",
+        ),
+    )
 }
 
 fn check_version(about: &str) -> Result<()> {

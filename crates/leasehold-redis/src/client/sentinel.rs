@@ -146,8 +146,12 @@ impl Sentinel {
         request.arg(word).arg(&self.master);
         let reply = session.send(&request).await;
         reply.map_err(|error| {
-            if error.to_string().contains("No such master") {
+            let text = error.to_string();
+            if text.contains("No such master") {
                 return unknown_master(&self.master);
+            }
+            if text.contains("unknown command") {
+                return no_sentinel();
             }
             reply_error::store_error(error)
         })
@@ -161,6 +165,13 @@ async fn ask_repeatedly(sentinel: Sentinel, number: usize, view: Arc<watch::Send
         // A timeout is the regular end of this wait.
         let _ = timeout(ASK_INTERVAL, sentinel.switched.notified()).await;
     }
+}
+
+fn no_sentinel() -> Error {
+    Error::unsupported("this is a Redis server, not a sentinel").help(format!(
+        "give the port of a sentinel, which is {PORT} by default, or write redis://host:6379 for a \
+         single server"
+    ))
 }
 
 fn unknown_master(name: &str) -> Error {

@@ -267,7 +267,7 @@ mod tests {
             ("/main", "no host"),
             ("a/m?after-failover=hope", "wait or grant"),
             ("a/m?longest-lease=5s", "requires after-failover=wait"),
-            ("a/m?after-failover=wait&longest-lease=5", "longest lease"),
+            ("a/m?after-failover=wait&longest-lease=5x", "longest lease"),
             ("a/m?address-map=x=y", "address-map="),
             ("a/m?ca=/x", "TLS"),
             ("a/m?sentinel-password-file=/nowhere", "cannot be read"),

@@ -137,7 +137,7 @@ mod tests {
             ("a", "dialect"),
             ("a?dialect=plain", "dialect"),
             ("a?dialect=redisson&lock=fast", "not a lock"),
-            ("a?dialect=redisson&watchdog=30", "watchdog"),
+            ("a?dialect=redisson&watchdog=30x", "watchdog"),
             ("a?dialect=redisson&watchdog=1ms", "watchdog"),
             ("a?dialect=redisson&crash-grace=5s", "not a setting"),
             ("a,b?dialect=redisson", "one host"),

@@ -204,7 +204,7 @@ mod tests {
             ("redlock://a,b,c?dialect=plain", "classic"),
             ("redis://a?dialect=plain", "scheme"),
             ("redlock://a,b,c?replicas=1", "replicas"),
-            ("redlock://a,b,c?longest-lease=5", "longest lease"),
+            ("redlock://a,b,c?longest-lease=5x", "longest lease"),
             ("redlock://a,b,c?quarantine=maybe", "on or off"),
             ("redlock://a,b,c?what=1", "not a setting"),
             ("redlock://a,b,c?tokens=on", "requires a dialect"),

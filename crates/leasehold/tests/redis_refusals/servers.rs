@@ -180,8 +180,8 @@ async fn other_services_are_refused() {
     let other = |_: &str| "HTTP/1.1 400 Bad Request\r\n\r\n".to_owned();
     check(
         &refused(&fake_server(other)).await,
-        Error::is_unavailable,
-        "",
+        Error::is_unsupported,
+        "the server does not speak Redis",
     );
     check(
         &refused("redis://:hunter2@127.0.0.1:1").await,

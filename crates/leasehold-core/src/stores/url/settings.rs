@@ -134,8 +134,8 @@ impl Settings {
         }
     }
 
-    /// Returns a duration; zero if the value is not `500ms`, `10s` or `2m`, so that a check of
-    /// its range fails.
+    /// Returns a duration; zero if the value is not `500ms`, `10s`, `10` or `2m`, so that a check
+    /// of its range fails.
     pub fn duration(&self, name: &str) -> Option<Duration> {
         self.get(name).map(duration)
     }
@@ -147,7 +147,8 @@ impl Settings {
     }
 }
 
-/// Parses `500ms`, `10s` or `2m`; returns zero for a text that is not a duration.
+/// Parses `500ms`, `10s` or `2m`, and a plain number as seconds, as the command's options do. Returns
+/// zero for a text that is not a duration.
 fn duration(text: &str) -> Duration {
     let end = text.find(|c: char| !c.is_ascii_digit());
     let (digits, unit) = text.split_at(end.unwrap_or(text.len()));
@@ -155,7 +156,7 @@ fn duration(text: &str) -> Duration {
 
     let millis = match unit {
         "ms" => 1,
-        "s" => 1_000,
+        "s" | "" => 1_000,
         "m" => 60_000,
         _ => 0,
     };
@@ -185,9 +186,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn duration_without_unit_is_zero() {
+    fn duration_without_unit_is_in_seconds() {
         assert_eq!(duration("500ms"), Duration::from_millis(500));
         assert_eq!(duration("2m"), Duration::from_secs(120));
-        assert_eq!(duration("5"), Duration::ZERO);
+        assert_eq!(duration("5"), Duration::from_secs(5));
+        for text in ["", "soon", "5 s", "1.5", "-5"] {
+            assert_eq!(duration(text), Duration::ZERO, "{text}");
+        }
     }
 }

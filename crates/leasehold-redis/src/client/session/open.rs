@@ -102,7 +102,7 @@ impl Session {
         let login = login(address, protocol);
         let stream = Stream::connect(&address.target).await?;
         let connecting = MultiplexedConnection::new_with_config(&login, stream, config);
-        let (connection, driver) = connecting.await.map_err(reply_error::store_error)?;
+        let (connection, driver) = connecting.await.map_err(login_error)?;
 
         let mut session = Self::new(epoch, channel, connection);
         session.drive(driver);
@@ -176,7 +176,7 @@ async fn subscribe(address: &Address, channel: &str) -> Result<PubSub> {
     let login = login(address, ProtocolVersion::RESP2);
     let stream = Stream::connect(&address.target).await?;
     let connecting = PubSub::new(&login, stream);
-    let mut subscription = connecting.await.map_err(reply_error::store_error)?;
+    let mut subscription = connecting.await.map_err(login_error)?;
 
     let subscribed = subscription.subscribe(channel).await;
     subscribed.map_err(reply_error::store_error)?;
@@ -204,6 +204,17 @@ fn login(address: &Address, protocol: ProtocolVersion) -> RedisConnectionInfo {
         Some(password) => login.set_password(password.as_str()),
         None => login,
     }
+}
+
+/// The error of a login. A server whose first bytes are no reply, such as one that speaks HTTP, will
+/// not speak Redis later either.
+fn login_error(error: RedisError) -> Error {
+    if error.kind() == ErrorKind::Parse {
+        return Error::unsupported("the server does not speak Redis")
+            .help("check the host and the port, and whether the port needs TLS (rediss://)")
+            .caused_by(error);
+    }
+    reply_error::store_error(error)
 }
 
 /// Whether the server or a proxy does not support RESP3.

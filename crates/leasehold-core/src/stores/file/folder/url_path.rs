@@ -1,5 +1,6 @@
 //! The folder that a `file:` URL names.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use crate::{Error, Result};
@@ -47,16 +48,26 @@ fn relative_path(path: &str) -> Error {
 
 /// The user's state folder.
 fn state_folder() -> Result<PathBuf> {
+    const HELP: &str = "name a folder: file:/some/folder";
     let absolute = |name| {
         std::env::var_os(name)
             .map(PathBuf::from)
             .filter(|path| path.is_absolute())
     };
-    let in_home = || absolute("HOME").map(|home| home.join(".local/state"));
-
-    let state = absolute("XDG_STATE_HOME").or_else(in_home).ok_or_else(|| {
+    if let Some(state) = absolute("XDG_STATE_HOME") {
+        return Ok(state.join("leasehold"));
+    }
+    let home = absolute("HOME").ok_or_else(|| {
         Error::invalid("neither XDG_STATE_HOME nor HOME names the folder of this user's files")
-            .help("name a folder: file:/some/folder")
+            .help(HELP)
     })?;
-    Ok(state.join("leasehold"))
+    // A service without a home, or a mistake: nobody would look for locks there.
+    if std::fs::metadata(&home).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        let message = format!(
+            "the folder {}, which HOME names, does not exist",
+            home.display()
+        );
+        return Err(Error::invalid(message).help(HELP));
+    }
+    Ok(home.join(".local/state/leasehold"))
 }
