@@ -91,7 +91,7 @@ pub(crate) struct LockOptions {
     )]
     pub(crate) wait: Option<Duration>,
 
-    /// Do not wait, as with --wait 0
+    /// Do not wait, as with --wait 0; of both options, the last one counts
     #[arg(help_heading = heading::WAITING, short, long, alias = "nb", overrides_with = "wait")]
     pub(super) nonblock: bool,
 

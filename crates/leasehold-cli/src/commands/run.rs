@@ -46,11 +46,13 @@ pub(crate) struct Run {
     #[arg(help_heading = heading::LOSS, long, value_name = "ACTION", value_enum, default_value_t)]
     pub(crate) on_lost: OnLost,
 
-    /// Time between TERM and KILL [default: 5s, or a tenth of the shortest limit below]
+    /// Time between TERM and KILL [default: 5s with file:, 1s with redis:]
     ///
-    /// Must fit into half of the shortest of these limits: the crash grace, half of the session,
-    /// --lease and --max-hold. leasehold sends TERM early enough to send KILL before the hold can
-    /// end. With a shorter --kill-after, COMMAND survives a longer outage of the store.
+    /// A hold has the limits crash grace (10s with redis:), half of the session (5s with
+    /// zookeeper:), --lease (30s with redlock:) and --max-hold. The default is 5s, or a tenth of
+    /// the shortest limit if that is less, and the time must fit into half of that limit. leasehold
+    /// sends TERM early enough to send KILL before the hold can end. With a shorter --kill-after,
+    /// COMMAND survives a longer outage of the store.
     #[arg(help_heading = heading::LOSS, long, short, value_name = "DURATION", value_parser = duration)]
     pub(crate) kill_after: Option<Duration>,
 

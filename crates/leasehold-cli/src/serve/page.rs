@@ -1,5 +1,6 @@
 //! The page: one document that shows the state without a script, and a script that follows it.
 
+use std::cmp::Reverse;
 use std::fmt::Write;
 
 use hyper::StatusCode;
@@ -56,9 +57,16 @@ fn problem(snapshot: &Snapshot) -> String {
 }
 
 /// The rows of the first locks. The script shows more when the user filters.
+///
+/// Users look for what is stuck: many waiters, or an old hold. The locks come in order of their
+/// names, which the sort keeps among equal ones. page.js has the same order.
 fn rows(snapshot: &Snapshot, prefix: &str) -> String {
-    let shown = snapshot.locks_of(prefix).take(ROWS_MAX);
-    shown.map(row).collect()
+    let mut locks: Vec<&LockState> = snapshot.locks_of(prefix).collect();
+    locks.sort_by_cached_key(|lock| {
+        let oldest = lock.holders().map(|holder| holder.info.since).min();
+        (Reverse(lock.waiters().count()), oldest)
+    });
+    locks.into_iter().take(ROWS_MAX).map(row).collect()
 }
 
 fn row(lock_state: &LockState) -> String {

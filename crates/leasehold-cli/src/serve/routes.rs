@@ -48,6 +48,8 @@ async fn route(site: Arc<Site>, request: Request<Incoming>) -> Reply {
         "/" => page::reply(&site, &prefix).await,
         "/page.css" => replies::text(StatusCode::OK, "text/css", page::STYLE.to_owned()),
         "/page.js" => replies::text(StatusCode::OK, "text/javascript", page::SCRIPT.to_owned()),
+        // Browsers ask for it on their own.
+        "/favicon.ico" => replies::text(StatusCode::NO_CONTENT, TEXT, String::new()),
         "/locks" if accepts_events(&request) => replies::events(events::of(site, prefix)),
         "/locks" => replies::json(&site.scanner.checked().await.json(&prefix)),
         "/metrics" => {

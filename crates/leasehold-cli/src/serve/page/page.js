@@ -11,7 +11,7 @@ const mayBreak = document.body.dataset.breaking === "true";
 const find = (id) => document.getElementById(id);
 const body = document.querySelector("#locks tbody");
 let state = { at: "", complete: true, error: null, skipped: [] };
-let names = []; // The names of the locks in use, in order.
+let names = []; // The names of the locks in use, in the order of the rows.
 let drawing = null; // The rows that are still to be drawn.
 let isDrawing = false;
 
@@ -214,6 +214,15 @@ function describe(before, after) {
   }
 }
 
+// Returns the names: most waiters first, then the oldest hold. page.rs has the same order.
+function inOrder() {
+  const compare = (a, b) => (a < b ? -1 : Number(a > b));
+  const oldest = (lock) => lock.holders.map((holder) => holder.since).sort()[0] ?? "";
+  const keys = [...locks.values()].map((lock) => [lock.waiters.length, oldest(lock), lock.name]);
+  keys.sort((a, b) => b[0] - a[0] || compare(a[1], b[1]) || compare(a[2], b[2]));
+  return keys.map((key) => key[2]);
+}
+
 function take(message) {
   const { at, complete, error, skipped } = message;
   state = { at, complete, error, skipped };
@@ -225,7 +234,7 @@ function showAll(message) {
   if (rows.size === 0) body.replaceChildren();
   locks.clear();
   for (const lock of message.locks) locks.set(lock.name, lock);
-  names = [...locks.keys()].sort();
+  names = inOrder();
   draw();
 }
 
@@ -239,7 +248,7 @@ function showChanges(message) {
     describe(locks.get(name), undefined);
     locks.delete(name);
   }
-  names = [...locks.keys()].sort();
+  names = inOrder();
   draw();
 }
 

@@ -33,6 +33,34 @@ fn page_follows_grants_and_hand_overs() {
     browser.wait_for(&format!("{ROWS} === 0"));
 }
 
+/// The server draws the first rows, and the script the later ones.
+#[test]
+fn locks_with_waiters_come_first_and_then_old_holds() {
+    let sandbox = Sandbox::new();
+    let _holders = ["b", "a", "z"].map(|name| sandbox.holder(name, &[]));
+    let _waiter = sandbox.waiter(&["run", "z", "--quiet", "--", "true"]);
+    let site = Site::start(&sandbox, &[]);
+
+    let page = site.get("/");
+    let position = |name: &str| page.find(&format!("<bdi>{name}</bdi>")).unwrap();
+    assert!(position("z") < position("b") && position("b") < position("a"));
+
+    let mut browser = Browser::open(&site.url("/"));
+    browser.wait_for("rows.size === 3");
+    let names = "[...document.querySelectorAll('#locks tbody th')].map((th) => th.innerText)";
+    browser.wait_for(&format!("{names}.join() === 'z,b,a'"));
+    let _second = sandbox.waiter(&["run", "a", "--quiet", "--", "true"]);
+    let _third = sandbox.waiter(&["run", "a", "--quiet", "--", "true"]);
+    browser.wait_for(&format!("{names}.join() === 'a,z,b'"));
+}
+
+#[test]
+fn browser_that_asks_for_an_icon_gets_no_error() {
+    let sandbox = Sandbox::new();
+    let site = Site::start(&sandbox, &[]);
+    assert_eq!(site.get("/favicon.ico"), "");
+}
+
 /// Shows G-57.
 #[test]
 fn hostile_names_run_no_script_and_the_filter_works_by_keyboard() {
