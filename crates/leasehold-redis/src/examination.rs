@@ -4,6 +4,7 @@ mod checks;
 mod clocks;
 mod rights;
 
+use std::collections::HashSet;
 use std::ops::RangeBounds;
 use std::time::Duration;
 
@@ -36,9 +37,12 @@ pub(super) async fn examine(kind: Kind, addresses: &[Address]) -> Result<Examina
 
     let mut examination = Examination::default();
     let mut unreachable = Vec::new();
+    let mut processes = HashSet::new();
     for (address, examined) in addresses.iter().zip(join_all(examined).await) {
         match examined {
-            Ok(examined) => examination.add(examined),
+            // A node of a cluster may have a second name.
+            Ok((Some(process), _)) if !processes.insert(process.clone()) => {}
+            Ok((_, examined)) => examination.add(examined),
             Err(error) if error.is_unavailable() => unreachable.push((address, error)),
             Err(error) => {
                 let remedy = error.hint().unwrap_or("check the URL");
@@ -61,7 +65,8 @@ pub(super) async fn examine(kind: Kind, addresses: &[Address]) -> Result<Examina
     Ok(examination)
 }
 
-async fn examine_server(kind: Kind, address: &Address) -> Result<Examination> {
+/// Also returns the id of the server's process, if the user may read it.
+async fn examine_server(kind: Kind, address: &Address) -> Result<(Option<String>, Examination)> {
     let opening = Session::open_unsubscribed(address);
     let Ok(opened) = timeout(REPLY_MAX, opening).await else {
         return Err(Error::unavailable(format!(
@@ -77,7 +82,7 @@ async fn examine_server(kind: Kind, address: &Address) -> Result<Examination> {
     examination.check(CHECKS, &facts, address);
     let rights = rights::examine(kind, &session, address).await;
     examination.findings.extend(rights);
-    Ok(examination)
+    Ok((facts.value("run_id"), examination))
 }
 
 /// What a server reports of itself. A part is absent if the user may not read it.

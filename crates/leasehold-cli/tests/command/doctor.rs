@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use lab_servers::{Ensemble, Redis, Setup, ZooKeeper};
+use lab_servers::{Cluster, Ensemble, Redis, Setup, ZooKeeper};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -124,6 +124,16 @@ fn good_server_has_no_finding_and_its_round_trip_is_measured() {
     assert_eq!(done.code(), 0, "{done:?}");
     let last = done.out.lines().last();
     assert_eq!(last, Some("nothing found that endangers locks"), "{done:?}");
+}
+
+/// Each node has two names here: the URL names one of them as the machine.
+#[test]
+fn masters_that_the_url_does_not_name_are_examined_once() {
+    let cluster = Cluster::start();
+    let port = cluster.node(0).port();
+    let examined = Examined::of(&format!("redis+cluster://localhost:{port}"));
+    let servers = examined.report["servers"].as_array().unwrap();
+    assert_eq!(servers.len(), 3, "{examined:?}");
 }
 
 #[test]

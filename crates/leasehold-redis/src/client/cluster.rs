@@ -14,6 +14,7 @@ use parking_lot::RwLock;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
+use super::address::Address;
 use super::endpoint::Endpoint;
 use super::link::{Link, LinkConfig, State};
 use super::session::Session;
@@ -174,6 +175,27 @@ impl<S: ClusterNode> Cluster<S> {
         }
         None
     }
+}
+
+/// Returns the nodes of the URL, and the masters that one of them names. A node that has two names is
+/// returned twice.
+pub(super) async fn nodes(seeds: &Seeds) -> Vec<Address> {
+    let asked = join_all(seeds.iter().map(|(host, address)| async move {
+        let opening = Session::open_unsubscribed(&address);
+        let session = timeout(REPLY_MAX, opening).await.ok()?.ok()?;
+        ranges_of(&session, host).await.ok()
+    }));
+    let replies = asked.await;
+    let ranges = replies.into_iter().flatten().flat_map(|reply| reply.ranges);
+
+    let mut nodes: Vec<Address> = seeds.iter().map(|(_, address)| address).collect();
+    for master in ranges.map(|range| seeds.server_at(range.master)) {
+        let is_new = nodes.iter().all(|node| node.target != master.target);
+        if is_new {
+            nodes.push(master);
+        }
+    }
+    nodes
 }
 
 /// Requests the slots until the cluster is dropped.

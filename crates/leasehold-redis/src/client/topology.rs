@@ -107,7 +107,7 @@ impl Topology {
     }
 
     /// Returns the servers whose risks to locks are examined: of a cluster, the nodes that the URL
-    /// names.
+    /// names and all masters.
     pub(crate) async fn to_examine(&self) -> Result<Vec<Address>> {
         match self {
             Self::Single(address) => Ok(vec![address.clone()]),
@@ -115,7 +115,7 @@ impl Topology {
                 let master = WatchedMaster::follow(sentinels.clone());
                 Ok(vec![master.locate().await?])
             }
-            Self::Cluster(seeds) => Ok(seeds.iter().map(|(_, address)| address).collect()),
+            Self::Cluster(seeds) => Ok(super::cluster::nodes(seeds).await),
         }
     }
 
