@@ -77,7 +77,7 @@ struct Holding<'a> {
 }
 
 /// A lock that was granted and reported.
-struct Held<'a> {
+struct ReportedHold<'a> {
     name: &'a str,
     /// The store's URL without its password.
     store: &'a str,
@@ -130,7 +130,7 @@ impl Holding<'_> {
             }
         };
 
-        let held = Held {
+        let held = ReportedHold {
             name: &self.lock.name,
             store: locks.url(),
             guards,
@@ -187,7 +187,7 @@ impl Holding<'_> {
     }
 }
 
-impl Held<'_> {
+impl ReportedHold<'_> {
     async fn until_end(&self, signals: &mut Signals) -> Result<End> {
         let is_held = || self.guards.check().is_ok();
         let end = tokio::select! {

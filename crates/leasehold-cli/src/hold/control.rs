@@ -89,8 +89,8 @@ impl Control {
             }
 
             match timeout(REQUEST_MAX, self.read_request(&mut stream)).await {
-                Ok(Ok(Request::Release)) => return ReleaseRequest(stream),
-                Ok(Ok(Request::Check)) => {
+                Ok(Ok(ControlRequest::Release)) => return ReleaseRequest(stream),
+                Ok(Ok(ControlRequest::Check)) => {
                     let reply = if is_held() { HELD } else { Outcome::Lost as u8 };
                     // The client may have ended.
                     let _ = stream.write_u8(reply).await;
@@ -100,10 +100,10 @@ impl Control {
         }
     }
 
-    async fn read_request(&self, stream: &mut UnixStream) -> io::Result<Request> {
+    async fn read_request(&self, stream: &mut UnixStream) -> io::Result<ControlRequest> {
         let (request, token) = match stream.read_u64().await? {
-            CHECK => (Request::Check, stream.read_u64().await?),
-            token => (Request::Release, token),
+            CHECK => (ControlRequest::Check, stream.read_u64().await?),
+            token => (ControlRequest::Release, token),
         };
 
         if token == self.token.get() {
@@ -124,7 +124,7 @@ impl Control {
     }
 }
 
-enum Request {
+enum ControlRequest {
     Release,
     Check,
 }
