@@ -8,6 +8,7 @@ use jiff::{Timestamp, Unit};
 use leasehold::{ClaimProcess, ClaimantInfo, Entry, ExternalHolder};
 
 use crate::process_state::{is_command_stopped, is_stopped};
+use crate::sightings;
 
 /// Displays a text from another program with its control characters escaped.
 pub(crate) struct Escaped<'a>(pub(crate) &'a str);
@@ -89,9 +90,13 @@ pub(crate) fn hindrance(entry: &Entry) -> String {
         return claim_process(process);
     }
 
-    let words = if is_missing(entry) {
-        ", connection missing"
-    } else if is_stopped(&entry.info) {
+    if is_missing(entry) {
+        let seen = sightings::age(entry.id).map(whole_seconds);
+        let seen = seen.map_or_else(String::new, |age| format!(", first seen here {age} ago"));
+        return format!(", connection missing{seen}");
+    }
+
+    let words = if is_stopped(&entry.info) {
         ", stopped"
     } else if is_command_stopped(&entry.info) {
         ", its command is stopped"

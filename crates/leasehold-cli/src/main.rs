@@ -25,6 +25,7 @@ mod scan;
 mod serve;
 mod setup;
 mod show;
+mod sightings;
 mod slots;
 mod usage;
 mod wait;

@@ -50,7 +50,9 @@ use crate::examination::Kind;
 use claims::Claims;
 use enter::EnterMode;
 use leasehold_core::internal::{BootInstant, background};
-use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store};
+use leasehold_core::store::{
+    Claim, Entered, Extensions, OnContention, Sighting, Sightings, Standing, Store,
+};
 use leasehold_core::{
     CrashDetection, Error, Examination, Guarantees, LockState, Name, Result, Slots, Token,
 };
@@ -420,7 +422,9 @@ impl Store for Redis {
     }
 
     fn extensions(&self) -> Extensions<'_> {
-        Extensions::default().with_observe(self)
+        Extensions::default()
+            .with_observe(self)
+            .with_sightings(self)
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
@@ -456,5 +460,15 @@ impl Store for Redis {
             names.extend(listed.await?);
         }
         Ok(names.into_iter().take(count_max).collect())
+    }
+}
+
+impl Sightings for Redis {
+    fn sightings(&self, name: &Name) -> Vec<Sighting> {
+        self.observations.sightings(name)
+    }
+
+    fn remember(&self, name: &Name, sightings: Vec<Sighting>) {
+        self.observations.remember(name, sightings);
     }
 }

@@ -76,8 +76,9 @@ pub(crate) struct LockOptions {
     ///
     /// While it waits, leasehold also retries a network store that is unavailable, and prints one
     /// line for each change. With 0 an unavailable store is an error at once. With 0, or a time
-    /// shorter than the crash grace, the lock of a crashed holder may be granted only when its
-    /// lease is over: Redis notices a crash while a client waits.
+    /// shorter than the crash grace, the lock of a crashed holder on Redis is granted to a later
+    /// run of this user on this machine, once the crash grace has passed since a run was refused.
+    /// Otherwise it is granted when the lease is over.
     ///
     /// Write a duration as 500ms, 30s, 5m, 1h 30m or 1d. A plain number means seconds.
     #[arg(

@@ -23,6 +23,7 @@ use crate::format::{
 use crate::guards::Guards;
 use crate::locking::Request;
 use crate::process_state::is_stopped;
+use crate::sightings;
 
 /// The wait after which progress is reported. A shorter wait is not reported.
 const PROGRESS_DELAY: Duration = Duration::from_millis(500);
@@ -50,6 +51,7 @@ pub(crate) async fn wait(
 ) -> anyhow::Result<Acquired<Guard>> {
     let options = request.options;
     let begun = Instant::now();
+    sightings::restore(locks, lock.name());
     let acquired = tokio::select! {
         biased;
         granted = retry.acquire(lock, locks) => {
@@ -62,7 +64,10 @@ pub(crate) async fn wait(
 
     match &acquired {
         Acquired::Granted(guard) => print_granted(guard, begun.elapsed(), options),
-        Acquired::TimedOut => print_timed_out(locks, lock.name(), request).await,
+        Acquired::TimedOut => {
+            print_timed_out(locks, lock.name(), request).await;
+            sightings::keep(locks, lock.name());
+        }
         Acquired::Interrupted(_) => {}
     }
     Ok(acquired)

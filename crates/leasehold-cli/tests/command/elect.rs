@@ -71,8 +71,7 @@ fn election_is_shown_with_leader_and_candidates() {
         let listed = sandbox.done(&["ls"]).out;
         assert!(listed.contains("a     election  1 of 1  2 "), "{listed}");
 
-        stop(second, "");
-        drop(mistaken);
+        drop((mistaken, second));
         stop(leader, "elected leader of a");
     }
 }

@@ -38,16 +38,21 @@ impl Sandbox {
 
     /// Creates a sandbox whose store is a Redis server of its own.
     pub(crate) fn on_redis() -> Self {
-        Self {
-            server: Some(Redis::start()),
-            ..Self::new()
-        }
+        Self::on(Redis::start())
     }
 
     /// Creates a sandbox whose store is at a URL.
     pub(crate) fn at(url: String) -> Self {
         Self {
             elsewhere: Some(url),
+            ..Self::new()
+        }
+    }
+
+    /// Creates a sandbox whose store is on this server.
+    pub(crate) fn on(server: Redis) -> Self {
+        Self {
+            server: Some(server),
             ..Self::new()
         }
     }

@@ -27,9 +27,10 @@ const LEASE: Duration = Duration::from_secs(3_600);
 /// The last moment of the model.
 const END: u8 = 4;
 const CONNECTIONS: usize = 2;
-/// How often the holder sends a renewal, and how often the waiter polls.
+/// How often the holder sends a renewal, how often the waiter polls, and how often processes try.
 const REQUESTS: u8 = 2;
 const POLLS: u8 = 3;
+const TRIES: u8 = 2;
 
 /// A difference from the library. It shows whether the mutated rule matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +47,17 @@ enum Mutation {
     SameNonce,
 }
 
+/// How the contender asks for the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Contender {
+    /// One process waits in the queue.
+    Waits,
+    /// One process after the other tries once, and leaves what it has observed to the next one.
+    Tries,
+}
+
 #[derive(Clone, Copy, Debug)]
-struct CrashDetection(Mutation);
+struct CrashDetection(Mutation, Contender);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
@@ -149,9 +159,11 @@ impl Model for CrashDetection {
         let mut known = ClaimState::default();
         known.apply_reply(&granted, sent, moment(0));
 
-        let contender = claim(CONTENDER, LEASE);
-        let link = liveness(CONTENDER, 1, None);
-        server.enter(&request(&contender, EnterMode::Queue, link));
+        if self.1 == Contender::Waits {
+            let contender = claim(CONTENDER, LEASE);
+            let link = liveness(CONTENDER, 1, None);
+            server.enter(&request(&contender, EnterMode::Queue, link));
+        }
 
         vec![State {
             now: 0,
@@ -201,8 +213,12 @@ impl Model for CrashDetection {
             }
         }
 
+        let polls = match self.1 {
+            Contender::Waits => POLLS,
+            Contender::Tries => TRIES,
+        };
         match state.flight {
-            Flight::None if state.taken.is_none() && state.polled < POLLS => {
+            Flight::None if state.taken.is_none() && state.polled < polls => {
                 actions.push(Action::Poll);
             }
             Flight::None => {}
@@ -329,10 +345,10 @@ impl CrashDetection {
 
         // After a reconnect a request extends the lease as well. Otherwise it only inspects the
         // lock.
-        let mode = if state.polled == 2 {
-            EnterMode::Refresh
-        } else {
-            EnterMode::Poll
+        let mode = match self.1 {
+            Contender::Tries => EnterMode::TryNow,
+            Contender::Waits if state.polled == 2 => EnterMode::Refresh,
+            Contender::Waits => EnterMode::Poll,
         };
         let number = if self.0 == Mutation::SameNonce {
             1
@@ -366,6 +382,11 @@ impl CrashDetection {
             state.now
         };
         state.observed.observe(&reply, &expired, moment(read));
+        if self.1 == Contender::Tries {
+            let sightings = state.observed.sightings();
+            state.observed = Observed::default();
+            state.observed.remember(sightings);
+        }
         Some(())
     }
 }
@@ -404,25 +425,51 @@ fn id_of(connection: usize) -> ConnectionId {
 /// Shows G-01.
 #[test]
 fn crash_detection_model_keeps_exclusion() {
-    holds(CrashDetection(Mutation::None));
+    holds(CrashDetection(Mutation::None, Contender::Waits));
 }
 
 #[test]
 fn absence_counted_over_reconnect_breaks_exclusion() {
-    breaks(CrashDetection(Mutation::AnyConnection), "no two hold");
+    breaks(
+        CrashDetection(Mutation::AnyConnection, Contender::Waits),
+        "no two hold",
+    );
 }
 
 #[test]
 fn absence_counted_from_request_breaks_exclusion() {
-    breaks(CrashDetection(Mutation::CountedFromRequest), "no two hold");
+    breaks(
+        CrashDetection(Mutation::CountedFromRequest, Contender::Waits),
+        "no two hold",
+    );
 }
 
 #[test]
 fn longer_grace_of_the_holder_breaks_exclusion() {
-    breaks(CrashDetection(Mutation::LongerGrace), "no two hold");
+    breaks(
+        CrashDetection(Mutation::LongerGrace, Contender::Waits),
+        "no two hold",
+    );
 }
 
 #[test]
 fn reused_nonce_breaks_exclusion() {
-    breaks(CrashDetection(Mutation::SameNonce), "no two hold");
+    breaks(
+        CrashDetection(Mutation::SameNonce, Contender::Waits),
+        "no two hold",
+    );
+}
+
+/// A contender that does not wait, such as a job that is tried again and again.
+///
+/// Shows G-01.
+#[test]
+fn sightings_of_earlier_processes_keep_exclusion() {
+    holds(CrashDetection(Mutation::None, Contender::Tries));
+}
+
+#[test]
+fn sighting_counted_from_request_breaks_exclusion() {
+    let model = CrashDetection(Mutation::CountedFromRequest, Contender::Tries);
+    breaks(model, "no two hold");
 }
