@@ -29,7 +29,7 @@
 //!
 //! | resource | seal | fenced write |
 //! |---|---|---|
-//! | a file (feature `file`) | `File::seal` | `File::write` |
+//! | a file (feature `file`, on Linux) | `File::seal` | `File::write` |
 //! | [keys of Redis](redis) | [`redis::FENCED`] with a read or no command | [`redis::FENCED`] |
 //! | [tables of PostgreSQL](postgres) | [`postgres::SEAL`] | a transaction that begins with it |
 //!
@@ -38,10 +38,10 @@
 //! example `fenced` shows. [`Guard::token`](crate::Guard::token) alone is for systems that only
 //! take a number.
 
-#[cfg(feature = "file")]
+#[cfg(all(feature = "file", target_os = "linux"))]
 mod file;
 pub mod postgres;
 pub mod redis;
 
-#[cfg(feature = "file")]
+#[cfg(all(feature = "file", target_os = "linux"))]
 pub use file::File;

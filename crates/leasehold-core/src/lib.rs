@@ -6,12 +6,6 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-#[cfg(all(feature = "file", not(target_os = "linux")))]
-compile_error!(
-    "the file store of leasehold runs on Linux: it needs flock, FIFOs, epoll and /proc; \
-     on other systems use default-features = false and the feature redis or zookeeper"
-);
-
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 compile_error!("leasehold needs a clock that also runs during a suspend: Linux or macOS");
 
@@ -24,7 +18,7 @@ mod election;
 mod engine;
 mod error;
 #[cfg_attr(
-    not(feature = "file"),
+    not(all(feature = "file", target_os = "linux")),
     allow(dead_code, reason = "the store in memory is not examined")
 )]
 mod examination;
@@ -33,7 +27,7 @@ mod guarantees;
 mod guard;
 #[doc(hidden)]
 pub mod internal;
-#[cfg(feature = "file")]
+#[cfg(all(feature = "file", target_os = "linux"))]
 mod local_fs;
 mod lock;
 mod lock_state;

@@ -1,6 +1,9 @@
 //! The stores that need no service, one module each, and what stores on a network share.
 
-#[cfg(feature = "file")]
+#[cfg(all(feature = "file", target_os = "linux"))]
+pub(crate) mod file;
+#[cfg(all(feature = "file", not(target_os = "linux")))]
+#[path = "stores/no_file.rs"]
 pub(crate) mod file;
 pub(crate) mod memory;
 #[cfg(feature = "tls")]
@@ -12,6 +15,6 @@ pub(crate) mod tls;
 )]
 pub(crate) mod url;
 
-#[cfg(feature = "file")]
+#[cfg(all(feature = "file", target_os = "linux"))]
 pub use file::{File, FileBuilder};
 pub use memory::Memory;

@@ -108,7 +108,7 @@
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `file` (default) | the store in a folder |
+//! | `file` (default) | the store in a folder, on Linux |
 //! | `redis` | the stores on Redis servers |
 //! | `zookeeper` | the store on ZooKeeper |
 //! | `tls` | TLS for the stores on a network |
@@ -144,7 +144,7 @@ pub use schemes::{SCHEMES, Scheme};
 /// The places where locks can be kept, one type each.
 pub mod stores {
     pub use leasehold_core::stores::Memory;
-    #[cfg(feature = "file")]
+    #[cfg(all(feature = "file", target_os = "linux"))]
     pub use leasehold_core::stores::{File, FileBuilder};
     #[cfg(feature = "redis")]
     pub use leasehold_redis::{
