@@ -207,9 +207,10 @@ fn login(address: &Address, protocol: ProtocolVersion) -> RedisConnectionInfo {
 }
 
 /// The error of a login. A server whose first bytes are no reply, such as one that speaks HTTP, will
-/// not speak Redis later either.
+/// not speak Redis later either. A reply without its end is a connection that broke.
 fn login_error(error: RedisError) -> Error {
-    if error.kind() == ErrorKind::Parse {
+    let is_cut = error.to_string().contains("end of input");
+    if error.kind() == ErrorKind::Parse && !is_cut {
         return Error::unsupported("the server does not speak Redis")
             .help("check the host and the port, and whether the port needs TLS (rediss://)")
             .caused_by(error);
