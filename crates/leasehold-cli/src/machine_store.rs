@@ -107,6 +107,12 @@ fn url(bytes: &[u8]) -> Result<String> {
                 .help("write one line, such as redis://host, or remove the file")
         })?;
 
+    if url == "file:" || url.starts_with("file:?") {
+        let error = Error::invalid(format!(
+            "the URL in {PATH} names another folder for each user"
+        ));
+        return Err(error.help("write file:/some/folder, or system:"));
+    }
     if has_password(url) {
         let error = Error::invalid(format!("the URL in {PATH} has a password"));
         return Err(error.help(
@@ -160,6 +166,14 @@ mod tests {
                 error.is_invalid() && error.to_string().contains(PATH),
                 "{error}"
             );
+        }
+    }
+
+    #[test]
+    fn folder_of_each_user_is_refused() {
+        for text in ["file:", "file:?mode=0660"] {
+            let error = url(text.as_bytes()).expect_err(text);
+            assert!(error.to_string().contains("file:/some/folder"), "{error}");
         }
     }
 

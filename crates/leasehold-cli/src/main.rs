@@ -28,6 +28,7 @@ mod show;
 mod sightings;
 mod slots;
 mod usage;
+mod user_folder;
 mod wait;
 mod watch;
 

@@ -2,7 +2,7 @@
 //! `leasehold hold`.
 
 use anyhow::Result;
-use leasehold::{ClaimId, Locks, Token};
+use leasehold::{Entry, Locks, Token};
 
 use crate::commands::{Check, Release};
 use crate::exit::{Exit, print_error};
@@ -13,10 +13,10 @@ use crate::hold::loss_note::LossNote;
 pub(crate) async fn release(args: &Release) -> Result<Exit> {
     let locks = args.store.open().await?;
 
-    let claim = claim_of(&locks, &args.name, args.token).await?;
-    let outcome = match claim {
+    let holder = holder_of(&locks, &args.name, args.token).await?;
+    let outcome = match &holder {
         None => None,
-        Some(claim) => control::request_release(claim, args.token).await?,
+        Some(holder) => control::request_release(holder.id, args.token).await?,
     };
 
     let loss = || loss_of(&locks, &args.name, args.token);
@@ -30,13 +30,12 @@ pub(crate) async fn release(args: &Release) -> Result<Exit> {
             Exit::UNAVAILABLE,
             "the holder or the store has not confirmed it".to_owned(),
         ),
-        None if claim.is_none() => (
-            Exit::NO_SUCH_HOLD,
-            loss().unwrap_or_else(|| NO_SUCH_HOLD.to_owned()),
-        ),
         None => (
             Exit::NO_SUCH_HOLD,
-            "no process of this user listens here; see leasehold show".to_owned(),
+            loss().unwrap_or_else(|| match holder {
+                None => NO_SUCH_HOLD.to_owned(),
+                Some(_) => "no process of this user listens here; see leasehold show".to_owned(),
+            }),
         ),
     };
     let name = Escaped(&args.name);
@@ -52,18 +51,27 @@ pub(crate) async fn release(args: &Release) -> Result<Exit> {
 pub(crate) async fn check(args: &Check) -> Result<Exit> {
     let locks = args.store.open().await?;
 
-    let claim = claim_of(&locks, &args.name, args.token).await?;
-    let is_held = match claim {
-        None => false,
-        Some(claim) => !control::reports_loss(claim, args.token).await?,
+    let holder = holder_of(&locks, &args.name, args.token).await?;
+    let still_held = match &holder {
+        None => Some(false),
+        Some(holder) => control::still_held(holder.id, args.token).await?,
     };
-    if is_held {
+    let loss = loss_of(&locks, &args.name, args.token);
+    // A holder that does not reply, such as one that was killed, may not renew any more.
+    let is_missing = holder
+        .as_ref()
+        .is_some_and(|holder| holder.connected == Some(false));
+    if still_held.unwrap_or(loss.is_none() && !is_missing) {
         return Ok(Exit::DONE);
     }
 
-    let reason = loss_of(&locks, &args.name, args.token).unwrap_or_else(|| match claim {
-        None => NO_SUCH_HOLD.to_owned(),
-        Some(_) => "the holder has lost it".to_owned(),
+    let reason = loss.unwrap_or_else(|| {
+        let reason = match (&holder, still_held) {
+            (None, _) => NO_SUCH_HOLD,
+            (Some(_), None) => "the connection of its holder is missing",
+            (Some(_), Some(_)) => "the holder has lost it",
+        };
+        reason.to_owned()
     });
     let name = Escaped(&args.name);
     let token = args.token;
@@ -83,9 +91,9 @@ fn loss_of(locks: &Locks, name: &str, token: Token) -> Option<String> {
 
 /// Returns the claim that holds the lock with this token, as the store's reply reports it.
 /// No other source is trusted.
-async fn claim_of(locks: &Locks, name: &str, token: Token) -> Result<Option<ClaimId>> {
+async fn holder_of(locks: &Locks, name: &str, token: Token) -> Result<Option<Entry>> {
     let lock_state = locks.inspect(name).await?;
     let mut holders = lock_state.holders();
     let holder = holders.find(|entry| entry.token() == Some(token));
-    Ok(holder.map(|entry| entry.id))
+    Ok(holder.cloned())
 }

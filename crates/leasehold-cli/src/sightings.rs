@@ -18,6 +18,8 @@ use rustix::fs::OFlags;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
+use crate::user_folder;
+
 /// How many sightings are kept, the latest ones.
 const SIGHTINGS_MAX: usize = 1_000;
 /// The longest file that is read. That many sightings of the longest names fit into it.
@@ -36,6 +38,8 @@ struct Kept {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Seen {
+    /// The store's URL without its password.
+    store: String,
     name: String,
     claim: String,
     mark: String,
@@ -50,8 +54,8 @@ pub(crate) fn restore(locks: &Locks, name: &str) {
         return;
     };
     let seen = Kept::read().sightings.into_iter();
-    let of_name = seen.filter(|seen| seen.name == name.as_str());
-    let sightings: Vec<Sighting> = of_name.filter_map(Seen::sighting).collect();
+    let of_lock = seen.filter(|seen| seen.is_of(locks.url(), &name));
+    let sightings: Vec<Sighting> = of_lock.filter_map(Seen::sighting).collect();
     if !sightings.is_empty() {
         store.remember(&name, sightings);
     }
@@ -65,15 +69,16 @@ pub(crate) fn keep(locks: &Locks, name: &str) {
     };
     let observed = store.sightings(&name);
     let mut kept = Kept::read();
-    let had_some = kept.sightings.iter().any(|seen| seen.name == name.as_str());
+    let is_of_lock = |seen: &Seen| seen.is_of(locks.url(), &name);
+    let had_some = kept.sightings.iter().any(is_of_lock);
     if observed.is_empty() && !had_some {
         return;
     }
 
-    kept.sightings.retain(|seen| seen.name != name.as_str());
+    kept.sightings.retain(|seen| !is_of_lock(seen));
     let observed = observed
         .into_iter()
-        .map(|sighting| Seen::of(&name, sighting));
+        .map(|sighting| Seen::of(locks.url(), &name, sighting));
     kept.sightings.extend(observed);
     let surplus = kept.sightings.len().saturating_sub(SIGHTINGS_MAX);
     kept.sightings.drain(..surplus);
@@ -118,8 +123,9 @@ impl Kept {
                 .create(folder)?;
         }
 
-        // A reader finds either the old content or the new one.
-        let new = path.with_extension(format!("{}.new", std::process::id()));
+        // A reader finds either the old content or the new one. Containers that share the folder
+        // have processes with the same ids.
+        let new = path.with_extension(format!("{}.new", ClaimId::draw()));
         let written = write_new(&new, &serde_json::to_vec(self)?);
         let replaced = written.and_then(|()| fs::rename(&new, &path));
         if replaced.is_err() {
@@ -131,14 +137,19 @@ impl Kept {
 }
 
 impl Seen {
-    fn of(name: &Name, sighting: Sighting) -> Self {
+    fn of(store: &str, name: &Name, sighting: Sighting) -> Self {
         Self {
+            store: store.to_owned(),
             name: name.to_string(),
             claim: sighting.claim.to_string(),
             mark: sighting.mark,
             grace_ms: u64::try_from(sighting.grace.as_millis()).unwrap_or(u64::MAX),
             read_at_ns: sighting.read_at,
         }
+    }
+
+    fn is_of(&self, store: &str, name: &Name) -> bool {
+        self.store == store && self.name == name.as_str()
     }
 
     fn sighting(self) -> Option<Sighting> {
@@ -182,29 +193,23 @@ fn read_own(path: PathBuf) -> io::Result<String> {
     Ok(text)
 }
 
-/// The file of this user: below the folder of the login, or below the state folder.
+/// The file of this user.
 fn path() -> Option<PathBuf> {
-    let absolute = |name| {
-        let path = std::env::var_os(name).map(PathBuf::from);
-        path.filter(|path| path.is_absolute() && is_own_folder(path))
-    };
-    let in_home = || absolute("HOME").map(|home| home.join(".local/state"));
-    let folder = absolute("XDG_RUNTIME_DIR").or_else(|| absolute("XDG_STATE_HOME"));
-    Some(folder.or_else(in_home)?.join("leasehold-sightings.json"))
+    let folder = user_folder::candidates().next()?;
+    Some(folder.join("leasehold-sightings.json"))
 }
 
-/// Whether a folder is this user's own. `sudo` may leave the caller's HOME in the environment.
-fn is_own_folder(path: &Path) -> bool {
-    let own = rustix::process::geteuid().as_raw();
-    fs::metadata(path).is_ok_and(|status| status.is_dir() && status.uid() == own)
-}
-
-/// What the clock of this process counts from: the boot, and the time namespace.
+/// What the clock of this process counts from: the boot, and the offset of the time namespace. The
+/// number of a namespace alone may belong to an earlier one.
 fn boot() -> Option<String> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    // Linux has time namespaces since version 5.6.
-    let namespace = fs::read_link("/proc/self/ns/time").unwrap_or_default();
-    Some(format!("{} {}", boot.trim(), namespace.display()))
+    let offsets = match fs::read_to_string("/proc/self/timens_offsets") {
+        // Linux has time namespaces since version 5.6.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        offsets => offsets.ok()?,
+    };
+    let offsets: Vec<&str> = offsets.split_whitespace().collect();
+    Some(format!("{} {}", boot.trim(), offsets.join(" ")))
 }
 
 fn now() -> u64 {

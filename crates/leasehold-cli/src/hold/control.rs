@@ -147,11 +147,12 @@ pub(crate) async fn request_release(claim: ClaimId, token: Token) -> Result<Opti
     }
 }
 
-/// Returns whether the holder of a claim has lost it. A holder that cannot be asked has not.
-pub(crate) async fn reports_loss(claim: ClaimId, token: Token) -> Result<bool> {
+/// Returns whether the holder of a claim still has it, by its own clock; `None` if no such process
+/// replies.
+pub(crate) async fn still_held(claim: ClaimId, token: Token) -> Result<Option<bool>> {
     match timeout(CHECK_MAX, exchange(claim, &[CHECK, token.get()])).await {
-        Ok(reply) => Ok(reply? == Some(Outcome::Lost as u8)),
-        Err(_elapsed) => Ok(false),
+        Ok(reply) => Ok(reply?.map(|reply| reply == HELD)),
+        Err(_elapsed) => Ok(None),
     }
 }
 

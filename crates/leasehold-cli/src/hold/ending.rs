@@ -39,7 +39,9 @@ impl<'a> Ending<'a> {
         };
 
         ending.find_descendants();
-        if stopping.on_lost == OnLost::Term {
+        if stopping.on_lost == OnLost::Kill {
+            ending.signal(Signal::KILL);
+        } else {
             ending.kill_at += stopping.time_to_kill(guards);
             ending.signal(Signal::TERM);
             // A stopped process handles TERM only after it is continued.
@@ -98,9 +100,9 @@ impl<'a> Ending<'a> {
         let known = self.descendants.iter().map(|process| process.pid);
         // The owner had its id while the table was read, because it still has it now.
         let roots: Vec<i32> = known.chain(self.owner_pid()).collect();
-        let found = roots
-            .iter()
-            .flat_map(|root| table.descendants(*root, &roots))
+        let found = table.descendants(&roots, &roots);
+        let found = found
+            .into_iter()
             .filter(|process| !is_background(process.pid));
         self.descendants.extend(found);
     }

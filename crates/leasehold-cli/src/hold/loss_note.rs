@@ -5,16 +5,20 @@
 //! for people: nothing is decided by it. A missing, damaged or foreign one only leaves out the time
 //! and the reason.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{DirBuilder, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use jiff::Zoned;
 use leasehold::Token;
-use nix::unistd::geteuid;
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, open, openat, statat, unlinkat};
+use rustix::process::geteuid;
+
+use crate::user_folder;
 
 /// How long a note is kept. A time of day is enough to say when.
 const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
@@ -56,16 +60,14 @@ impl LossNote {
             .recursive(true)
             .mode(0o700)
             .create(folder)?;
-        check_private(folder)?;
-        if remove_old(folder)? >= NOTES_MAX {
+        let folder = open_private(folder)?;
+        if remove_old(&folder)? >= NOTES_MAX {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
 
-        let mut options = File::options();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        options
-            .open(folder.join(&self.file))?
-            .write_all(text.as_bytes())
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
+        let note = openat(&folder, &self.file, flags | SAFELY, Mode::RUSR | Mode::WUSR)?;
+        File::from(note).write_all(text.as_bytes())
     }
 
     /// Returns when and why the lock was lost, as `21:04:13: reason`.
@@ -74,11 +76,13 @@ impl LossNote {
     }
 
     fn read_in(&self, folder: &Path) -> io::Result<String> {
-        check_private(folder)?;
+        let folder = open_private(folder)?;
+        let note = openat(&folder, &self.file, OFlags::RDONLY | SAFELY, Mode::empty())?;
 
         let mut text = String::new();
-        let note = File::open(folder.join(&self.file))?;
-        note.take(LENGTH_MAX).read_to_string(&mut text)?;
+        File::from(note)
+            .take(LENGTH_MAX)
+            .read_to_string(&mut text)?;
         if text.is_empty() {
             return Err(io::ErrorKind::InvalidData.into());
         }
@@ -86,39 +90,43 @@ impl LossNote {
     }
 }
 
-/// The folders for notes, the preferred one first. The home of a user is never created.
+/// The folders for notes, the preferred one first.
 fn folders() -> impl Iterator<Item = PathBuf> {
-    let existing = |name| {
-        let path = PathBuf::from(std::env::var_os(name)?);
-        (path.is_absolute() && path.is_dir()).then_some(path)
-    };
-    let state = || {
-        existing("XDG_STATE_HOME").or_else(|| Some(existing("HOME")?.join(".local").join("state")))
-    };
-
-    let folders = existing("XDG_RUNTIME_DIR").into_iter().chain(state());
-    folders.map(|folder| folder.join("leasehold-lost"))
+    user_folder::candidates().map(|folder| folder.join("leasehold-lost"))
 }
 
-/// Refuses a folder in which another user could write. The variables may name any folder.
-fn check_private(folder: &Path) -> io::Result<()> {
-    let metadata = fs::symlink_metadata(folder)?;
-    let others_rights = metadata.mode() & 0o077;
-    if metadata.is_dir() && metadata.uid() == geteuid().as_raw() && others_rights == 0 {
-        return Ok(());
+const SAFELY: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
+
+/// Opens the folder, unless another user could write into it. Everything else is done by this
+/// descriptor, because the name may lead to another folder by now.
+fn open_private(folder: &Path) -> io::Result<OwnedFd> {
+    let folder = open(folder, OFlags::DIRECTORY | SAFELY, Mode::empty())?;
+    let status = fstat(&folder)?;
+    let others_rights = status.st_mode & 0o077;
+    if status.st_uid == geteuid().as_raw() && others_rights == 0 {
+        return Ok(folder);
     }
     Err(io::ErrorKind::PermissionDenied.into())
 }
 
 /// Removes the notes that are too old, and returns how many remain.
-fn remove_old(folder: &Path) -> io::Result<usize> {
+fn remove_old(folder: &OwnedFd) -> io::Result<usize> {
+    let oldest = SystemTime::now() - KEPT;
+    let oldest = oldest.duration_since(SystemTime::UNIX_EPOCH);
+    let oldest = i64::try_from(oldest.unwrap_or_default().as_secs()).unwrap_or(i64::MAX);
+
     let mut left = 0;
-    for entry in fs::read_dir(folder)?.flatten() {
-        let age = entry.metadata()?.modified()?.elapsed().unwrap_or_default();
-        if age < KEPT {
+    for entry in Dir::read_from(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let status = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
+            continue;
+        }
+        if status.st_mtime > oldest {
             left += 1;
         } else {
-            fs::remove_file(entry.path())?;
+            unlinkat(folder, name, AtFlags::empty())?;
         }
     }
     Ok(left)

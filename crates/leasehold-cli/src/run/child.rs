@@ -257,7 +257,7 @@ impl Child {
     }
 
     fn descendants(&self) -> io::Result<Vec<Process>> {
-        let mut found = ProcessTable::read()?.descendants(own_pid(), &self.others);
+        let mut found = ProcessTable::read()?.descendants(&[own_pid()], &self.others);
         if let Some(watchdog) = &self.watchdog {
             found.retain(|process| process.pid != watchdog.pid());
         }

@@ -79,7 +79,7 @@ fn children_except(spared: &[i32]) -> io::Result<Vec<i32>> {
 
 fn kill_whole_trees(spared: &[i32]) -> io::Result<()> {
     let own = getpid().as_raw_pid();
-    for process in ProcessTable::read()?.descendants(own, spared) {
+    for process in ProcessTable::read()?.descendants(&[own], spared) {
         process.signal(Signal::KILL);
     }
     Ok(())

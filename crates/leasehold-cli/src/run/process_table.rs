@@ -40,15 +40,16 @@ impl ProcessTable {
         ))
     }
 
-    /// Returns the running descendants of `root`, except those in `excluded` and their descendants.
-    pub(crate) fn descendants(&self, root: i32, excluded: &[i32]) -> Vec<Process> {
+    /// Returns the running descendants of `roots`, except those in `excluded` and their descendants.
+    pub(crate) fn descendants(&self, roots: &[i32], excluded: &[i32]) -> Vec<Process> {
+        let excluded: HashSet<i32> = excluded.iter().copied().collect();
         let mut children: HashMap<i32, Vec<&Process>> = HashMap::new();
         for process in self.0.values().filter(|process| !process.has_ended) {
             children.entry(process.parent).or_default().push(process);
         }
 
         let mut found = Vec::new();
-        let mut parents = vec![root];
+        let mut parents = roots.to_vec();
         while let Some(parent) = parents.pop() {
             let below = children.remove(&parent).unwrap_or_default();
             for process in below {
@@ -232,7 +233,7 @@ mod tests {
         ];
         let table = ProcessTable(list.into_iter().map(|one| (one.pid, one)).collect());
         let mut found: Vec<_> = table
-            .descendants(1, &[4])
+            .descendants(&[1], &[4])
             .into_iter()
             .map(|one| one.pid)
             .collect();

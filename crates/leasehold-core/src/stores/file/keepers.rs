@@ -10,12 +10,16 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::folder::Folder;
 use super::folder::location::Location;
 use super::lock_file::{external_holder, flock_file, parse_holder};
 use super::process::{FileId, ProcessId, file_id, flags};
 use crate::{ClaimProcess, ClaimantInfo, ExternalHolder, LockState, Name};
+
+/// How long a search may take. Any user can start processes with many open files.
+const SEARCH_MAX: Duration = Duration::from_millis(300);
 
 /// The holds and flock(2) locks of one name whose processes must be searched.
 pub(super) struct Search {
@@ -47,13 +51,15 @@ impl Search {
         (!fifos.is_empty() || flocks.any(has_ended)).then_some(Self { lock, fifos })
     }
 
-    /// Adds the processes that are found. This takes milliseconds.
+    /// Adds the processes that are found. This takes milliseconds, and stops after [`SEARCH_MAX`].
     pub(super) fn run(self, lock_state: &mut LockState) {
+        let until = Instant::now() + SEARCH_MAX;
         let fifos = self.fifos.iter().map(|(_, fifo)| fifo.path());
         let paths: Vec<PathBuf> = fifos.chain([self.lock.path()]).collect();
         let names: Vec<&OsStr> = paths.iter().filter_map(|path| path.file_name()).collect();
         let found: Vec<Descriptor> = pids()
-            .flat_map(|pid| Descriptor::read(pid, &names).unwrap_or_default())
+            .take_while(|_| Instant::now() < until)
+            .flat_map(|pid| Descriptor::read(pid, &names, until).unwrap_or_default())
             .collect();
 
         for (at, fifo) in &self.fifos {
@@ -95,7 +101,7 @@ impl Search {
 fn is_listed(info: &ClaimantInfo, fifo: &Location) -> bool {
     let path = fifo.path();
     let names: Vec<&OsStr> = path.file_name().into_iter().collect();
-    match Descriptor::read(info.pid, &names) {
+    match Descriptor::read(info.pid, &names, Instant::now() + SEARCH_MAX) {
         Ok(found) => found.iter().any(Descriptor::is_of_opener),
         Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
     }
@@ -138,9 +144,10 @@ impl Descriptor {
     /// Reads the descriptors of a process for files with these names.
     ///
     /// It reads a link before it looks at the file: a file system that does not reply would block it.
-    fn read(pid: u32, names: &[&OsStr]) -> io::Result<Vec<Self>> {
+    fn read(pid: u32, names: &[&OsStr], until: Instant) -> io::Result<Vec<Self>> {
         let process = Path::new("/proc").join(pid.to_string());
         let descriptors = fs::read_dir(process.join("fd"))?.flatten();
+        let descriptors = descriptors.take_while(|_| Instant::now() < until);
 
         let of_store = descriptors.filter(|descriptor| {
             let file = fs::read_link(descriptor.path()).unwrap_or_default();
