@@ -37,7 +37,12 @@ pub(crate) use store::{Origin, Store};
 
 /// Hold a lock while a command runs, on one machine or many.
 #[derive(Debug, Parser)]
-#[command(name = "leasehold", version, max_term_width = 100)]
+#[command(
+    name = "leasehold",
+    version,
+    max_term_width = 100,
+    after_help = "`leasehold help stores` lists the URLs of stores."
+)]
 pub(crate) struct Command {
     #[command(subcommand)]
     pub(crate) action: Action,
@@ -114,7 +119,8 @@ pub(crate) enum Action {
     /// `leasehold release` ends it before.
     ///
     /// When the lock is lost, the background process ends that process and its descendants, as
-    /// `leasehold run` ends COMMAND; --on-lost ignore leaves them alone. With --detach it ends no
+    /// `leasehold run` ends COMMAND; --on-lost ignore leaves them alone. They get no message:
+    /// `leasehold check` says why. With --detach it ends no
     /// process: call `leasehold check` between two steps.
     Acquire(Box<Acquire>),
 

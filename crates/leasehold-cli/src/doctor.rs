@@ -38,6 +38,9 @@ fn print_text(examination: &Examination, origin: Origin) -> Result<()> {
     for server in &examination.servers {
         writeln!(out, "server   {}", described(server))?;
     }
+    for unknown in &examination.unknown {
+        writeln!(out, "unknown  {unknown}")?;
+    }
     for finding in &examination.findings {
         let Finding {
             severity,
@@ -49,9 +52,6 @@ fn print_text(examination: &Examination, origin: Origin) -> Result<()> {
         let severity = severity.to_string();
         writeln!(out, "{severity:<8} {code} ({server}): {message}")?;
         writeln!(out, "         remedy: {}", finding.remedy)?;
-    }
-    for unknown in &examination.unknown {
-        writeln!(out, "unknown  {unknown}")?;
     }
     if examination.findings.is_empty() {
         writeln!(out, "nothing found that endangers locks")?;

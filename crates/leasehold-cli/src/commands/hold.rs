@@ -90,7 +90,7 @@ pub(crate) struct Check {
     /// The lock's name
     pub(crate) name: String,
 
-    /// The token of the hold: what `acquire` or `hold` has printed, or LEASEHOLD_TOKEN
+    /// The token of the hold: what `acquire` or `hold` has printed, or $LEASEHOLD_TOKEN of `run`
     #[arg(long)]
     pub(crate) token: Token,
 

@@ -130,7 +130,7 @@ pub(super) fn describe(mut error: clap::Error, arguments: &[OsString]) -> String
 
     if let Some(message) = missing_run(&error, arguments)
         .or_else(|| negative_value(invalid, arguments))
-        .or_else(|| missing_token(&error))
+        .or_else(|| missing_token(&error, arguments))
     {
         return with_help_hint(&message, arguments);
     }
@@ -178,13 +178,16 @@ fn negative_value(invalid: &str, arguments: &[OsString]) -> Option<String> {
 }
 
 /// Returns the message for a missing token, and nothing else that is missing.
-fn missing_token(error: &clap::Error) -> Option<String> {
+fn missing_token(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
     let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) else {
         return None;
     };
-    (missing == &["--token <TOKEN>"]).then(|| {
-        "--token is missing: `leasehold show NAME` prints the token of each hold".to_owned()
-    })
+    let source = if arguments.iter().any(|argument| argument == "break") {
+        "`leasehold show NAME` prints the token of each hold"
+    } else {
+        "give the token that `leasehold acquire` has printed"
+    };
+    (missing == &["--token <TOKEN>"]).then(|| format!("--token is missing: {source}"))
 }
 
 /// Options of flock(1) that leasehold does not have, and what to do in their place.

@@ -137,7 +137,10 @@ pub(crate) struct LockOptions {
     #[arg(help_heading = heading::LOSS, long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub(crate) lease: Duration,
 
-    /// Hold the lock at most this long; run stops COMMAND before
+    /// Hold the lock at most this long
+    ///
+    /// COMMAND of `leasehold run` and the owner of `leasehold acquire` are ended before this time is
+    /// over.
     #[arg(help_heading = heading::LOSS, long, value_name = "DURATION", value_parser = duration)]
     pub(crate) max_hold: Option<Duration>,
 

@@ -14,7 +14,7 @@ use super::child::reap_as_init;
 use super::own_script;
 use super::retry::Retry;
 use super::signals::Signals;
-use crate::commands::LockOptions;
+use crate::commands::{LockOptions, Origin};
 use crate::exit::{is_stderr_writable, print_error};
 use crate::format::{
     Escaped, NameArgument, claimant, claimant_and_age, external_holder, is_missing, ordinal,
@@ -233,6 +233,11 @@ pub(crate) async fn print_timed_out(locks: &Locks, name: &str, request: Request<
         Some(wait) => format!("within {}", whole_unit(wait)),
     };
 
+    // A command without the option would look into another store.
+    let store = match request.origin {
+        Origin::Option => format!(" --store {}", NameArgument(locks.url())),
+        _ => String::new(),
+    };
     let held = locks
         .inspect(name)
         .await
@@ -241,8 +246,10 @@ pub(crate) async fn print_timed_out(locks: &Locks, name: &str, request: Request<
             !lock_state.entries.is_empty() || !lock_state.external_holders.is_empty()
         })
         .map(|lock_state| {
-            let advice = own_script::advice(&lock_state)
-                .unwrap_or_else(|| format!("see `leasehold show {}`", NameArgument(name)));
+            let advice = own_script::advice(&lock_state).map_or_else(
+                || format!("see `leasehold show {}{store}`", NameArgument(name)),
+                |advice| format!("{advice}{store}"),
+            );
             format!(": {}; {advice}", holder_text(&lock_state))
         })
         .unwrap_or_default();

@@ -299,9 +299,9 @@ fn each_missing_right_is_found_alone() {
     );
 }
 
-/// The last remedy is pasted as it is, and then nothing is missing.
+/// The last line is pasted as it is, and then nothing is missing.
 #[test]
-fn last_remedy_gives_a_user_all_rights() {
+fn last_line_gives_a_user_all_rights() {
     let server = good()
         .acl("user locks on >secret resetchannels -@all")
         .password("of another")
@@ -310,11 +310,8 @@ fn last_remedy_gives_a_user_all_rights() {
 
     let sandbox = Sandbox::new();
     let done = sandbox.done(&["doctor", "--store", &url]);
-    let (_, rest) = done
-        .out
-        .rsplit_once("remedy: ")
-        .expect("rights are missing");
-    let line = rest.lines().next().unwrap_or_default();
+    let last = done.out.lines().last().expect("rights are missing");
+    let (_, line) = last.split_once("remedy: ").expect("it is a remedy");
     assert!(
         line.starts_with("ACL SETUSER locks ~leasehold:* "),
         "{line}"

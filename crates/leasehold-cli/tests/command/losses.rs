@@ -91,6 +91,39 @@ fn script_that_runs_on_learns_when_and_why_the_lock_was_lost() {
     assert_eq!((check(&second).code(), release(&second).code()), (76, 1));
 }
 
+/// The store keeps the claim until its lease ends, and its holder may be gone before.
+#[test]
+fn hold_without_its_holder_is_not_held() {
+    let mut sandbox = Sandbox::on_redis();
+    sandbox.set("crash-grace=1s");
+    let acquire = |name: &str| {
+        let done = sandbox.done(&["acquire", name, "--detach", "--lease", "1h"]);
+        assert_eq!(done.code(), 0, "{done:?}");
+        done.out.trim().to_owned()
+    };
+    let check = |name: &str, token: &str| sandbox.done(&["check", name, "--token", token]);
+
+    let lost = acquire("a");
+    let holder = sandbox.holder_pid("a");
+    sandbox.server().pause();
+    until("the background process has ended", || !is_alive(holder));
+    sandbox.server().resume();
+    check("a", &lost).assert(76, "", "the lock was lost at ");
+    let release = ["release", "a", "--token", &lost];
+    sandbox
+        .done(&release)
+        .assert(1, "", "the lock was lost at ");
+
+    let killed = acquire("b");
+    check("b", &killed).assert(0, "", "");
+    let holder = sandbox.holder_pid("b");
+    nix::sys::signal::kill(holder, Signal::SIGKILL).unwrap();
+    until("its connection is missing", || {
+        sandbox.holders("b")[0]["connected"] == false
+    });
+    check("b", &killed).assert(76, "", "the connection of its holder is missing");
+}
+
 #[test]
 fn check_knows_the_hold_of_a_run() {
     let sandbox = Sandbox::new();

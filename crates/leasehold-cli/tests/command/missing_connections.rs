@@ -114,9 +114,17 @@ fn sighting_that_is_not_trustworthy_does_not_count() {
     old["sightings"][0]["grace_ms"] = 0.into();
     let mut of_other_boot = old.clone();
     of_other_boot["boot"] = "another".into();
+    let boot = old["boot"].as_str().unwrap();
+    assert!(
+        boot.contains("boottime "),
+        "it has the offset of the clock: {boot}"
+    );
+    let mut of_other_store = old.clone();
+    of_other_store["sightings"][0]["store"] = "redis://elsewhere:6379".into();
     let text = old.to_string();
     for (text, mode) in [
         (of_other_boot.to_string(), 0o600),
+        (of_other_store.to_string(), 0o600),
         (text[..text.len() - 1].to_owned(), 0o600),
         (text.clone(), 0o620),
     ] {
