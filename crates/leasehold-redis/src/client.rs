@@ -40,7 +40,9 @@ pub(super) use address::{Address, PORT, SERVER_SCHEMES, Settings, check_grace, l
 pub(super) use channels::{ChannelSubscription, Channels};
 pub(super) use cluster::ClusterNode;
 pub(super) use endpoint::Endpoint;
-pub(super) use handshake::{Report, ServerClock, ServerId, field, handshake, micros_of};
+pub(super) use handshake::{
+    Report, ServerClock, ServerId, check_mode, field, handshake, micros_of,
+};
 pub(super) use ids::{PLAIN, fresh_client, id_from, id_text};
 pub(super) use link::{DoHandshake, Epochs, Handshake, Link, LinkConfig, Links, State};
 pub(super) use scan::{Scan, list, pattern_of};

@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use redis::FromRedisValue;
 use tokio::time::timeout;
 
-use super::client::{Address, Session, field};
+use super::client::{Address, Session, check_mode, field};
 use checks::CHECKS;
 use clocks::Clock;
 use leasehold_core::{Error, Examination, ExaminedServer, Finding, Result};
@@ -101,10 +101,14 @@ impl Facts {
         let mut config = redis::cmd("CONFIG");
         config.arg("GET").arg("*");
 
+        let info = reply(session, &info).await;
+        let mode = info.as_deref().and_then(|info| field(info, "redis_mode"));
+        check_mode(mode)?;
+
         Ok(Self {
             kind,
             address: address.clone(),
-            info: reply(session, &info).await,
+            info,
             config: reply(session, &config).await,
             clock: match Clock::read(session).await {
                 Err(error) if error.is_denied() => None,

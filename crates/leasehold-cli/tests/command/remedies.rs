@@ -36,6 +36,9 @@ fn server_of_another_kind_is_refused_with_the_url_to_write() {
     let sentinel = group.sentinel(0).address();
     let web = web_server();
 
+    let examined = sandbox.done(&["doctor", "--store", &format!("redis://{sentinel}")]);
+    assert!(examined.out.contains("this is a sentinel"), "{examined:?}");
+
     for (store, part) in [
         (
             format!("redis://{sentinel}"),

@@ -86,7 +86,7 @@ impl Report {
 
     /// Refuses a server on which locks would not be safe.
     pub(crate) fn check(self) -> Result<()> {
-        check_mode(&self.server)?;
+        check_mode(field(&self.server, "redis_mode"))?;
         check_version(&self.server)?;
         check_memory(&self.memory)?;
         check_role(&self.replication)?;
@@ -159,8 +159,9 @@ pub(crate) fn field<'a>(about: &'a str, name: &str) -> Option<&'a str> {
         .map(str::trim)
 }
 
-fn check_mode(about: &str) -> Result<()> {
-    if field(about, "redis_mode") != Some("sentinel") {
+/// Refuses a sentinel. `mode` is the `redis_mode` of the server.
+pub(crate) fn check_mode(mode: Option<&str>) -> Result<()> {
+    if mode != Some("sentinel") {
         return Ok(());
     }
     Err(
