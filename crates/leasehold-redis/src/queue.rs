@@ -10,6 +10,7 @@
 //! - The *background link* runs on the background thread. It renews claims and serves callers on
 //!   other runtimes. Its subscription is the proof that the client is alive.
 
+mod builder;
 mod claim_state;
 mod claims;
 mod enter;
@@ -45,17 +46,13 @@ use crate::client::{
     Epochs, READ_TIMEOUT, Scan, Script, ServerCall, Settings, StoreServers, Topology, decode,
     id_text, reply_timeout,
 };
-use crate::examination;
-use crate::examination::Kind;
+pub use builder::RedisBuilder;
+
 use claims::Claims;
 use enter::EnterMode;
-use leasehold_core::internal::{BootInstant, background};
-use leasehold_core::store::{
-    Claim, Entered, Extensions, OnContention, Sighting, Sightings, Standing, Store,
-};
-use leasehold_core::{
-    CrashDetection, Error, Examination, Guarantees, LockState, Name, Result, Slots, Token,
-};
+use leasehold_core::internal::BootInstant;
+use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store};
+use leasehold_core::{CrashDetection, Error, Guarantees, LockState, Name, Result, Slots, Token};
 use liveness::CrashDetectionMode;
 use observations::Observations;
 use orphans::{Orphan, Orphans, leave_arguments};
@@ -217,83 +214,6 @@ impl Redis {
             server.close();
         }
         client::protocol_error()
-    }
-}
-
-/// The address of a Redis server and the settings of the store on it.
-#[derive(Clone, Debug)]
-pub struct RedisBuilder {
-    topology: Topology,
-}
-
-impl RedisBuilder {
-    /// Examines risks to locks on the server.
-    pub(crate) async fn examine(&self) -> Result<Examination> {
-        let servers = self.topology.to_examine().await?;
-        let kind = if matches!(self.topology, Topology::Cluster(_)) {
-            Kind::Cluster
-        } else {
-            Kind::Redis
-        };
-        examination::examine(kind, &servers).await
-    }
-
-    /// Sets how long a holder's connection may be missing before the next claim is granted.
-    ///
-    /// The default is 10 s; half a second to an hour is allowed. A holder that cannot reach the
-    /// server for this long loses its locks, and its guards report the loss by then.
-    ///
-    /// # Errors
-    /// [`is_invalid`](leasehold_core::Error::is_invalid) if the grace is out of range.
-    pub fn crash_grace(mut self, grace: Duration) -> Result<Self> {
-        self.topology.settings_mut().crash_grace = Some(client::check_grace(grace)?);
-        Ok(self)
-    }
-
-    /// Turns crash detection off: a crashed client's lock is free when the lease ends.
-    ///
-    /// A holder that cannot reach the server keeps its lock until then.
-    #[must_use]
-    pub fn no_crash_detection(mut self) -> Self {
-        self.topology.settings_mut().crash_grace = None;
-        self
-    }
-
-    /// Sets how many replicas must have a grant before the caller receives it (`WAIT`).
-    ///
-    /// If fewer replicas confirm the grant, the store gives it back and returns an error. This
-    /// makes the loss of a lock in a failover less likely, but not impossible: the promoted replica
-    /// may be one that has not confirmed the grant.
-    #[must_use]
-    pub fn replicas(mut self, count: u32) -> Self {
-        self.topology.settings_mut().replicas = count;
-        self
-    }
-
-    /// Returns the URL without user, password and settings.
-    #[must_use]
-    pub fn url(&self) -> String {
-        self.topology.to_string()
-    }
-
-    /// Connects to the server. The store reconnects by itself whenever a connection breaks.
-    ///
-    /// # Errors
-    /// - [`is_unavailable`](leasehold_core::Error::is_unavailable) if the server cannot be reached.
-    /// - [`is_denied`](leasehold_core::Error::is_denied) if the server rejects the user.
-    /// - [`is_unsupported`](leasehold_core::Error::is_unsupported) if locks are not safe on the server: it
-    ///   is too old, evicts keys, does not run scripts as Redis does, or shares its data with
-    ///   another master.
-    ///
-    /// # Cancel safety
-    /// Dropping the future closes the connections that it opened.
-    pub async fn connect(self) -> Result<Redis> {
-        self.connect_on(Handle::try_current().ok()).await
-    }
-
-    pub(crate) async fn connect_on(self, runtime: Option<Handle>) -> Result<Redis> {
-        background::start()?;
-        background::on_background(Redis::open(self.topology, runtime)).await
     }
 }
 
@@ -460,15 +380,5 @@ impl Store for Redis {
             names.extend(listed.await?);
         }
         Ok(names.into_iter().take(count_max).collect())
-    }
-}
-
-impl Sightings for Redis {
-    fn sightings(&self, name: &Name) -> Vec<Sighting> {
-        self.observations.sightings(name)
-    }
-
-    fn remember(&self, name: &Name, sightings: Vec<Sighting>) {
-        self.observations.remember(name, sightings);
     }
 }

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::process::{WaitOptions, WaitStatus, getpid, wait};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::children::{children, kill_descendants, reap_except};
+use super::children::{kill_descendants, own_children, reap_except};
 use super::exec_shim::{self, Preparation};
 use super::nested;
 use super::process_table::{Process, ProcessTable};
@@ -305,20 +305,6 @@ impl Prepared {
             others: self.others,
         }
     }
-}
-
-/// Returns the children of this process.
-///
-/// A shell may have started a background process and then replaced itself with leasehold.
-fn own_children() -> Vec<i32> {
-    use rustix::process::{WaitId, WaitIdOptions, waitid};
-
-    // This call is cheaper than the list, and leasehold rarely has children here.
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    if waitid(WaitId::All, options).is_err_and(|error| error == Errno::CHILD) {
-        return Vec::new();
-    }
-    children().unwrap_or_default()
 }
 
 /// Reaps the orphans of a container if leasehold is its first process.

@@ -5,6 +5,7 @@ use std::io;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process, waitid, waitpid,
 };
@@ -25,6 +26,18 @@ pub(crate) fn children() -> io::Result<Vec<i32>> {
     // A kernel without CONFIG_PROC_CHILDREN.
     let table = ProcessTable::read()?;
     Ok(table.children(own).map(|child| child.pid).collect())
+}
+
+/// Returns the children of this process.
+///
+/// A shell may have started a background process and then replaced itself with leasehold.
+pub(crate) fn own_children() -> Vec<i32> {
+    // This call is cheaper than the list, and leasehold rarely has children here.
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    if waitid(WaitId::All, options).is_err_and(|error| error == Errno::CHILD) {
+        return Vec::new();
+    }
+    children().unwrap_or_default()
 }
 
 /// Reaps the children that have ended, except those in `kept`.

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 
 use parking_lot::Mutex;
 
+use super::Redis;
 use super::claim_state::Observed;
 use super::enter_reply::EnterReply;
 use leasehold_core::Name;
 use leasehold_core::internal::BootInstant;
-use leasehold_core::store::Sighting;
+use leasehold_core::store::{Sighting, Sightings};
 
 /// How many names are remembered. For a forgotten name the client has no token hint, and the time
 /// of its absences starts again.
@@ -68,5 +69,15 @@ impl Observations {
     /// Returns the moment at which the next absence will have lasted for its holder's grace.
     pub(super) fn next_expiry(&self, name: &Name) -> Option<BootInstant> {
         self.names.lock().get(name)?.next_expiry()
+    }
+}
+
+impl Sightings for Redis {
+    fn sightings(&self, name: &Name) -> Vec<Sighting> {
+        self.observations.sightings(name)
+    }
+
+    fn remember(&self, name: &Name, sightings: Vec<Sighting>) {
+        self.observations.remember(name, sightings);
     }
 }
