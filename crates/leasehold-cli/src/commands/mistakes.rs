@@ -131,6 +131,9 @@ pub(super) fn describe(mut error: clap::Error, arguments: &[OsString]) -> String
     if let Some(message) = missing_run(&error, arguments)
         .or_else(|| negative_value(invalid, arguments))
         .or_else(|| missing_token(&error, arguments))
+        .or_else(|| {
+            (is_unknown && is_second_name(invalid, arguments)).then(|| SECOND_NAME.to_owned())
+        })
     {
         return with_help_hint(&message, arguments);
     }
@@ -175,6 +178,12 @@ fn negative_value(invalid: &str, arguments: &[OsString]) -> Option<String> {
     Some(format!(
         "{option} takes no negative value, and this is {value:?}"
     ))
+}
+
+const SECOND_NAME: &str = "show takes one NAME, and `leasehold watch` takes several";
+
+fn is_second_name(invalid: &str, arguments: &[OsString]) -> bool {
+    !invalid.starts_with('-') && arguments.iter().skip(1).any(|argument| argument == "show")
 }
 
 /// Returns the message for a missing token, and nothing else that is missing.
