@@ -56,7 +56,11 @@ const DATE: &str = "2026-11-26";
 /// Renders the tables as sections. `clap_mangen` alone would join their rows into one paragraph.
 fn render(page: &clap::Command) -> Result<Vec<u8>> {
     let mut text = Vec::new();
-    Man::new(page.clone().after_long_help(Resettable::Reset))
+    let without_tables = page
+        .clone()
+        .after_help(Resettable::Reset)
+        .after_long_help(Resettable::Reset);
+    Man::new(without_tables)
         .title(title(page).to_uppercase())
         .date(DATE)
         .source(concat!("leasehold ", env!("CARGO_PKG_VERSION")))
