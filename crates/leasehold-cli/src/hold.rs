@@ -14,6 +14,7 @@ use leasehold::{FencingToken, Locks};
 use nix::sys::signal::Signal;
 use nix::unistd::getppid;
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use crate::commands::{HeldLock, Hold, OnLost, Store};
 use crate::exit::{Exit, print_error};
@@ -75,6 +76,9 @@ struct Holding<'a> {
     on_lost: OnLost,
     kill_after: Option<Duration>,
 }
+
+/// How long the note of a loss may take.
+const NOTE_MAX: Duration = Duration::from_secs(1);
 
 /// A lock that was granted and reported.
 struct ReportedHold<'a> {
@@ -252,22 +256,25 @@ impl ReportedHold<'_> {
         };
         let name = Escaped(self.name);
         print_error(format_args!("lost {name}: {reason}"));
-        let noted = spawn_blocking(move || self.note.leave(&reason));
+        let mut noted = spawn_blocking(move || self.note.leave(&reason));
 
-        let Some(mut ending) = ending else {
-            return;
-        };
-        let reply_lost = async {
-            // A panic leaves no note, and the reply is the same.
-            let _ = noted.await;
-            self.control.reply_lost().await
-        };
-        tokio::select! {
-            () = ending.finish() => {}
-            never = reply_lost => match never {},
+        if let Some(mut ending) = ending {
+            let reply_lost = async {
+                // A panic leaves no note, and the reply is the same.
+                let _ = (&mut noted).await;
+                self.control.reply_lost().await
+            };
+            tokio::select! {
+                () = ending.finish() => {}
+                never = reply_lost => match never {},
+            }
+            // It was reported, also to the caller by its end.
+            let _ = self.guards.release_and_report(LossReport::Printed).await;
         }
-        // It was reported, also to the caller by its end.
-        let _ = self.guards.release_and_report(LossReport::Printed).await;
+        if !noted.is_finished() {
+            // A disk that does not reply must not keep this process.
+            let _ = timeout(NOTE_MAX, noted).await;
+        }
     }
 }
 
