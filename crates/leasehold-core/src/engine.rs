@@ -23,7 +23,6 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::drain::wait_at_end_of_runtime;
 use crate::runtime::background;
 use crate::runtime::clock::BootTimer;
 use crate::{ClaimId, Error, Result, Store};
@@ -49,7 +48,6 @@ pub(crate) struct Engine {
 impl Engine {
     pub(crate) fn new(store: Arc<dyn Store>, url: &str) -> Result<Arc<Self>> {
         let runtime = background::start()?;
-        wait_at_end_of_runtime();
         let calls = StoreCalls::new(store, url);
         let renewals = Arc::new(Renewals::default());
 

@@ -101,9 +101,8 @@
 //! # Cancellation
 //!
 //! Every future may be dropped at any await. A dropped acquire leaves no entry in the queue, and a
-//! dropped [`Guard`] releases its lock in the background. The end of the tokio runtime in which a
-//! store was opened waits up to a second until these releases have reached the store. A program that
-//! calls `std::process::exit`, or runs on another executor, calls [`drain()`] before.
+//! dropped [`Guard`] releases its lock in the background. Before it exits, a program calls
+//! [`drain()`], which waits until these releases have reached the store.
 //!
 //! # Features
 //!

@@ -16,7 +16,7 @@ use tokio::runtime::{Builder, Handle, Id};
 use tokio::task::{AbortHandle, JoinError};
 
 use super::simulation;
-use crate::drain::{Departure, wait_if_runtime_ends};
+use crate::drain::Departure;
 use crate::{Error, Result};
 
 /// Starts the thread on first use.
@@ -156,7 +156,6 @@ impl<T: Send + 'static> Drop for Detached<T> {
             future.await;
             drop(departure);
         });
-        wait_if_runtime_ends();
     }
 }
 
