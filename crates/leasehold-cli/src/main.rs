@@ -83,7 +83,7 @@ fn execute(command: Command, start: Start) -> anyhow::Result<Exit> {
         .build()
         .context("cannot start the async runtime")?;
 
-    let exit = runtime.block_on(async {
+    runtime.block_on(async {
         match command.action {
             Action::Run(args) => run::run(*args).await,
             Action::Elect(args) => run::elect::elect(*args).await,
@@ -111,9 +111,5 @@ fn execute(command: Command, start: Start) -> anyhow::Result<Exit> {
             Action::Man { subcommand, .. } => man::man(subcommand.as_deref()),
             Action::Completions { shell } => completions::print(shell),
         }
-    });
-    // Each subcommand has waited for its releases as long as it should. The end of the runtime would
-    // wait for them again.
-    std::mem::forget(runtime);
-    exit
+    })
 }
