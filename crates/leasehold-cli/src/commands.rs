@@ -120,17 +120,17 @@ pub(crate) enum Action {
     ///
     /// When the lock is lost, the background process ends that process and its descendants, as
     /// `leasehold run` ends COMMAND; --on-lost ignore leaves them alone. They get no message:
-    /// `leasehold check` says why. With --detach it ends no
-    /// process: call `leasehold check` between two steps.
+    /// `leasehold check` says why. With --detach it ends no process: call `leasehold check` between
+    /// two steps.
     Acquire(Box<Acquire>),
 
     /// Check that NAME is still held with this token
     ///
     /// Exits with 0 if it is, and with 76 if it is not, for instance because the lock was lost; the
     /// message says when and why, if the holder ran here as the same user. A holder of `acquire` or
-    /// `hold` is asked too, because it may have lost the lock before the store shows it. The hold
-    /// may end right after the check: a resource that must never accept a late write compares the
-    /// token.
+    /// `hold` is asked too, because it may have lost the lock before the store shows it. If none
+    /// replies and the holder's connection to Redis is missing, the lock counts as lost. The hold may
+    /// end right after the check: a resource that must never accept a late write compares the token.
     Check(Check),
 
     /// Release a lock that `acquire` or `hold` holds
@@ -144,9 +144,9 @@ pub(crate) enum Action {
     /// Wait until NAME is free, without holding it
     ///
     /// NAME is free when it is neither held nor waited for. A waiter whose connection to Redis is
-    /// missing does not count, because a grant passes over it. The store pushes the change; a Redlock
-    /// store and a Redis server with a dialect are polled four times a second. Another client may
-    /// acquire NAME before the next command runs.
+    /// missing does not count, because a grant passes over it. The store pushes the change; a
+    /// Redlock store and a Redis server with a dialect are polled four times a second. Another
+    /// client may acquire NAME before the next command runs.
     Wait(Wait),
 
     /// List the locks that are held or waited for

@@ -183,7 +183,14 @@ fn negative_value(invalid: &str, arguments: &[OsString]) -> Option<String> {
 const SECOND_NAME: &str = "show takes one NAME, and `leasehold watch` takes several";
 
 fn is_second_name(invalid: &str, arguments: &[OsString]) -> bool {
-    !invalid.starts_with('-') && arguments.iter().skip(1).any(|argument| argument == "show")
+    !invalid.starts_with('-') && is_of(arguments, "show")
+}
+
+/// Whether the arguments are those of a subcommand. Its options have been moved behind it.
+fn is_of(arguments: &[OsString], subcommand: &str) -> bool {
+    arguments
+        .get(1)
+        .is_some_and(|argument| argument == subcommand)
 }
 
 /// Returns the message for a missing token, and nothing else that is missing.
@@ -191,7 +198,7 @@ fn missing_token(error: &clap::Error, arguments: &[OsString]) -> Option<String> 
     let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) else {
         return None;
     };
-    let source = if arguments.iter().any(|argument| argument == "break") {
+    let source = if is_of(arguments, "break") {
         "`leasehold show NAME` prints the token of each hold"
     } else {
         "give the token that `leasehold acquire` has printed"

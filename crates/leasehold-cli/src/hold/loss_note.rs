@@ -119,14 +119,17 @@ fn remove_old(folder: &OwnedFd) -> io::Result<usize> {
     for entry in Dir::read_from(folder)? {
         let entry = entry?;
         let name = entry.file_name();
-        let status = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        // Another process may have removed it.
+        let Ok(status) = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) else {
+            continue;
+        };
         if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
             continue;
         }
         if status.st_mtime > oldest {
             left += 1;
         } else {
-            unlinkat(folder, name, AtFlags::empty())?;
+            let _ = unlinkat(folder, name, AtFlags::empty());
         }
     }
     Ok(left)

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use leasehold::{CrashDetection, Error, Guarantees, LossReason, RenewalStatus, Result};
-
 use tokio::time::{Instant, sleep};
 
 use crate::commands::{LockOptions, OnLost, Run};

@@ -99,6 +99,11 @@ fn zsh_completes_commands_and_names() {
     terminal.until_shows("ready> ");
     terminal.types("leasehold show ni\t");
     terminal.until_shows(r"nightly\$\(touch\ broken\)\ 1");
+    let url = sandbox.url();
+    terminal.types(&format!(
+        "\x15unset LEASEHOLD_STORE\nleasehold show --store {url} ni\t"
+    ));
+    terminal.until_shows(r"nightly\$\(touch\ broken\)\ 1");
     terminal.types("\x15leasehold run x -- leasehold comple\t");
     terminal.until_shows("leasehold completions ");
     terminal.types("\x15exit\n");

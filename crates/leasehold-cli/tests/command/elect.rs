@@ -38,8 +38,8 @@ fn next_candidate_leads_after_the_leader_is_stopped() {
     let number = |token: &str| token.parse::<u64>().unwrap();
     assert!(number(&sandbox.token("a")) > number(&first_token));
 
-    let waiting = candidate(&sandbox, "three:3", &SLEEP);
-    until("the third waits", || sandbox.waiters("a").len() == 1);
+    let mut waiting = candidate(&sandbox, "three:3", &SLEEP);
+    waiting.wait_for_output("waiting for a");
     stop(waiting, "");
     until("the third has left", || sandbox.waiters("a").is_empty());
     stop(second, "elected leader of a");
@@ -80,10 +80,11 @@ fn election_is_shown_with_leader_and_candidates() {
 #[test]
 fn candidate_campaigns_again_after_its_command_has_ended() {
     let sandbox = Sandbox::new();
-    let line = format!(
-        "echo $LEASEHOLD_TOKEN >> {}",
-        sandbox.path("terms").display()
-    );
+    let terms = sandbox.path("terms");
+    let terms = terms.display();
+    // The last command does not end by itself, so that the signal ends it.
+    let line =
+        format!("echo $LEASEHOLD_TOKEN >> {terms}; [ $(wc -l < {terms}) -lt 3 ] || exec sleep 60");
     let candidate = candidate(&sandbox, "one:1", &["--", "sh", "-c", &line]);
 
     until("three terms", || sandbox.read("terms").lines().count() >= 3);
