@@ -1,5 +1,7 @@
 //! What the completions of a shell offer, in the shell itself.
 
+use std::time::{Duration, Instant};
+
 use crate::sandbox::{Finished, Sandbox};
 use crate::terminal::Terminal;
 
@@ -116,5 +118,10 @@ fn zsh_completes_commands_and_names() {
 fn names_of_a_silent_server_are_not_waited_for() {
     let sandbox = Sandbox::on_redis();
     sandbox.server().pause();
+    let begun = Instant::now();
     sandbox.done(&["ls", "--names", "x"]).assert(0, "", "");
+    assert!(
+        begun.elapsed() < Duration::from_secs(4),
+        "other commands wait five seconds for a reply"
+    );
 }
