@@ -5,7 +5,6 @@ mod forward;
 
 mod election;
 mod guard;
-mod handle;
 mod multi;
 mod observer;
 mod reentrant;
@@ -21,7 +20,6 @@ pub use election::{
     BlockingLeadership as Leadership,
 };
 pub use guard::Guard;
-use handle::Handle;
 pub use multi::{BlockingMultiGuard as MultiGuard, BlockingMultiLock as MultiLock, all};
 pub use observer::BlockingObserver as Observer;
 pub use reentrant::{Reentrant, ReentrantGuard};
@@ -39,7 +37,7 @@ pub fn drain(timeout: Duration) -> bool {
 
 /// An open store; see [`leasehold::Locks`](crate::Locks).
 #[derive(Clone, Debug)]
-pub struct Locks(crate::Locks, Handle);
+pub struct Locks(crate::Locks);
 
 /// Both APIs share renewals and connections.
 ///
@@ -48,7 +46,7 @@ pub struct Locks(crate::Locks, Handle);
 /// notices its grant by polling, up to two seconds late.
 impl From<crate::Locks> for Locks {
     fn from(locks: crate::Locks) -> Self {
-        Self(locks, Handle::new())
+        Self(locks)
     }
 }
 
@@ -68,7 +66,7 @@ forward!(Locks of Locks {
 
 /// A lock to acquire; see [`leasehold::Lock`](crate::Lock).
 #[derive(Clone, Debug)]
-pub struct Lock(crate::Lock, Handle);
+pub struct Lock(crate::Lock);
 
 forward!(Lock of Lock {
     set lease(lease: Duration) -> Self;
@@ -85,7 +83,7 @@ from_async!(Lock => Lock);
 
 /// Many readers or one writer; see [`leasehold::RwLock`](crate::RwLock).
 #[derive(Clone, Debug)]
-pub struct RwLock(crate::RwLock, Handle);
+pub struct RwLock(crate::RwLock);
 
 forward!(RwLock of RwLock {
     convert shared() -> Lock;

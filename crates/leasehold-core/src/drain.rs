@@ -1,5 +1,6 @@
 //! Waiting for the departures that are under way in the background.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -9,18 +10,30 @@ use crate::runtime::background::on_background;
 
 /// The number of departures that the background completes.
 static UNDER_WAY: Mutex<usize> = Mutex::new(0);
-/// Tasks wait for `DRAINED`, and blocked threads for `DRAINED_BLOCKING`. The last departure
-/// notifies both.
+/// Tasks wait for `DRAINED`, which the last departure notifies.
 static DRAINED: Notify = Notify::const_new();
-static DRAINED_BLOCKING: Condvar = Condvar::new();
+/// Blocked threads wait for `DEPARTED`, which every departure notifies.
+static DEPARTED: Condvar = Condvar::new();
+
+thread_local! {
+    static BEGUN_HERE: BegunHere = BegunHere::default();
+}
 
 /// One departure that the background completes.
-pub(crate) struct Departure(());
+pub(crate) struct Departure {
+    /// `None` if its thread was ending already.
+    begun_by: Option<Arc<()>>,
+}
 
 impl Departure {
     pub(crate) fn begin() -> Self {
-        *UNDER_WAY.lock() += 1;
-        Self(())
+        let mut under_way = UNDER_WAY.lock();
+        *under_way += 1;
+
+        let begun_by = BEGUN_HERE.try_with(|begun_here| Arc::clone(&begun_here.departures));
+        Self {
+            begun_by: begun_by.ok(),
+        }
     }
 }
 
@@ -28,19 +41,45 @@ impl Drop for Departure {
     fn drop(&mut self) {
         let mut under_way = UNDER_WAY.lock();
         *under_way -= 1;
+        self.begun_by = None;
 
+        DEPARTED.notify_all();
         if *under_way == 0 {
             DRAINED.notify_waiters();
-            DRAINED_BLOCKING.notify_all();
         }
     }
 }
 
+/// The departures that a thread has begun. The end of the thread waits for them.
+///
+/// A program that returns from `main`, or panics there, drops its guards and its runtime on the
+/// main thread, and the runtime waits for the ends of its own threads. So the process ends after
+/// their departures, although the background thread ends with it.
+#[derive(Default)]
+struct BegunHere {
+    /// Each departure has a clone.
+    departures: Arc<()>,
+}
+
+impl Drop for BegunHere {
+    fn drop(&mut self) {
+        let mut under_way = UNDER_WAY.lock();
+        let are_under_way = |_: &mut usize| Arc::strong_count(&self.departures) > 1;
+        DEPARTED.wait_while_for(&mut under_way, are_under_way, END_MAX);
+    }
+}
+
+/// How long the end of a thread waits. A release takes one round trip. If the store has not replied
+/// by then, the lease or the crash detection frees the lock.
+const END_MAX: Duration = Duration::from_secs(1);
+
 /// Waits until every release and cancellation that this process has begun has reached its store.
 ///
-/// A dropped guard is released by the background thread, which ends when the process exits. Locks
-/// that are not released by then stay held until the store detects the crash or the lease ends. So
-/// a program calls this before it exits:
+/// A dropped guard is released by the background thread, which ends when the process exits. A
+/// thread that ends waits up to a second for the releases that it has begun. So a program that
+/// returns from `main`, or panics there, leaves no lock behind, and need not call this. One that is
+/// ended by `std::process::exit` in another thread, or that wants to wait for longer, calls it
+/// first:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -72,16 +111,14 @@ async fn drained() {
 }
 
 /// As [`drain`], on a thread that may block; returns whether all departures ended within `timeout`.
-///
-/// It needs neither a runtime nor thread-local state, so it also works while a thread ends.
 pub(crate) fn drain_blocking(timeout: Duration) -> bool {
     let mut under_way = UNDER_WAY.lock();
 
     match Instant::now().checked_add(timeout) {
         Some(deadline) => {
-            DRAINED_BLOCKING.wait_while_until(&mut under_way, |count| *count > 0, deadline);
+            DEPARTED.wait_while_until(&mut under_way, |count| *count > 0, deadline);
         }
-        None => DRAINED_BLOCKING.wait_while(&mut under_way, |count| *count > 0),
+        None => DEPARTED.wait_while(&mut under_way, |count| *count > 0),
     }
 
     *under_way == 0

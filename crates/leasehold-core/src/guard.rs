@@ -16,10 +16,9 @@ use crate::{
 /// Dropping it releases the lock in the background, without blocking and without a runtime. A guard
 /// does not belong to a task or thread: any task or thread may release it.
 ///
-/// The background thread ends with the process. So a program that drops a guard awaits
-/// [`drain()`](crate::drain()) before it exits, or [releases](Self::release) the guard instead.
-/// Otherwise the release may not be sent, and the lock stays held until the store detects the crash
-/// or the lease ends.
+/// A thread that ends waits up to a second for the releases that it has begun, so the lock is free
+/// when `main` has returned or panicked. A program that ends with `std::process::exit` awaits
+/// [`drain()`](crate::drain()) before.
 ///
 /// ```
 /// # async fn charge(order: u32, token: leasehold::Token) -> leasehold::Result<()> { Ok(()) }

@@ -21,13 +21,12 @@
 //!
 //! # The end of a program
 //!
-//! A dropped guard is released by the background thread, which ends with the process. So when a
-//! process drops its last value of this module, the drop blocks for up to one second, until the
-//! departures have reached the store. Inside a runtime, the drop does not block.
+//! A dropped guard is released by the background thread, which ends with the process. So a thread
+//! that ends waits up to one second until the releases that it has begun have reached the store, and
+//! `main` returns after that.
 //!
-//! [`drain`] waits for the departures at any time. A program calls it before it exits if it keeps
-//! [`Locks`] in a `static` (which is never dropped), uses other threads, or wants to wait for
-//! longer.
+//! [`drain`] waits for the releases of all threads, at any time. A program calls it before it ends
+//! with `std::process::exit`, or to wait for longer.
 
 use leasehold_core::internal::background::block_on;
 

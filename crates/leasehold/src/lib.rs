@@ -101,8 +101,9 @@
 //! # Cancellation
 //!
 //! Every future may be dropped at any await. A dropped acquire leaves no entry in the queue, and a
-//! dropped [`Guard`] releases its lock in the background. Before it exits, a program calls
-//! [`drain()`], which waits until these releases have reached the store.
+//! dropped [`Guard`] releases its lock in the background. A thread that ends waits up to a second
+//! until the releases that it has begun have reached the store. So no lock stays behind when `main`
+//! returns or panics. [`drain()`] waits for the releases at any time.
 //!
 //! # Features
 //!

@@ -5,21 +5,30 @@
 
 #[cfg(feature = "redis")]
 fn main() {
-    const TEST: &str = "guard_dropped_last_is_free_at_once";
     if let Ok(url) = std::env::var(redis::URL) {
-        return redis::child(&url);
+        return redis::child(&url, &std::env::var(redis::END).expect("it is set"));
     }
 
     let is_listed = std::env::args().any(|arg| arg == "--list");
     let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
+    let tests = redis::ENDS.map(|end| format!("lock_is_free_after_the_end_{end}"));
+    let chosen = tests
+        .iter()
+        .zip(redis::ENDS)
+        .filter(|(test, _)| filter.as_ref().is_none_or(|filter| test.contains(filter)));
     if is_listed {
-        println!("{TEST}: test");
-    } else if filter.is_none_or(|filter| TEST.contains(&filter)) {
-        println!("\nrunning 1 test");
-        let passed = std::panic::catch_unwind(redis::guard_dropped_last_is_free_at_once).is_ok();
-        println!("test {TEST} ... {}\n", if passed { "ok" } else { "FAILED" });
-        assert!(passed, "{TEST} failed");
+        chosen.for_each(|(test, _)| println!("{test}: test"));
+        return;
     }
+
+    let mut failed = 0;
+    println!("\nrunning {} tests", chosen.clone().count());
+    for (test, end) in chosen {
+        let passed = std::panic::catch_unwind(|| redis::lock_is_free_after(end)).is_ok();
+        println!("test {test} ... {}", if passed { "ok" } else { "FAILED" });
+        failed += u32::from(!passed);
+    }
+    assert_eq!(failed, 0, "tests failed");
 }
 
 #[cfg(not(feature = "redis"))]
@@ -27,25 +36,64 @@ fn main() {}
 
 #[cfg(feature = "redis")]
 mod redis {
-    use std::process::Command;
+    use std::process::{Command, Stdio};
 
     use lab_servers::Redis;
-    use leasehold::blocking;
+    use leasehold::{Error, Guard, blocking};
+    use tokio::runtime::Builder;
 
     pub(crate) const URL: &str = "LEASEHOLD_TEST_CHILD_OF";
-    const ROUNDS: u64 = 25;
+    pub(crate) const END: &str = "LEASEHOLD_TEST_END";
+    /// The ends of a child: how `main` ends, and which of its parts has the guard.
+    pub(crate) const ENDS: [&str; 6] = [
+        "of_main_without_a_runtime",
+        "of_main_that_drops_it_last",
+        "of_main_that_returns_an_error",
+        "of_main_that_panics",
+        "of_main_before_its_tasks",
+        "of_main_before_its_tasks_on_several_threads",
+    ];
+    const ROUNDS: u64 = 100;
 
-    /// Acquires and returns from `main` with the guard alive: the return drops it.
-    pub(crate) fn child(url: &str) {
-        let locks = blocking::open(url).expect("it opens");
-        let _guard = locks.mutex("a").acquire().expect("it is granted");
+    /// Acquires, and ends with the guard alive.
+    pub(crate) fn child(url: &str, end: &str) {
+        if end == "of_main_without_a_runtime" {
+            let locks = blocking::open(url).expect("it opens");
+            let _guard = locks.mutex("a").acquire().expect("it is granted");
+            return;
+        }
+
+        let runtime = if end.ends_with("on_several_threads") {
+            Builder::new_multi_thread().enable_all().build()
+        } else {
+            Builder::new_current_thread().enable_all().build()
+        };
+        let ended = runtime.expect("it starts").block_on(async {
+            let locks = leasehold::open(url).await?;
+            let guard = locks.mutex("a").acquire().await?;
+            match end {
+                "of_main_that_drops_it_last" => drop(guard),
+                "of_main_that_returns_an_error" => returns_early(&guard)?,
+                "of_main_that_panics" => panic!("with a guard"),
+                _ => {
+                    tokio::spawn(async move { guard.lost().await });
+                }
+            }
+            Ok::<(), Error>(())
+        });
+        assert_eq!(ended.is_err(), end == "of_main_that_returns_an_error");
+    }
+
+    fn returns_early(guard: &Guard) -> Result<(), Error> {
+        guard.check()?;
+        Err(Error::invalid("the work failed"))
     }
 
     /// Each child is another client. If its release does not reach the server, the next client
     /// waits for the crash grace.
     ///
     /// Shows G-11.
-    pub(crate) fn guard_dropped_last_is_free_at_once() {
+    pub(crate) fn lock_is_free_after(end: &str) {
         let server = Redis::start();
         let locks = blocking::open(&server.url()).expect("it opens");
         let lock = locks.mutex("a");
@@ -55,9 +103,12 @@ mod redis {
             let own = std::env::current_exe().expect("it has a path");
             let status = Command::new(own)
                 .env(URL, server.url())
+                .env(END, end)
+                .stderr(Stdio::null())
                 .status()
                 .expect("it starts");
-            assert!(status.success(), "round {round}: {status}");
+            let is_expected = status.success() != (end == "of_main_that_panics");
+            assert!(is_expected, "round {round}: {status}");
 
             let guard = lock
                 .try_acquire()

@@ -13,12 +13,6 @@ const LEASE: Duration = Duration::from_secs(5);
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let outcome = run().await;
-    leasehold::drain().await; // waits until the releases have reached the store
-    outcome
-}
-
-async fn run() -> Result<()> {
     let locks = leasehold::open(&setting::<String>("LEASEHOLD_STORE")?).await?;
     let pool = PgPool::connect(&setting::<String>("DATABASE_URL")?).await?;
     let account: i32 = setting("ACCOUNT")?;

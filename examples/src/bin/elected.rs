@@ -33,12 +33,6 @@ struct Replica {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let outcome = run().await;
-    leasehold::drain().await; // waits until the releases have reached the store
-    outcome
-}
-
-async fn run() -> Result<()> {
     let locks = leasehold::open(&setting::<String>("LEASEHOLD_STORE")?).await?;
     let listener = TcpListener::bind(setting::<String>("LISTEN")?).await?;
     let replica = Arc::new(Replica {

@@ -26,12 +26,6 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let outcome = run().await;
-    leasehold::drain().await; // waits until the releases have reached the store
-    outcome
-}
-
-async fn run() -> Result<()> {
     let url: String = setting("LEASEHOLD_STORE")?;
     let timeout = Duration::from_secs(setting("START_SECONDS")?);
 

@@ -26,12 +26,6 @@ struct Orders {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let outcome = run().await;
-    leasehold::drain().await; // waits until the releases have reached the store
-    outcome
-}
-
-async fn run() -> Result<()> {
     let orders = Orders {
         locks: leasehold::open(&setting::<String>("LEASEHOLD_STORE")?).await?,
         payments: setting("PAYMENTS")?,

@@ -26,12 +26,6 @@ struct Schedule {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let outcome = run().await;
-    leasehold::drain().await; // waits until the releases have reached the store
-    outcome
-}
-
-async fn run() -> Result<()> {
     let schedule = Schedule {
         locks: leasehold::open(&setting::<String>("LEASEHOLD_STORE")?).await?,
         pool: PgPool::connect(&setting::<String>("DATABASE_URL")?).await?,

@@ -4,7 +4,6 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use super::guard::block_on_timeout;
-use super::handle::Handle;
 use super::{Guard, Lock};
 use crate::runtime::background::block_on;
 use crate::{Leader, Result};
@@ -22,7 +21,7 @@ use crate::{Leader, Result};
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct BlockingElection(crate::Election, Handle);
+pub struct BlockingElection(crate::Election);
 
 impl BlockingElection {
     /// The longest address, in bytes.
@@ -32,7 +31,7 @@ impl BlockingElection {
     #[must_use]
     pub fn configure(self, change: impl FnOnce(Lock) -> Lock) -> Self {
         let change = |lock| change(Lock::from(lock)).0;
-        Self(self.0.configure(change), self.1)
+        Self(self.0.configure(change))
     }
 }
 
@@ -102,7 +101,7 @@ impl From<BlockingLeadership> for crate::Leadership {
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct BlockingLeaderObserver(crate::LeaderObserver, Handle);
+pub struct BlockingLeaderObserver(crate::LeaderObserver);
 
 impl BlockingLeaderObserver {
     /// See [`leasehold::LeaderObserver::next`](crate::LeaderObserver::next).

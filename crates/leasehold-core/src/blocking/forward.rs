@@ -40,7 +40,7 @@ macro_rules! forward {
         #[doc = $doc]
         #[must_use]
         pub fn $name(self, $($argument: $type),*) -> $returned {
-            Self(self.0.$name($($argument),*), self.1)
+            Self(self.0.$name($($argument),*))
         }
     };
     (@convert $doc:expr, $name:ident($($argument:ident: $type:ty),*) -> $returned:ty) => {
@@ -76,12 +76,12 @@ macro_rules! forward {
     };
 }
 
-/// Converts an async value to a blocking one, which has a handle of its own.
+/// Converts an async value to a blocking one.
 macro_rules! from_async {
     ($async:ident => $type:ident) => {
         impl From<crate::$async> for $type {
             fn from(value: crate::$async) -> Self {
-                Self(value, Handle::new())
+                Self(value)
             }
         }
     };

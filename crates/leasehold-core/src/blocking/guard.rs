@@ -4,7 +4,6 @@ use std::future::Future;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use super::handle::Handle;
 use crate::runtime::background::{block_on, on_background};
 use crate::{ClaimId, FencingToken, LossReason, RenewalStatus, Result, ServerVote, Token};
 
@@ -14,7 +13,7 @@ use crate::{ClaimId, FencingToken, LossReason, RenewalStatus, Result, ServerVote
 /// [the end of a program](crate::blocking#the-end-of-a-program).
 #[derive(Debug)]
 #[must_use = "the lock is released when the guard is dropped"]
-pub struct Guard(crate::Guard, Handle);
+pub struct Guard(crate::Guard);
 
 impl Guard {
     /// Waits until the lock is lost, for at most `timeout`; returns `None` if it was not lost.

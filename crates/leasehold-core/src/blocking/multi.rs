@@ -4,7 +4,6 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use super::guard::block_on_timeout;
-use super::handle::Handle;
 use super::{Lock, Locks};
 use crate::runtime::background::block_on;
 use crate::{LossReason, RenewalStatus, Result, Token};
@@ -17,13 +16,13 @@ pub fn all(locks: impl IntoIterator<Item = Lock>) -> BlockingMultiLock {
 /// Several locks that are granted together; see [`leasehold::MultiLock`](crate::MultiLock).
 #[derive(Clone, Debug)]
 #[must_use = "nothing is acquired before `acquire`"]
-pub struct BlockingMultiLock(crate::MultiLock, Handle);
+pub struct BlockingMultiLock(crate::MultiLock);
 
 impl BlockingMultiLock {
     /// See [`leasehold::MultiLock::configure`](crate::MultiLock::configure).
     pub fn configure(self, mut change: impl FnMut(Lock) -> Lock) -> Self {
         let change = |lock| change(Lock::from(lock)).0;
-        Self(self.0.configure(change), self.1)
+        Self(self.0.configure(change))
     }
 }
 
@@ -44,7 +43,7 @@ impl Locks {
 /// Several granted locks; see [`leasehold::MultiGuard`](crate::MultiGuard).
 #[derive(Debug)]
 #[must_use = "the locks are released when the guard is dropped"]
-pub struct BlockingMultiGuard(crate::MultiGuard, Handle);
+pub struct BlockingMultiGuard(crate::MultiGuard);
 
 impl BlockingMultiGuard {
     /// Waits until a lock is lost, for at most `timeout`; returns `None` if none was lost.

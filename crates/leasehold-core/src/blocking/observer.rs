@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::guard::block_on_timeout;
-use super::handle::Handle;
 use crate::runtime::background::block_on;
 use crate::{LockState, Result};
 
@@ -19,7 +18,7 @@ use crate::{LockState, Result};
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct BlockingObserver(crate::Observer, Handle);
+pub struct BlockingObserver(crate::Observer);
 
 impl BlockingObserver {
     /// See [`leasehold::Observer::next`](crate::Observer::next).

@@ -3,19 +3,18 @@
 use std::time::Duration;
 
 use super::Lock;
-use super::handle::Handle;
 use crate::runtime::background::block_on;
 use crate::{ClaimId, FencingToken, Owner, Result, Token};
 
 /// A mutex that its owner may acquire again; see [`leasehold::Reentrant`](crate::Reentrant).
 #[derive(Clone, Debug)]
-pub struct Reentrant(crate::Reentrant, Handle);
+pub struct Reentrant(crate::Reentrant);
 
 impl Reentrant {
     /// See [`leasehold::Reentrant::configure`](crate::Reentrant::configure).
     #[must_use]
     pub fn configure(self, change: impl FnOnce(Lock) -> Lock) -> Self {
-        Self(self.0.configure(|lock| change(Lock::from(lock)).0), self.1)
+        Self(self.0.configure(|lock| change(Lock::from(lock)).0))
     }
 }
 
@@ -32,7 +31,7 @@ from_async!(Reentrant => Reentrant);
 /// One of an owner's acquires; see [`leasehold::ReentrantGuard`](crate::ReentrantGuard).
 #[derive(Debug)]
 #[must_use = "this acquire is undone when the guard is dropped"]
-pub struct ReentrantGuard(crate::ReentrantGuard, Handle);
+pub struct ReentrantGuard(crate::ReentrantGuard);
 
 forward!(ReentrantGuard of ReentrantGuard {
     get token() -> Token;
