@@ -1,6 +1,5 @@
 //! A tower layer that runs each request under a lock that the request names.
 
-use std::fmt;
 use std::future::Future;
 use std::mem;
 use std::pin::Pin;
@@ -88,7 +87,7 @@ where
         let mut inner = mem::replace(&mut self.inner, next);
 
         Box::pin(async move {
-            let guard = lock.try_acquire_for(wait).await?.ok_or(Busy)?;
+            let guard = lock.try_acquire_for(wait).await??;
             let token = guard.fencing_token()?;
             request.extensions_mut().insert::<FencingToken>(token);
 
@@ -97,15 +96,3 @@ where
         })
     }
 }
-
-/// The error of a request whose lock was not granted in time.
-#[derive(Clone, Copy, Debug)]
-pub struct Busy;
-
-impl fmt::Display for Busy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("another request holds the lock")
-    }
-}
-
-impl std::error::Error for Busy {}

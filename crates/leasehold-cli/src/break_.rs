@@ -7,7 +7,7 @@ use leasehold::{ClaimProcess, CrashDetection, Entry, Locks, Token};
 
 use crate::commands::{InspectedStore, in_this_format};
 use crate::exit::{Exit, print_error};
-use crate::format::{Escaped, claimant, processes};
+use crate::format::{Escaped, processes};
 use crate::show::block;
 
 pub(crate) async fn break_hold(store: &InspectedStore, name: &str, token: Token) -> Result<Exit> {
@@ -34,7 +34,7 @@ pub(crate) async fn break_hold(store: &InspectedStore, name: &str, token: Token)
 
 fn report(locks: &Locks, name: &str, token: Token, broken: &Entry) -> Result<Exit> {
     let name = Escaped(name);
-    let holder = claimant(&broken.info);
+    let holder = broken.info.to_string();
     let mut out = io::stdout().lock();
     writeln!(out, "broke the hold of {name} with token {token}: {holder}")?;
 

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use jiff::fmt::friendly::{Designator, Spacing, SpanPrinter};
 use jiff::{Timestamp, Unit};
-use leasehold::{ClaimProcess, ClaimantInfo, Entry, ExternalHolder};
+use leasehold::{ClaimProcess, Entry, ExternalHolder};
 
 use crate::process_state::{is_command_stopped, is_stopped};
 use crate::sightings;
@@ -47,37 +47,10 @@ impl fmt::Display for NameArgument<'_> {
     }
 }
 
-/// Formats a holder or waiter as `program[pid]@host (label)`. The formats of other libraries have
-/// no process and no host.
-pub(crate) fn claimant(info: &ClaimantInfo) -> String {
-    let program = Escaped(&info.program);
-    let process = if info.pid == 0 && info.host.is_empty() {
-        program.to_string()
-    } else {
-        format!("{program}[{}]@{}", info.pid, Escaped(&info.host))
-    };
-    if info.label.is_empty() {
-        process
-    } else {
-        format!("{process} ({})", Escaped(&info.label))
-    }
-}
-
-/// Formats a process that holds the lock outside the queue as `program[pid]`.
-pub(crate) fn external_holder(holder: &ExternalHolder) -> String {
-    if holder.program.is_empty() {
-        // The kernel still names the process that locked the file.
-        return format!(
-            "descendants of process {}, which are not visible here",
-            holder.pid
-        );
-    }
-    format!("{}[{}]", Escaped(&holder.program), holder.pid)
-}
-
 /// Formats a holder and the time since its grant as `program[pid]@host (label) for 12s`.
 pub(crate) fn claimant_and_age(entry: &Entry) -> String {
-    let (claimant, hindrance) = (claimant(&entry.info), hindrance(entry));
+    let claimant = &entry.info;
+    let hindrance = hindrance(entry);
     match known_age(entry) {
         unknown if unknown.is_empty() => format!("{claimant}{hindrance}"),
         age => format!("{claimant} for {age}{hindrance}"),

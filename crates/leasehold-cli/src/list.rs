@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::commands::Ls;
 use crate::exit::{Exit, print_error};
-use crate::format::{claimant, known_age};
+use crate::format::known_age;
 use crate::scan::{NAMES_MAX, scan};
 use crate::show::LockJson;
 use crate::usage::Usage;
@@ -128,6 +128,6 @@ fn row(format: Option<&str>, lock_state: &LockState) -> Vec<String> {
         usage.map_or_else(String::new, |usage| usage.to_string()),
         lock_state.waiters().count().to_string(),
         first.map_or_else(String::new, known_age),
-        first.map_or_else(String::new, |entry| claimant(&entry.info)),
+        first.map_or_else(String::new, |entry| entry.info.to_string()),
     ]
 }

@@ -32,7 +32,7 @@ pub(crate) async fn set_up(group: &str) -> Result<Exit> {
     make_folder(folder, gid).with_context(|| format!("cannot set up {}", folder.display()))?;
     // A grant makes the other files that all users share. They then belong to root.
     let locks = Locks::from_store(File::at(folder)?, "system:")?;
-    if let Some(guard) = locks.mutex("setup-system").try_acquire().await? {
+    if let Ok(guard) = locks.mutex("setup-system").try_acquire().await? {
         guard.release().await?;
     }
 

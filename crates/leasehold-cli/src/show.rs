@@ -10,10 +10,7 @@ use serde::Serialize;
 
 use crate::commands::{Inspected, Show};
 use crate::exit::Exit;
-use crate::format::{
-    Escaped, age, claimant, external_holder, hindrance, is_missing, time, tokens, whole_seconds,
-    whole_unit,
-};
+use crate::format::{Escaped, age, hindrance, is_missing, time, tokens, whole_seconds, whole_unit};
 use crate::process_state::{is_command_stopped, is_stopped};
 use crate::usage::{Kind, Usage};
 
@@ -92,7 +89,7 @@ pub(crate) fn block(lock_state: &LockState) -> String {
     let external_holders = lock_state
         .external_holders
         .iter()
-        .map(|holder| format!("  held (flock): {}\n", external_holder(holder)));
+        .map(|holder| format!("  held (flock): {holder}\n"));
     let holders = lock_state.holders().map(|entry| {
         let is_leader = entry.info.is_candidate;
         row(if is_leader { "leader" } else { "held" }, entry)
@@ -120,7 +117,7 @@ pub(crate) fn is_free(lock_state: &LockState) -> bool {
 }
 
 fn row(standing: &str, entry: &Entry) -> String {
-    let holder = claimant(&entry.info);
+    let holder = entry.info.to_string();
     let share = entry.share;
     let token = tokens(entry)
         .map(|(word, tokens)| format!(", {word} {tokens}"))

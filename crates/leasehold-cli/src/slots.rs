@@ -123,7 +123,7 @@ impl Taking<'_> {
 
             let name = self.slot_name(number);
             let lock = self.options.mutex(self.locks, &name, &label);
-            if let Some(guard) = lock.try_acquire().await? {
+            if let Ok(guard) = lock.try_acquire().await? {
                 self.taken.numbers.push(number);
                 self.taken.guards.push(guard);
             }

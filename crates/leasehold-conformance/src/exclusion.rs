@@ -120,7 +120,7 @@ pub async fn released_guard_is_invalid(service: &dyn Service, kind: LockKind) {
     assert!(held.check().is_ok());
     assert!(held.loss().is_none());
     let refused = theirs.try_acquire().await.expect("the store replies");
-    assert!(refused.is_none(), "two hold at once");
+    assert!(refused.is_err(), "two hold at once");
 
     held.release().await.expect("released");
     let again = theirs

@@ -32,7 +32,7 @@ pub async fn hold_is_renewed_beyond_the_lease(service: &dyn Service, kind: LockK
 
     let held = lock.acquire().await.expect("granted");
     let refused = others.try_acquire_for(RENEWED * 5 / 2).await;
-    assert!(refused.expect("the store replies").is_none());
+    assert!(refused.expect("the store replies").is_err());
 
     held.check().expect("still held");
     held.release().await.expect("released");

@@ -11,7 +11,9 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::Service;
 use leasehold_core::store::{Claim, OnContention, Share, Standing, Store};
-use leasehold_core::{ClaimId, ClaimantInfo, Guard, Lock, Locks, Name, Result, Token, blocking};
+use leasehold_core::{
+    ClaimId, ClaimantInfo, Guard, Lock, Locks, Name, Refused, Result, Token, blocking,
+};
 
 /// The longest time for which a test waits for an event that must happen.
 ///
@@ -111,13 +113,12 @@ pub(super) async fn acquire(lock: &Lock) -> Guard {
 
 /// Acquires a lock without waiting; `None` if it is not free.
 pub(super) async fn try_acquire(lock: &Lock) -> Option<Guard> {
-    lock.try_acquire().await.expect("the store replies")
+    lock.try_acquire().await.expect("the store replies").ok()
 }
 
 /// Starts an acquire in a task of its own.
 pub(super) fn spawn_acquire(lock: &Lock) -> JoinHandle<Result<Guard>> {
-    let lock = lock.clone();
-    tokio::spawn(async move { lock.acquire().await })
+    tokio::spawn(lock.acquire())
 }
 
 /// The result of a task that acquires, which must succeed within [`TIMEOUT`].
@@ -224,7 +225,7 @@ impl TestLock {
         Ok(self.held(guard))
     }
 
-    pub(super) async fn try_acquire(&self) -> Result<Option<TestGuard>> {
+    pub(super) async fn try_acquire(&self) -> Result<Result<TestGuard, Refused>> {
         let guard = if self.blocks {
             let lock = blocking::Lock::from(self.lock.clone());
             on_blocking_thread(move || Ok(lock.try_acquire()?.map(Guard::from))).await?
@@ -234,7 +235,10 @@ impl TestLock {
         Ok(guard.map(|guard| self.held(guard)))
     }
 
-    pub(super) async fn try_acquire_for(&self, wait: Duration) -> Result<Option<TestGuard>> {
+    pub(super) async fn try_acquire_for(
+        &self,
+        wait: Duration,
+    ) -> Result<Result<TestGuard, Refused>> {
         let guard = if self.blocks {
             let lock = blocking::Lock::from(self.lock.clone());
             on_blocking_thread(move || Ok(lock.try_acquire_for(wait)?.map(Guard::from))).await?

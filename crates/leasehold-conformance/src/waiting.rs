@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use super::support::{all_end, client, empty, fresh_name, granted, waiters, within_timeout};
 use super::{LockKind, Service};
 use leasehold_core::store::Standing;
+use leasehold_core::{Guard, Refused};
 
 /// Waiters are granted in order of arrival, for all clients together.
 ///
@@ -56,7 +57,8 @@ async fn position_is_unknown(service: &dyn Service, kind: LockKind, name: &str) 
     granted(waiting).await;
 }
 
-/// A wait ends at its deadline and leaves no entry. A grant before the deadline is kept.
+/// A wait ends at its deadline, says who holds the lock, and leaves no entry. A grant before the
+/// deadline is kept.
 ///
 /// Shows G-09, L6.
 pub async fn wait_deadline_is_kept(service: &dyn Service, kind: LockKind) {
@@ -69,10 +71,16 @@ pub async fn wait_deadline_is_kept(service: &dyn Service, kind: LockKind) {
 
     let started = Instant::now();
     let refused = lock.try_acquire_for(WAIT).await;
-    assert!(refused.expect("the store replies").is_none());
+    names_holder(
+        &refused.expect("the store replies").expect_err("held"),
+        &held,
+    );
     assert!(started.elapsed() >= WAIT);
     let refused = lock.try_acquire_for(Duration::ZERO).await;
-    assert!(refused.expect("the store replies").is_none());
+    names_holder(
+        &refused.expect("the store replies").expect_err("held"),
+        &held,
+    );
     let lock_state = ours.inspect(&name).await.expect("inspected");
     assert_eq!(lock_state.waiters().count(), 0);
 
@@ -81,6 +89,15 @@ pub async fn wait_deadline_is_kept(service: &dyn Service, kind: LockKind) {
     held.release().await.expect("released");
     let next = granted(waiting).await;
     next.expect("in time").check().expect("still held");
+}
+
+fn names_holder(refused: &Refused, held: &Guard) {
+    let holders: Vec<_> = refused.holders.iter().map(|entry| entry.id).collect();
+    assert_eq!(holders, [held.claim_id()], "{refused}");
+    assert_eq!(refused.ahead, Some(1), "{refused}");
+
+    let program = &refused.holders[0].info.program;
+    assert!(refused.to_string().contains(program), "{refused}");
 }
 
 /// A dropped guard is released in the background, even if a thread without a runtime drops it.
@@ -165,7 +182,7 @@ pub async fn hostile_names_are_distinct(service: &dyn Service, kind: LockKind) {
         held.push(guard.expect("no other name is this lock"));
 
         let refused = lock.try_acquire().await.expect("the store replies");
-        assert!(refused.is_none(), "{name:?}");
+        assert!(refused.is_err(), "{name:?}");
     }
     for held in held {
         held.release().await.expect("released");

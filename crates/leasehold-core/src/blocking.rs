@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::drain::drain_blocking;
 use crate::runtime::background::block_on;
-use crate::{Entry, Guarantees, LockState, Name, Result, Token};
+use crate::{Entry, Guarantees, LockState, Name, Refused, Result, Token};
 
 pub use election::{
     BlockingElection as Election, BlockingLeaderObserver as LeaderObserver,
@@ -76,8 +76,8 @@ forward!(Lock of Lock {
     set label(label: &str) -> Self;
     set permits(permits: u32) -> Self;
     grant acquire() -> Result<Guard>;
-    try_grant try_acquire() -> Result<Option<Guard>>;
-    try_grant try_acquire_for(timeout: Duration) -> Result<Option<Guard>>;
+    try_grant try_acquire() -> Result<Result<Guard, Refused>>;
+    try_grant try_acquire_for(timeout: Duration) -> Result<Result<Guard, Refused>>;
 });
 from_async!(Lock => Lock);
 

@@ -1,12 +1,13 @@
 //! The process behind a claim, in readable form.
 
 use std::borrow::Cow;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
+use crate::name::Escaped;
 use crate::{Error, Result};
 
 /// The process behind a holder or waiter, as `show` and `ls` print it. No decision depends on it.
@@ -153,6 +154,21 @@ impl ClaimantInfo {
     pub(crate) fn from_stored_program(stored: &str) -> (String, bool) {
         let program = stored.strip_suffix(CANDIDATE);
         (program.unwrap_or(stored).to_owned(), program.is_some())
+    }
+}
+
+/// Writes `program[pid]@host (label)`, with escaped control characters. The formats of other
+/// libraries have no process and no host.
+impl fmt::Display for ClaimantInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Escaped(&self.program).fmt(f)?;
+        if self.pid != 0 || !self.host.is_empty() {
+            write!(f, "[{}]@{}", self.pid, Escaped(&self.host))?;
+        }
+        if !self.label.is_empty() {
+            write!(f, " ({})", Escaped(&self.label))?;
+        }
+        Ok(())
     }
 }
 

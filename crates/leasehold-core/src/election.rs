@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::{Stream, stream};
 
-use crate::{ClaimantInfo, Error, Guard, Lock, LockState, Locks, Observer, Result, Token};
+use crate::{ClaimantInfo, Error, Guard, Lock, LockState, Locks, Observer, Refused, Result, Token};
 
 /// An election among the clients of one name; [`Locks::election`] creates it.
 ///
@@ -69,25 +69,34 @@ impl Election {
     ///
     /// # Cancel safety
     /// As [`Lock::acquire`].
-    pub async fn campaign(&self, address: &str) -> Result<Leadership> {
-        let guard = self.candidate(address)?.acquire().await?;
-        Ok(Leadership { guard })
+    pub fn campaign(
+        &self,
+        address: &str,
+    ) -> impl Future<Output = Result<Leadership>> + Send + use<> {
+        let candidate = self.candidate(address);
+        async move {
+            let guard = candidate?.acquire().await?;
+            Ok(Leadership { guard })
+        }
     }
 
-    /// Campaigns for at most `timeout`; returns `None` if this client was not elected.
+    /// Campaigns for at most `timeout`; returns the leader's entry if this client was not elected.
     ///
     /// # Errors
     /// As [`campaign`](Self::campaign), and as [`Lock::try_acquire_for`].
     ///
     /// # Cancel safety
     /// As [`Lock::acquire`].
-    pub async fn try_campaign_for(
+    pub fn try_campaign_for(
         &self,
         address: &str,
         timeout: Duration,
-    ) -> Result<Option<Leadership>> {
-        let guard = self.candidate(address)?.try_acquire_for(timeout).await?;
-        Ok(guard.map(|guard| Leadership { guard }))
+    ) -> impl Future<Output = Result<Result<Leadership, Refused>>> + Send + use<> {
+        let candidate = self.candidate(address);
+        async move {
+            let granted = candidate?.try_acquire_for(timeout).await?;
+            Ok(granted.map(|guard| Leadership { guard }))
+        }
     }
 
     /// Returns the leader; `None` if no client leads.

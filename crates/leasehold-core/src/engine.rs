@@ -30,7 +30,7 @@ use crate::{ClaimId, Error, Result, Store};
 pub(crate) use acquire::{AcquireOptions, WaitLimit};
 pub(crate) use calls::StoreCalls;
 use cohort::Cohorts;
-pub(crate) use hold::Hold;
+pub(crate) use hold::{Hold, HoldWatch};
 use renew::Renewals;
 #[allow(unused_imports, reason = "only the simulation reads it")]
 pub(crate) use validity::Validity;

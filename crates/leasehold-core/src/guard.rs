@@ -5,10 +5,11 @@ use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::time::Duration;
 
-use crate::engine::Hold;
+use crate::engine::{Hold, HoldWatch};
 use crate::runtime::background::on_background;
 use crate::{
     ClaimId, Error, FencingToken, LossReason, RenewalStatus, Result, ServerVote, Share, Token,
+    Watch,
 };
 
 /// A granted lock, held until it is released, dropped or lost.
@@ -136,7 +137,15 @@ impl Guard {
         self.hold.renewal()
     }
 
+    /// Returns a handle that observes this hold from another task or thread.
+    #[must_use]
+    pub fn watch(&self) -> Watch {
+        Watch::new(vec![self.hold_watch()])
+    }
+
     /// Waits until the lock is lost, at the latest until the lease may have ended.
+    ///
+    /// [`watch`](Self::watch) waits for it in a task of its own.
     ///
     /// # Cancel safety
     /// It only reads; dropping it has no effect.
@@ -225,6 +234,10 @@ impl Guard {
     /// If the future is dropped, the release continues in the background.
     pub async fn release(self) -> Result<()> {
         on_background(self.hold.release()).await
+    }
+
+    pub(crate) fn hold_watch(&self) -> HoldWatch {
+        self.hold.watch()
     }
 
     pub(crate) fn store_url(&self) -> &str {

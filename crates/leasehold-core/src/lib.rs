@@ -43,6 +43,7 @@ mod multi;
 mod name;
 mod observer;
 mod reentrant;
+mod refused;
 #[allow(
     missing_docs,
     clippy::must_use_candidate,
@@ -59,6 +60,7 @@ pub mod stores;
 #[cfg(test)]
 mod test_inputs;
 mod token;
+mod watch;
 
 pub use claim::ClaimId;
 pub use claimant_info::ClaimantInfo;
@@ -76,8 +78,10 @@ pub use multi::{MultiGuard, MultiLock, all};
 pub use name::Name;
 pub use observer::Observer;
 pub use reentrant::{Owner, Reentrant, ReentrantGuard};
+pub use refused::Refused;
 pub use rwlock::RwLock;
 pub use token::{FencingToken, Token};
+pub use watch::Watch;
 
 pub(crate) use admission::admitted;
 pub(crate) use claim::{Claim, Share};

@@ -1,10 +1,11 @@
 //! A lock to acquire.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::{AcquireOptions, WaitLimit, acquire, cohort};
 use crate::runtime::background::on_background;
-use crate::{Claim, Error, Guard, Locks, Name, Result, Share};
+use crate::{Claim, Error, Guard, Locks, Name, Refused, Result, Share};
 
 /// A lock to acquire: its name, the share to take, and the options.
 ///
@@ -12,12 +13,15 @@ use crate::{Claim, Error, Guard, Locks, Name, Result, Share};
 /// [`RwLock::exclusive`](crate::RwLock::exclusive) create it. Invalid options are rejected when the
 /// lock is acquired, so that options can be chained without `?`.
 ///
+/// The futures of its methods own what they need, so that they can be spawned and selected on:
+/// `tokio::spawn(locks.mutex("a").acquire())`.
+///
 /// ```
 /// use std::time::Duration;
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
 /// let locks = leasehold::open("memory:").await?;
 /// let lock = locks.mutex("orders/42").lease(Duration::from_secs(10)).label("billing");
-/// let Some(guard) = lock.try_acquire_for(Duration::from_secs(5)).await? else { return Ok(()) };
+/// let Ok(guard) = lock.try_acquire_for(Duration::from_secs(5)).await? else { return Ok(()) };
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
@@ -168,23 +172,39 @@ impl Lock {
     /// # Cancel safety
     /// If the future is dropped, the claim leaves the queue. The background thread releases a grant
     /// that was under way.
-    pub async fn acquire(&self) -> Result<Guard> {
-        let granted = self.acquire_within(WaitLimit::Forever).await?;
-        Ok(granted.expect("without a limit the wait ends with a grant"))
+    pub fn acquire(&self) -> impl Future<Output = Result<Guard>> + Send + use<> {
+        let acquiring = self.acquire_within(WaitLimit::Forever);
+        async move {
+            let granted = acquiring.await?;
+            Ok(granted.expect("without a limit the wait ends with a grant"))
+        }
     }
 
-    /// Acquires the lock if it is free; returns `None` if the claim would have to wait.
+    /// Acquires the lock if it is free; returns who holds it if the claim would have to wait.
+    ///
+    /// A service answers a request for a lock in use in one line:
+    ///
+    /// ```
+    /// # type StatusCode = u16; const LOCKED: StatusCode = 423;
+    /// # async fn charge(lock: leasehold::Lock) -> Result<(), (StatusCode, String)> {
+    /// # let unavailable = |error: leasehold::Error| (503, error.to_string());
+    /// let granted = lock.try_acquire().await.map_err(unavailable)?;
+    /// let guard = granted.map_err(|refused| (LOCKED, refused.to_string()))?;
+    /// # drop(guard); Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
-    pub async fn try_acquire(&self) -> Result<Option<Guard>> {
-        self.acquire_within(WaitLimit::Never).await
+    pub fn try_acquire(
+        &self,
+    ) -> impl Future<Output = Result<Result<Guard, Refused>>> + Send + use<> {
+        self.acquire_within(WaitLimit::Never)
     }
 
-    /// Waits in the queue for at most `timeout`; returns `None` if the lock was not granted.
+    /// Waits in the queue for at most `timeout`; returns who holds the lock if it was not granted.
     ///
     /// The claim has then left the queue. The call takes at most one round trip longer than
     /// `timeout` while the store replies. If a reply is lost at that moment, the call may take a
@@ -198,8 +218,11 @@ impl Lock {
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
-    pub async fn try_acquire_for(&self, timeout: Duration) -> Result<Option<Guard>> {
-        self.acquire_within(WaitLimit::AtMost(timeout)).await
+    pub fn try_acquire_for(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Result<Guard, Refused>>> + Send + use<> {
+        self.acquire_within(WaitLimit::AtMost(timeout))
     }
 
     /// Returns the name as it was given.
@@ -212,18 +235,30 @@ impl Lock {
         &self.locks
     }
 
-    pub(crate) async fn acquire_within(&self, limit: WaitLimit) -> Result<Option<Guard>> {
-        let acquired = async {
-            let options = self.acquire_options()?;
-            let engine = self.locks.engine();
-            match self.cohort {
-                Some(_) => on_background(Box::pin(cohort::acquire(engine, &options, limit))).await,
-                None => on_background(acquire::acquire(engine, &options, limit)).await,
+    pub(crate) fn acquire_within(
+        &self,
+        limit: WaitLimit,
+    ) -> impl Future<Output = Result<Result<Guard, Refused>>> + Send + use<> {
+        let options = self
+            .acquire_options()
+            .map_err(|error| error.during("acquire", self.locks.url(), Some(&self.name)));
+        let engine = Arc::clone(self.locks.engine());
+        let has_cohort = self.has_cohort();
+
+        async move {
+            let options = options?;
+            let acquired = if has_cohort {
+                on_background(Box::pin(cohort::acquire(&engine, &options, limit))).await
+            } else {
+                on_background(acquire::acquire(&engine, &options, limit)).await
+            };
+            match acquired {
+                Ok(granted) => Ok(granted.map(Guard::new)),
+                Err(error) => {
+                    let name = options.name.as_str();
+                    Err(error.during("acquire", engine.calls().url(), Some(name)))
+                }
             }
-        };
-        match acquired.await {
-            Ok(hold) => Ok(hold.map(Guard::new)),
-            Err(error) => Err(error.during("acquire", self.locks.url(), Some(&self.name))),
         }
     }
 

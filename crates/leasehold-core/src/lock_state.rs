@@ -1,7 +1,9 @@
 //! The state of a lock, in readable form.
 
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
+use crate::name::Escaped;
 use crate::{ClaimId, ClaimantInfo, Name, Share, Standing, Token};
 
 /// The holders and waiters of a lock at one moment.
@@ -262,5 +264,20 @@ impl ExternalHolder {
     #[must_use]
     pub fn new(pid: u32, program: String) -> Self {
         Self { pid, program }
+    }
+}
+
+/// Writes `program[pid]`, with escaped control characters.
+impl fmt::Display for ExternalHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.program.is_empty() {
+            // The kernel still names the process that locked the file.
+            let pid = self.pid;
+            return write!(
+                f,
+                "descendants of process {pid}, which are not visible here"
+            );
+        }
+        write!(f, "{}[{}]", Escaped(&self.program), self.pid)
     }
 }

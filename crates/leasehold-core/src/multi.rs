@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::engine::WaitLimit;
 use crate::runtime::background::on_background;
-use crate::{Error, Guard, Lock, Locks, Result};
+use crate::{Error, Guard, Lock, Locks, Refused, Result};
 
 pub use guard::MultiGuard;
 
@@ -76,23 +76,28 @@ impl MultiLock {
     /// # Cancel safety
     /// If the future is dropped, it leaves the queue, and the background thread releases the locks
     /// that were granted.
-    pub async fn acquire(&self) -> Result<MultiGuard> {
-        let granted = self.acquire_within(WaitLimit::Forever).await?;
-        Ok(granted.expect("without a limit the wait ends with a grant"))
+    pub fn acquire(&self) -> impl Future<Output = Result<MultiGuard>> + Send + use<> {
+        let acquiring = self.clone().acquire_within(WaitLimit::Forever);
+        async move {
+            let granted = acquiring.await?;
+            Ok(granted.expect("without a limit the wait ends with a grant"))
+        }
     }
 
-    /// Acquires all locks if all are free; returns `None` if one of them is not.
+    /// Acquires all locks if all are free; returns who holds the first one that is not.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
-    pub async fn try_acquire(&self) -> Result<Option<MultiGuard>> {
-        self.acquire_within(WaitLimit::Never).await
+    pub fn try_acquire(
+        &self,
+    ) -> impl Future<Output = Result<Result<MultiGuard, Refused>>> + Send + use<> {
+        self.clone().acquire_within(WaitLimit::Never)
     }
 
-    /// Waits for at most `timeout`; returns `None` if not all locks were granted.
+    /// Waits for at most `timeout`; returns who holds the lock that was not granted in time.
     ///
     /// The time limit is one for all locks together. If it passes, all locks are released.
     ///
@@ -101,8 +106,11 @@ impl MultiLock {
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
-    pub async fn try_acquire_for(&self, timeout: Duration) -> Result<Option<MultiGuard>> {
-        self.acquire_within(WaitLimit::AtMost(timeout)).await
+    pub fn try_acquire_for(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Result<MultiGuard, Refused>>> + Send + use<> {
+        self.clone().acquire_within(WaitLimit::AtMost(timeout))
     }
 
     /// Returns the locks in the order in which every client acquires them.
@@ -127,23 +135,24 @@ impl MultiLock {
         }
     }
 
-    async fn acquire_within(&self, limit: WaitLimit) -> Result<Option<MultiGuard>> {
+    async fn acquire_within(self, limit: WaitLimit) -> Result<Result<MultiGuard, Refused>> {
         let order = self.in_order()?;
         let deadline = limit.deadline();
 
         loop {
             let mut granted = Vec::with_capacity(order.len());
-            let are_granted = acquire_each(&order, limit, deadline, &mut granted).await;
+            let acquired = acquire_each(&order, limit, deadline, &mut granted).await;
 
-            if !matches!(are_granted, Ok(true)) {
-                give_back(granted).await;
-                return are_granted.map(|_| None);
-            }
             // A hold may have been lost during the wait for a later lock.
-            if granted.iter().all(|guard| guard.check().is_ok()) {
-                return Ok(Some(self.join(granted)));
+            let are_held = granted.iter().all(|guard| guard.check().is_ok());
+            if are_held && matches!(acquired, Ok(Ok(()))) {
+                return Ok(Ok(self.join(granted)));
             }
+
             give_back(granted).await;
+            if let Err(refused) = acquired? {
+                return Ok(Err(refused));
+            }
         }
     }
 
@@ -178,13 +187,13 @@ impl Locks {
 
 /// Acquires the locks one after the other, and adds their guards to `granted`.
 ///
-/// Returns whether all of them were granted.
+/// Returns who holds the first one that was not granted.
 async fn acquire_each(
     order: &[&Lock],
     limit: WaitLimit,
     deadline: Option<Instant>,
     granted: &mut Vec<Guard>,
-) -> Result<bool> {
+) -> Result<Result<(), Refused>> {
     for lock in order {
         check_store_is_another(lock, granted).await?;
 
@@ -193,11 +202,11 @@ async fn acquire_each(
             None => limit,
         };
         match lock.acquire_within(rest).await? {
-            Some(guard) => granted.push(guard),
-            None => return Ok(false),
+            Ok(guard) => granted.push(guard),
+            Err(refused) => return Ok(Err(refused)),
         }
     }
-    Ok(true)
+    Ok(Ok(()))
 }
 
 /// Refuses a lock that this client has already been granted through another URL of its store.

@@ -65,6 +65,15 @@ impl FromStr for Name {
 /// Writes the name with escaped control characters, which is safe for a terminal.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Escaped(&self.0).fmt(f)
+    }
+}
+
+/// Displays a text with its control characters escaped.
+pub(crate) struct Escaped<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in self.0.chars() {
             if c.is_control() {
                 write!(f, "{}", c.escape_default())?;

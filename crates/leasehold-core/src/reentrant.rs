@@ -9,7 +9,7 @@ use tokio::time;
 
 use crate::engine::Engine;
 use crate::runtime::background::on_background;
-use crate::{Error, Guard, Lock, Locks, Result, Token};
+use crate::{Error, Guard, Lock, Locks, Refused, Result, Token};
 
 /// The owner of [`Reentrant`] mutexes: a task, a thread, a request.
 ///
@@ -96,6 +96,23 @@ impl OwnedHold {
         *self.hold.lock() = Arc::downgrade(&guard);
         ReentrantGuard { guard }
     }
+
+    /// Ends an acquire while another task of its owner acquires the lock.
+    ///
+    /// That task waits for a holder, or for a store that is down. Reading the store shows which.
+    async fn refused(&self, lock: &Lock) -> Result<Result<ReentrantGuard, Refused>> {
+        if let Some(again) = self.reenter()? {
+            return Ok(Ok(again));
+        }
+
+        let reading = lock.locks().inspect(lock.name());
+        let read = on_background(async { time::timeout(REPLY_MAX, reading).await }).await;
+        let lock_state = read.unwrap_or_else(|_elapsed| Err(no_reply(lock)))?;
+        match self.reenter()? {
+            Some(again) => Ok(Ok(again)),
+            None => Ok(Err(Refused::by(lock_state, None))),
+        }
+    }
 }
 
 /// Owners are equal if one is a clone of the other.
@@ -119,7 +136,7 @@ impl Eq for Owner {}
 /// let outer = lock.acquire(&me).await?;
 /// let inner = lock.acquire(&me).await?;
 /// assert_eq!(outer.token(), inner.token());
-/// assert!(lock.try_acquire(&leasehold::Owner::new()).await?.is_none());
+/// assert!(lock.try_acquire(&leasehold::Owner::new()).await?.is_err());
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
@@ -149,83 +166,82 @@ impl Reentrant {
     ///
     /// # Cancel safety
     /// As [`Lock::acquire`].
-    pub async fn acquire(&self, owner: &Owner) -> Result<ReentrantGuard> {
+    pub fn acquire(
+        &self,
+        owner: &Owner,
+    ) -> impl Future<Output = Result<ReentrantGuard>> + Send + use<> {
         let owned_hold = owner.owned_hold(self.lock.locks(), self.lock.name());
-        if let Some(again) = owned_hold.reenter()? {
-            return Ok(again);
-        }
+        let lock = self.lock.clone();
+        async move {
+            if let Some(again) = owned_hold.reenter()? {
+                return Ok(again);
+            }
 
-        let _first = owned_hold.first.lock().await;
-        match owned_hold.reenter()? {
-            Some(again) => Ok(again),
-            None => Ok(owned_hold.enter_first(self.lock.acquire().await?)),
+            let _first = owned_hold.first.lock().await;
+            match owned_hold.reenter()? {
+                Some(again) => Ok(again),
+                None => Ok(owned_hold.enter_first(lock.acquire().await?)),
+            }
         }
     }
 
-    /// Acquires as [`acquire`](Self::acquire); returns `None` if it would have to wait.
+    /// Acquires as [`acquire`](Self::acquire); returns who holds the lock if it would have to wait.
     ///
     /// # Cancel safety
     /// As [`Lock::acquire`].
-    pub async fn try_acquire(&self, owner: &Owner) -> Result<Option<ReentrantGuard>> {
+    pub fn try_acquire(
+        &self,
+        owner: &Owner,
+    ) -> impl Future<Output = Result<Result<ReentrantGuard, Refused>>> + Send + use<> {
         let owned_hold = owner.owned_hold(self.lock.locks(), self.lock.name());
-        if let Some(again) = owned_hold.reenter()? {
-            return Ok(Some(again));
-        }
+        let lock = self.lock.clone();
+        async move {
+            if let Some(again) = owned_hold.reenter()? {
+                return Ok(Ok(again));
+            }
 
-        // Another task of this owner waits in the queue, or has just been granted.
-        let Ok(_first) = owned_hold.first.try_lock() else {
-            return self.refused(&owned_hold).await;
-        };
-        if let Some(again) = owned_hold.reenter()? {
-            return Ok(Some(again));
-        }
+            // Another task of this owner waits in the queue, or has just been granted.
+            let Ok(_first) = owned_hold.first.try_lock() else {
+                return owned_hold.refused(&lock).await;
+            };
+            if let Some(again) = owned_hold.reenter()? {
+                return Ok(Ok(again));
+            }
 
-        let granted = self.lock.try_acquire().await?;
-        Ok(granted.map(|guard| owned_hold.enter_first(guard)))
+            let granted = lock.try_acquire().await?;
+            Ok(granted.map(|guard| owned_hold.enter_first(guard)))
+        }
     }
 
-    /// Acquires as [`acquire`](Self::acquire); returns `None` if that takes longer than `timeout`.
+    /// Acquires as [`acquire`](Self::acquire); returns who holds the lock if that takes longer than
+    /// `timeout`.
     ///
     /// # Cancel safety
     /// As [`Lock::acquire`].
-    pub async fn try_acquire_for(
+    pub fn try_acquire_for(
         &self,
         owner: &Owner,
         timeout: Duration,
-    ) -> Result<Option<ReentrantGuard>> {
+    ) -> impl Future<Output = Result<Result<ReentrantGuard, Refused>>> + Send + use<> {
         let owned_hold = owner.owned_hold(self.lock.locks(), self.lock.name());
-        if let Some(again) = owned_hold.reenter()? {
-            return Ok(Some(again));
-        }
+        let lock = self.lock.clone();
+        async move {
+            if let Some(again) = owned_hold.reenter()? {
+                return Ok(Ok(again));
+            }
 
-        let started = std::time::Instant::now();
-        let first = async { time::timeout(timeout, owned_hold.first.lock()).await };
-        let Ok(_first) = on_background(first).await else {
-            return self.refused(&owned_hold).await;
-        };
-        if let Some(again) = owned_hold.reenter()? {
-            return Ok(Some(again));
-        }
+            let started = std::time::Instant::now();
+            let first = async { time::timeout(timeout, owned_hold.first.lock()).await };
+            let Ok(_first) = on_background(first).await else {
+                return owned_hold.refused(&lock).await;
+            };
+            if let Some(again) = owned_hold.reenter()? {
+                return Ok(Ok(again));
+            }
 
-        let remaining = timeout.saturating_sub(started.elapsed());
-        let granted = self.lock.try_acquire_for(remaining).await?;
-        Ok(granted.map(|guard| owned_hold.enter_first(guard)))
-    }
-
-    /// Ends an acquire while another task of its owner acquires the lock.
-    ///
-    /// That task waits for a holder, or for a store that is down. Reading the store shows which.
-    async fn refused(&self, owned_hold: &OwnedHold) -> Result<Option<ReentrantGuard>> {
-        if let Some(again) = owned_hold.reenter()? {
-            return Ok(Some(again));
-        }
-
-        let reading = self.lock.locks().inspect(self.lock.name());
-        let read = on_background(async { time::timeout(REPLY_MAX, reading).await }).await;
-        match read {
-            Ok(Err(error)) if error.is_unavailable() => Err(error),
-            Ok(_) => owned_hold.reenter(),
-            Err(_elapsed) => Err(no_reply(&self.lock)),
+            let remaining = timeout.saturating_sub(started.elapsed());
+            let granted = lock.try_acquire_for(remaining).await?;
+            Ok(granted.map(|guard| owned_hold.enter_first(guard)))
         }
     }
 }

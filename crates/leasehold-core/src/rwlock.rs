@@ -13,7 +13,7 @@ use crate::{Lock, Locks, Share};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
 /// let config = leasehold::open("memory:").await?.rwlock("config");
 /// let (one, two) = (config.shared().acquire().await?, config.shared().acquire().await?);
-/// assert!(config.exclusive().try_acquire().await?.is_none());
+/// assert!(config.exclusive().try_acquire().await?.is_err());
 /// # drop((one, two)); Ok(()) }
 /// ```
 #[derive(Clone, Debug)]

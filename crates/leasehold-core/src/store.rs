@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::{Error, Guarantees, LockState, Name, Result, ServerVote, Token};
+use crate::{Error, Guarantees, LockState, Name, Refused, Result, ServerVote, Token};
 
 pub use crate::admission::admitted;
 pub use crate::claim::{Claim, ClaimId, Share};
@@ -330,7 +330,7 @@ impl Standing {
 }
 
 /// The reply to [`Store::enter`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entered {
     /// The standing of the claim.
@@ -341,13 +341,29 @@ pub struct Entered {
     /// [`CrashDetection::Immediate`](crate::CrashDetection::Immediate). A store that never ends a
     /// claim returns the claim's own lease: a shorter lease is always safe.
     pub lease: Duration,
+    /// Who holds the lock, if the claim was refused and the reply of the service says so. Otherwise
+    /// the engine inspects the lock.
+    pub refused: Option<Box<Refused>>,
 }
 
 impl Entered {
     /// Creates the reply of a store that keeps the claim for `lease`.
     #[must_use]
     pub fn new(standing: Standing, lease: Duration) -> Self {
-        Self { standing, lease }
+        Self {
+            standing,
+            lease,
+            refused: None,
+        }
+    }
+
+    /// Adds who has refused a claim that is [gone](Standing::Gone).
+    #[must_use]
+    pub fn with_refused(self, refused: Option<Refused>) -> Self {
+        Self {
+            refused: refused.map(Box::new),
+            ..self
+        }
     }
 }
 

@@ -4,10 +4,14 @@
 pub fn main() -> leasehold::Result<()> {
     let locks = leasehold::blocking::open("file:")?;
     let lock = locks.mutex("nightly").label("report");
-    let Some(guard) = lock.try_acquire()? else {
-        println!("another process does it");
-        return Ok(());
-    };
-    println!("working under token {}", guard.token());
-    guard.release()
+    match lock.try_acquire()? {
+        Ok(guard) => {
+            println!("working under token {}", guard.token());
+            guard.release()
+        }
+        Err(refused) => {
+            println!("{refused}");
+            Ok(())
+        }
+    }
 }

@@ -10,7 +10,7 @@
 //!
 //! let locks = blocking::open("memory:")?;
 //! let lock = locks.mutex("orders/42").label("billing");
-//! if let Some(guard) = lock.try_acquire_for(Duration::from_secs(5))? {
+//! if let Ok(guard) = lock.try_acquire_for(Duration::from_secs(5))? {
 //!     guard.check()?;
 //!     guard.release()?;
 //! }

@@ -59,14 +59,15 @@
 //! [`semaphore`](Locks::semaphore) or [`reentrant`](Locks::reentrant) mutex. A [`Lock`] has options
 //! and three ways to acquire it. [`acquire`](Lock::acquire) waits in the queue,
 //! [`try_acquire`](Lock::try_acquire) does not wait, and [`try_acquire_for`](Lock::try_acquire_for)
-//! waits for a limited time.
+//! waits for a limited time. The last two return a [`Refused`] if another claim holds the lock,
+//! which says who. Their futures own what they need, so that you can spawn them.
 //!
 //! ```
 //! use std::time::Duration;
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
 //! # let locks = leasehold::open("memory:").await?;
 //! let slot = locks.semaphore("gpu", 4).lease(Duration::from_secs(10)).label("training");
-//! if let Some(guard) = slot.try_acquire_for(Duration::from_secs(5)).await? {
+//! if let Ok(guard) = slot.try_acquire_for(Duration::from_secs(5)).await? {
 //!     guard.release().await?;
 //! }
 //! # Ok(()) }
@@ -135,8 +136,8 @@ pub use leasehold_core::{
     ClaimId, ClaimProcess, ClaimantInfo, CrashDetection, Election, Entry, Error, ErrorKind,
     Examination, ExaminedServer, ExternalHolder, FencingToken, Finding, Guarantees, Guard, Leader,
     LeaderObserver, Leadership, Lock, LockState, Locks, LossReason, MultiGuard, MultiLock, Name,
-    Observer, Owner, Reentrant, ReentrantGuard, RenewalStatus, Result, RoundTrip, RwLock,
-    ServerStatus, ServerVote, Severity, Slots, Token, all, drain, fence, store,
+    Observer, Owner, Reentrant, ReentrantGuard, Refused, RenewalStatus, Result, RoundTrip, RwLock,
+    ServerStatus, ServerVote, Severity, Slots, Token, Watch, all, drain, fence, store,
 };
 pub use open::{examine, open};
 #[doc(hidden)]

@@ -21,7 +21,7 @@ fn use_locks(locks: &blocking::Locks, name: &str) {
         .mutex(name)
         .try_acquire_for(Duration::from_millis(50))
         .expect("the server replies");
-    assert!(second.is_none(), "two hold {name}");
+    assert!(second.is_err(), "two hold {name}");
     guard.release().expect("it is released");
 
     let elapsed = started.elapsed();

@@ -113,7 +113,7 @@ mod redis {
             let guard = lock
                 .try_acquire()
                 .expect("the server replies")
-                .unwrap_or_else(|| panic!("round {round}: the lock is still held"));
+                .unwrap_or_else(|refused| panic!("round {round}: {refused}"));
             assert!(
                 last.is_none_or(|last| guard.token() > last),
                 "the child had no grant of its own"

@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use leasehold::{Guard, Lock, Locks, Owner, Reentrant, ReentrantGuard, RwLock, blocking};
+use leasehold::stores::Memory;
+use leasehold::{
+    Guard, Lock, Locks, LossReason, Owner, Reentrant, ReentrantGuard, RwLock, Watch, blocking,
+};
 
 fn send<T: Send>(value: T) -> T {
     value
@@ -20,6 +23,7 @@ fn locks_and_guards_are_send_and_sync() {
     shared::<Owner>();
     shared::<Guard>();
     shared::<ReentrantGuard>();
+    shared::<Watch>();
     shared::<leasehold::Error>();
     shared::<blocking::Locks>();
     shared::<blocking::Lock>();
@@ -52,6 +56,65 @@ async fn every_future_is_send() {
     drop(send(guard.release()));
 }
 
+/// Shows that futures own what they need: each line makes the lock inside the call.
+#[tokio::test]
+async fn acquires_are_spawned_and_selected_on() {
+    let locks = leasehold::open("memory:").await.expect("opened");
+    let owner = Owner::new();
+
+    let spawned = tokio::spawn(locks.mutex("a").acquire());
+    let guard = spawned.await.expect("it runs").expect("granted");
+    tokio::select! {
+        refused = locks.mutex("a").try_acquire() => {
+            let refused = refused.expect("the store replies").expect_err("it is held");
+            assert_eq!(refused.ahead, Some(1));
+        }
+        () = std::future::pending() => {}
+    }
+
+    for acquired in [
+        tokio::spawn(locks.reentrant("b").acquire(&owner))
+            .await
+            .is_ok(),
+        tokio::spawn(locks.all(["c", "d"]).acquire()).await.is_ok(),
+        tokio::spawn(locks.election("e").campaign("here"))
+            .await
+            .is_ok(),
+    ] {
+        assert!(acquired);
+    }
+    guard.release().await.expect("released");
+}
+
+/// A task of its own observes the end of a hold, and needs no guard for it.
+#[tokio::test]
+async fn watch_reports_a_loss_and_ends_with_the_hold() {
+    let store = Memory::new();
+    let locks = Locks::from_store(store.clone(), "memory:").expect("opened");
+    let lost = locks.mutex("a").acquire().await.expect("granted");
+    let released = locks.mutex("b").acquire().await.expect("granted");
+    let both = locks.all(["c", "d"]).acquire().await.expect("granted");
+
+    let [first, second, third] = [lost.watch(), released.watch(), both.watch()];
+    let spawn = |watch: &Watch| tokio::spawn(watch.clone().lost());
+    let [loss, end, end_of_both] = [&first, &second, &third].map(spawn);
+    first.check().expect("it is held");
+    assert!(second.remaining() > Duration::ZERO);
+
+    store.revoke("a");
+    assert_eq!(loss.await.expect("it runs"), Some(LossReason::Revoked));
+    assert!(first.check().expect_err("it is lost").is_lost());
+
+    released.release().await.expect("released");
+    assert_eq!(end.await.expect("it runs"), None);
+    assert_eq!(second.remaining(), Duration::ZERO);
+
+    store.revoke("d");
+    let reason = end_of_both.await.expect("it runs");
+    assert_eq!(reason, Some(LossReason::Revoked));
+    assert!(third.check().is_err());
+}
+
 /// Any executor can poll the futures. It may be gone when the guard is dropped.
 #[test]
 fn futures_run_on_any_executor() {
@@ -59,7 +122,7 @@ fn futures_run_on_any_executor() {
     let guard = pollster::block_on(locks.mutex("a").acquire()).expect("granted");
     let refused = pollster::block_on(locks.mutex("a").try_acquire_for(Duration::from_millis(20)))
         .expect("the store replies");
-    assert!(refused.is_none());
+    assert!(refused.is_err());
 
     drop(guard);
     pollster::block_on(locks.mutex("a").acquire())
@@ -129,7 +192,7 @@ async fn names_are_taken_as_texts_and_as_names() {
     let name = names.first().expect("it is in use");
 
     let again = locks.mutex(name).try_acquire().await.expect("read");
-    assert!(again.is_none(), "the name is another lock");
+    assert!(again.is_err(), "the name is another lock");
     assert_eq!(
         locks.inspect(name).await.expect("read").holders().count(),
         1

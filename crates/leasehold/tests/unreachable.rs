@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use futures_util::poll;
 use lab_servers::{Redis, ZooKeeper};
-use leasehold::{Error, Guard, Locks, Owner, Result};
+use leasehold::{Error, Guard, Locks, Owner, Refused, Result};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -129,13 +129,13 @@ impl<S: Servers> Fixture<S> {
     }
 
     /// Starts a waiter, and returns when the waiter is in the queue.
-    async fn waiter(&self, wait: Option<Duration>) -> JoinHandle<Result<Option<Guard>>> {
+    async fn waiter(&self, wait: Option<Duration>) -> JoinHandle<Result<Result<Guard, Refused>>> {
         let before = self.count_waiters().await;
         let lock = self.locks.mutex("a");
         let waiter = tokio::spawn(async move {
             match wait {
                 Some(wait) => lock.try_acquire_for(wait).await,
-                None => lock.acquire().await.map(Some),
+                None => lock.acquire().await.map(Ok),
             }
         });
 
@@ -157,7 +157,7 @@ async fn open(servers: &impl Servers) -> Locks {
     leasehold::open(&servers.url()).await.expect("it opens")
 }
 
-async fn refused(waiter: JoinHandle<Result<Option<Guard>>>) -> Error {
+async fn refused(waiter: JoinHandle<Result<Result<Guard, Refused>>>) -> Error {
     let ended = timeout(DEADLINE, waiter).await.expect("it ends");
     let granted = ended.expect("it runs");
     let error = granted
@@ -212,7 +212,7 @@ async fn deadline_without_store_is_unavailable(servers: impl Servers) {
     let mut fixture = Fixture::begin(servers).await;
     let waiter = fixture.waiter(Some(WAIT)).await;
     let contended = waiter.await.expect("it runs");
-    assert!(contended.expect("the store is reachable").is_none());
+    assert!(contended.expect("the store is reachable").is_err());
 
     let begun = Instant::now();
     let waiter = fixture.waiter(Some(WAIT)).await;
@@ -251,9 +251,7 @@ async fn tries_without_reply_are_unavailable(servers: impl Servers) {
     for wait in [0, 10, 300, 2_000].map(Duration::from_millis) {
         for name in ["a", &format!("not a: {wait:?}")] {
             let lock = fixture.locks.mutex(name);
-            tries.push(tokio::spawn(
-                async move { lock.try_acquire_for(wait).await },
-            ));
+            tries.push(tokio::spawn(lock.try_acquire_for(wait)));
         }
     }
     let begun = Instant::now();

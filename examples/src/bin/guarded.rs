@@ -10,8 +10,8 @@ use axum::extract::Extension;
 use axum::http::{Request, StatusCode};
 use axum::routing::post;
 use axum::{Router, serve};
-use leasehold::{FencingToken, Guard, Locks};
-use leasehold_examples::lock_layer::{Busy, LockLayer};
+use leasehold::{FencingToken, Guard, Locks, Refused};
+use leasehold_examples::lock_layer::LockLayer;
 use leasehold_examples::settings::setting;
 use leasehold_examples::signals::terminated;
 use tokio::net::TcpListener;
@@ -99,7 +99,7 @@ async fn report(Extension(token): Extension<FencingToken>) -> String {
 }
 
 async fn reply_to_error(error: BoxError) -> (StatusCode, String) {
-    let status = if error.is::<Busy>() {
+    let status = if error.is::<Refused>() {
         StatusCode::CONFLICT
     } else {
         StatusCode::SERVICE_UNAVAILABLE

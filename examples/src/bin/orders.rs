@@ -49,9 +49,7 @@ async fn charge(
 ) -> Result<String, (StatusCode, String)> {
     let lock = orders.locks.mutex(format!("orders/{order}"));
     let guard = lock.try_acquire_for(WAIT).await.map_err(unavailable)?;
-    let Some(guard) = guard else {
-        return Err((StatusCode::CONFLICT, "the order is in use".to_owned()));
-    };
+    let guard = guard.map_err(|refused| (StatusCode::LOCKED, refused.to_string()))?;
 
     let token = guard.fencing_token().map_err(unavailable)?;
     let charged = guard.while_held(orders.send_charge(order, token)).await;

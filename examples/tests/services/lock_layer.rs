@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::Request;
 use leasehold::stores::Memory;
 use leasehold::{FencingToken, Locks};
-use leasehold_examples::lock_layer::{Busy, LockLayer};
+use leasehold_examples::lock_layer::LockLayer;
 use tokio::sync::{mpsc, oneshot};
 use tower::util::BoxCloneService;
 use tower::{BoxError, Layer, ServiceExt, service_fn};
@@ -74,7 +74,7 @@ async fn request_whose_lock_is_not_granted_in_time_is_busy() {
         .await
         .expect_err("it is held");
 
-    assert!(error.is::<Busy>(), "{error}");
+    assert!(error.is::<leasehold::Refused>(), "{error}");
     assert!(calls.try_recv().is_err(), "a call without the lock");
     guard.release().await.expect("it was not lost");
 }

@@ -23,7 +23,7 @@ impl Leasehold {
 
 impl Baseline for Leasehold {
     fn acquire(&mut self, timeout: Duration) -> Result<Option<u64>> {
-        self.guard = self.lock.try_acquire_for(timeout)?;
+        self.guard = self.lock.try_acquire_for(timeout)?.ok();
         Ok(self.guard.as_ref().map(|guard| guard.token().get()))
     }
 

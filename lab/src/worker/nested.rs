@@ -81,7 +81,7 @@ fn still_held(recorder: Recorder<'_>, again: &Reentrancy, token: Token) -> Resul
     // The label is empty: this claim belongs to none of the recorded cycles.
     let lock = again.lock.clone().configure(|lock| lock.label(""));
     match polled(pin!(lock.try_acquire(&again.owner))) {
-        Poll::Ready(Ok(Some(guard))) if guard.token() == token => {
+        Poll::Ready(Ok(Ok(guard))) if guard.token() == token => {
             recorder.nested(token, guard.count())
         }
         _ => Ok(()),

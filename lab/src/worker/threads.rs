@@ -64,7 +64,9 @@ fn cycles(config: &WorkerConfig, locks: &Locks, thread: u32) -> Result<()> {
 
 fn acquire(config: &WorkerConfig, recorder: Recorder<'_>, lock: &Lock) -> Result<Option<Guard>> {
     let granted = match config.wait_micros {
-        Some(micros) => lock.try_acquire_for(Duration::from_micros(micros)),
+        Some(micros) => lock
+            .try_acquire_for(Duration::from_micros(micros))
+            .map(Result::ok),
         None => lock.acquire().map(Some),
     };
 

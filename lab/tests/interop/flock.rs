@@ -50,8 +50,7 @@ fn flock_locks(option: &str, file: &Path) -> Result<bool> {
 }
 
 fn leasehold_locks(testbed: &Testbed, lock: &Lock) -> Result<bool> {
-    let guard = testbed.run(lock.try_acquire())?;
-    let Some(guard) = guard else {
+    let Ok(guard) = testbed.run(lock.try_acquire())? else {
         return Ok(false);
     };
     testbed.run(guard.release())?;
@@ -245,7 +244,7 @@ fn timed_out_waits_leave_the_file_unlocked() -> Result<()> {
     let lock = testbed.locks().mutex("a");
     for _ in 0..20 {
         let granted = testbed.run(lock.try_acquire_for(Duration::from_millis(2)))?;
-        ensure!(granted.is_none(), "granted beside flock");
+        ensure!(granted.is_err(), "granted beside flock");
     }
 
     shell.send_line("")?;

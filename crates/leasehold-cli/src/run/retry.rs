@@ -181,8 +181,8 @@ fn has_server(url: &str) -> bool {
 async fn attempt(lock: &Lock, limit: Option<Duration>) -> Result<Option<Guard>> {
     match limit {
         None => lock.acquire().await.map(Some),
-        Some(Duration::ZERO) => lock.try_acquire().await,
-        Some(limit) => lock.try_acquire_for(limit).await,
+        Some(Duration::ZERO) => Ok(lock.try_acquire().await?.ok()),
+        Some(limit) => Ok(lock.try_acquire_for(limit).await?.ok()),
     }
 }
 

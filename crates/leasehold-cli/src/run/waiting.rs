@@ -17,8 +17,7 @@ use super::signals::Signals;
 use crate::commands::{LockOptions, Origin};
 use crate::exit::{is_stderr_writable, print_error};
 use crate::format::{
-    Escaped, NameArgument, claimant, claimant_and_age, external_holder, is_missing, ordinal,
-    whole_seconds, whole_unit,
+    Escaped, NameArgument, claimant_and_age, is_missing, ordinal, whole_seconds, whole_unit,
 };
 use crate::guards::Guards;
 use crate::locking::Request;
@@ -201,17 +200,17 @@ pub(crate) fn holder_text(lock_state: &LockState) -> String {
 /// Either a process outside the queue holds it with flock(1), or the first waiter does not take it.
 fn missing_holder_text(lock_state: &LockState) -> String {
     if let Some(holder) = lock_state.external_holders.first() {
-        return format!("held by {} (flock)", external_holder(holder));
+        return format!("held by {holder} (flock)");
     }
 
     let first = lock_state.waiters().find(|waiter| !is_missing(waiter));
     match first.filter(|first| !is_own(first)) {
         Some(first) if is_stopped(&first.info) => {
-            let first = claimant(&first.info);
+            let first = first.info.to_string();
             format!("next is {first}, which is stopped and does not take its turn")
         }
         Some(first) => {
-            let first = claimant(&first.info);
+            let first = first.info.to_string();
             format!("no holder is visible; next is {first}, which does not take its turn")
         }
         None => "no holder is visible".to_owned(),

@@ -10,7 +10,7 @@ use super::html::{Html, fill};
 use super::replies::{self, Reply};
 use super::routes::Site;
 use super::snapshot::Snapshot;
-use crate::format::{age, claimant, external_holder, hindrance, time, tokens, whole_seconds};
+use crate::format::{age, hindrance, time, tokens, whole_seconds};
 use crate::usage::Usage;
 
 pub(super) const STYLE: &str = include_str!("page/page.css");
@@ -104,7 +104,7 @@ fn holders(lock_state: &LockState) -> String {
         );
     }
     for holder in &lock_state.external_holders {
-        let holder = external_holder(holder);
+        let holder = holder.to_string();
         // Writing to a string cannot fail.
         let _ = write!(list, "<li><bdi>{}</bdi>, flock</li>", Html(&holder));
     }
@@ -119,7 +119,7 @@ fn waiters(lock_state: &LockState) -> String {
 }
 
 fn described(entry: &Entry) -> String {
-    let holder = claimant(&entry.info);
+    let holder = entry.info.to_string();
     let since = time(entry.info.since);
     let age = whole_seconds(age(entry));
     let hindrance = hindrance(entry);

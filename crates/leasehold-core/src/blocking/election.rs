@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::guard::block_on_timeout;
 use super::{Guard, Lock};
 use crate::runtime::background::block_on;
-use crate::{Leader, Result};
+use crate::{Leader, Refused, Result};
 
 /// An election among the clients of one name; see [`leasehold::Election`](crate::Election).
 ///
@@ -40,7 +40,7 @@ forward!(BlockingElection of Election {
     try_grant try_campaign_for(
         address: &str,
         timeout: Duration
-    ) -> Result<Option<BlockingLeadership>>;
+    ) -> Result<Result<BlockingLeadership, Refused>>;
     wait leader() -> Result<Option<Leader>>;
     grant observe() -> Result<BlockingLeaderObserver>;
 });

@@ -11,7 +11,7 @@
 /// | `set` | consumes the value and returns the changed one |
 /// | `convert` | converts what the method returns to a blocking type |
 /// | `wait` | waits for the future of the method, and so does `end`, which consumes the value |
-/// | `grant`, `try_grant` | wait, and convert the value in a `Result` or a `Result<Option<_>>` |
+/// | `grant`, `try_grant` | wait, and convert the value in a `Result` or a `Result<Result<_, Refused>>` |
 macro_rules! forward {
     ($type:ident of $async:ident { $($how:ident $name:ident $arguments:tt -> $returned:ty;)* }) => {
         impl $type {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::guard::block_on_timeout;
 use super::{Lock, Locks};
 use crate::runtime::background::block_on;
-use crate::{LossReason, RenewalStatus, Result, Token};
+use crate::{LossReason, Refused, RenewalStatus, Result, Token};
 
 /// See [`leasehold::all`](crate::all()).
 pub fn all(locks: impl IntoIterator<Item = Lock>) -> BlockingMultiLock {
@@ -28,8 +28,8 @@ impl BlockingMultiLock {
 
 forward!(BlockingMultiLock of MultiLock {
     grant acquire() -> Result<BlockingMultiGuard>;
-    try_grant try_acquire() -> Result<Option<BlockingMultiGuard>>;
-    try_grant try_acquire_for(timeout: Duration) -> Result<Option<BlockingMultiGuard>>;
+    try_grant try_acquire() -> Result<Result<BlockingMultiGuard, Refused>>;
+    try_grant try_acquire_for(timeout: Duration) -> Result<Result<BlockingMultiGuard, Refused>>;
 });
 from_async!(MultiLock => BlockingMultiLock);
 

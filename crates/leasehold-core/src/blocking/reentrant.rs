@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Lock;
 use crate::runtime::background::block_on;
-use crate::{ClaimId, FencingToken, Owner, Result, Token};
+use crate::{ClaimId, FencingToken, Owner, Refused, Result, Token};
 
 /// A mutex that its owner may acquire again; see [`leasehold::Reentrant`](crate::Reentrant).
 #[derive(Clone, Debug)]
@@ -20,11 +20,11 @@ impl Reentrant {
 
 forward!(Reentrant of Reentrant {
     grant acquire(owner: &Owner) -> Result<ReentrantGuard>;
-    try_grant try_acquire(owner: &Owner) -> Result<Option<ReentrantGuard>>;
+    try_grant try_acquire(owner: &Owner) -> Result<Result<ReentrantGuard, Refused>>;
     try_grant try_acquire_for(
         owner: &Owner,
         timeout: Duration
-    ) -> Result<Option<ReentrantGuard>>;
+    ) -> Result<Result<ReentrantGuard, Refused>>;
 });
 from_async!(Reentrant => Reentrant);
 

@@ -5,10 +5,11 @@ mod options;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::Instrument;
 
-use super::calls::{NO_REPLY_MIN, REPLY_TIMEOUT, Timed, timed_out};
+use super::calls::{NO_REPLY_MIN, REPLY_TIMEOUT, StoreCalls, Timed, timed_out};
 use super::depart::{PendingEntry, depart};
 use super::events::{AcquireEvents, HoldEvents};
 use super::outage::Outage;
@@ -19,12 +20,17 @@ use crate::runtime::background::Detached;
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
 use crate::{
-    Claim, ClaimantInfo, Entered, Error, LossReason, OnContention, Result, Standing, Token,
+    Claim, ClaimId, ClaimantInfo, Entered, Error, LossReason, Name, OnContention, Refused, Result,
+    Standing, Token,
 };
 
 pub(crate) use options::{AcquireOptions, WaitLimit};
 
-/// Acquires a lock. Returns `None` if it was not granted in time; the claim is then not queued.
+/// How an acquire ended if nothing failed.
+pub(crate) type Acquired = Result<Hold, Refused>;
+
+/// Acquires a lock. Returns who holds it if it was not granted in time; the claim is then not
+/// queued.
 ///
 /// The store counts as unavailable if it sends no reply for [`REPLY_TIMEOUT`] while the claim
 /// waits, or if it cannot be reached at the deadline.
@@ -36,7 +42,7 @@ pub(crate) async fn acquire(
     engine: &Arc<Engine>,
     options: &AcquireOptions,
     limit: WaitLimit,
-) -> Result<Option<Hold>> {
+) -> Result<Acquired> {
     let events = AcquireEvents::begin(&engine.calls, &options.name);
     let acquired = attempt_until_granted(engine, options, limit, &events, Outage::default())
         .instrument(events.span())
@@ -46,10 +52,10 @@ pub(crate) async fn acquire(
 }
 
 /// Records how an acquire ended, in its span and in the metrics.
-pub(super) fn record_end(events: AcquireEvents, acquired: &Result<Option<Hold>>) {
+pub(super) fn record_end(events: AcquireEvents, acquired: &Result<Acquired>) {
     match acquired {
-        Ok(Some(hold)) => hold.log_grant(&events.granted(hold.token())),
-        Ok(None) => events.refused(),
+        Ok(Ok(hold)) => hold.log_grant(&events.granted(hold.token())),
+        Ok(Err(_)) => events.refused(),
         Err(error) => events.failed(error),
     }
 }
@@ -60,22 +66,25 @@ pub(super) async fn attempt_until_granted(
     limit: WaitLimit,
     events: &AcquireEvents,
     mut outage: Outage,
-) -> Result<Option<Hold>> {
+) -> Result<Acquired> {
     let deadline = limit.deadline();
     let mut backoff = Backoff::default();
 
     loop {
         let attempt = Attempt::begin(engine, options, limit.on_contention(), events)?;
         match attempt.run(deadline, &mut outage).await? {
-            Outcome::Granted(hold) => return Ok(Some(hold)),
-            Outcome::Refused => return Ok(None),
+            Outcome::Granted(hold) => return Ok(Ok(hold)),
+            Outcome::Refused(refused) => return Ok(Err(refused)),
             // The process slept, the store was unreachable, or an operator removed the entry. Until
             // the deadline, the next attempt enters at the end of the queue.
             Outcome::Gone => {}
         }
 
         if !backoff.wait_before(deadline).await {
-            return outage.into_error().map_or(Ok(None), Err);
+            return match outage.into_error() {
+                Some(error) => Err(error),
+                None => Ok(Err(read_refusal(&engine.calls, &options.name, None).await)),
+            };
         }
     }
 }
@@ -92,7 +101,7 @@ struct Attempt<'a> {
 
 enum Outcome {
     Granted(Hold),
-    Refused,
+    Refused(Refused),
     Gone,
 }
 
@@ -139,7 +148,7 @@ impl<'a> Attempt<'a> {
             }
             Standing::Gone if self.on_contention == OnContention::Fail => {
                 self.pending_entry = PendingEntry::Absent;
-                Ok(Outcome::Refused)
+                self.refused(entered.reply.refused).await
             }
             Standing::Gone => Ok(Outcome::Gone),
             Standing::Queued { .. } => self.wait(entered, deadline, outage).await,
@@ -230,10 +239,23 @@ impl<'a> Attempt<'a> {
         .await
     }
 
+    async fn refused(self, refused: Option<Box<Refused>>) -> Result<Outcome> {
+        let refused = match refused {
+            Some(refused) => *refused,
+            None => read_refusal(&self.engine.calls, &self.claim.name, None).await,
+        };
+        Ok(Outcome::Refused(refused))
+    }
+
     /// Leaves the queue at the deadline.
+    ///
+    /// The lock is inspected just before, in the round trip of leaving, so that the caller receives
+    /// the holder at the deadline and not the one that was first in the way.
     async fn give_up(self, outage: &Outage) -> Result<Outcome> {
-        if self.leave(outage).await {
-            return Ok(Outcome::Refused);
+        let reading = read_refusal(&self.engine.calls, &self.claim.name, Some(self.claim.id));
+        let (refused, has_reply) = tokio::join!(biased; reading, self.leave(outage));
+        if has_reply {
+            return Ok(Outcome::Refused(refused));
         }
         Err(outage.error().unwrap_or_else(|| timed_out(NO_REPLY_MIN)))
     }
@@ -352,6 +374,25 @@ impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         drop(self.start_departure());
     }
+}
+
+/// Inspects the lock that has refused a claim. Without a reply in time, nothing is known of it.
+///
+/// The future is boxed, because most acquires never need it.
+#[cold]
+pub(super) fn read_refusal(
+    calls: &StoreCalls,
+    name: &Name,
+    claim: Option<ClaimId>,
+) -> BoxFuture<'static, Refused> {
+    let calls = calls.clone();
+    let name = name.clone();
+    Box::pin(async move {
+        match timeout(NO_REPLY_MIN, calls.inspect(&name)).await {
+            Ok(Ok(lock_state)) => Refused::by(lock_state, claim),
+            Ok(Err(_)) | Err(_) => Refused::new(name),
+        }
+    })
 }
 
 /// A grant, as far as the client may trust it.

@@ -277,7 +277,7 @@ impl StoreCalls {
 }
 
 /// Store calls that do not keep the store open.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct WeakStoreCalls {
     store: Weak<dyn Store>,
     url: Arc<str>,
@@ -287,6 +287,10 @@ pub(crate) struct WeakStoreCalls {
 }
 
 impl WeakStoreCalls {
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
     /// Returns `None` once the store is closed.
     pub(crate) fn upgrade(&self) -> Option<StoreCalls> {
         Some(StoreCalls {

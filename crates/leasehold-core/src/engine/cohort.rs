@@ -20,12 +20,12 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::Instrument;
 
-use super::acquire::{attempt_until_granted, record_end};
+use super::acquire::{Acquired, attempt_until_granted, read_refusal, record_end};
 use super::calls::{NO_REPLY_MIN, timed_out};
 use super::events::AcquireEvents;
 use super::outage::Outage;
-use super::{AcquireOptions, Engine, Hold, WaitLimit};
-use crate::{ClaimId, OnContention, Result};
+use super::{AcquireOptions, Engine, WaitLimit};
+use crate::{ClaimId, OnContention, Refused, Result};
 
 use acquisition::Acquisition;
 pub(super) use registry::Cohorts;
@@ -77,7 +77,7 @@ pub(crate) async fn acquire(
     engine: &Arc<Engine>,
     options: &AcquireOptions,
     limit: WaitLimit,
-) -> Result<Option<Hold>> {
+) -> Result<Acquired> {
     let cohort = engine.cohorts.get(options);
     let events = AcquireEvents::begin(&engine.calls, &options.name);
     let acquiring = async {
@@ -100,15 +100,21 @@ impl Cohort {
         options: &AcquireOptions,
         limit: WaitLimit,
         events: &AcquireEvents,
-    ) -> Result<Option<Hold>> {
+    ) -> Result<Acquired> {
         if self.is_known_as_held(engine) {
-            return Ok(None);
+            return Ok(Err(read_refusal(&engine.calls, &options.name, None).await));
         }
 
         let store_options = options.for_store();
         let outage = Outage::default();
-        let acquired = attempt_until_granted(engine, &store_options, limit, events, outage).await?;
-        Ok(acquired.and_then(|hold| self.adopt(hold, options.max_hold)))
+        match attempt_until_granted(engine, &store_options, limit, events, outage).await? {
+            Ok(hold) => match self.adopt(hold, options.max_hold) {
+                Some(hold) => Ok(Ok(hold)),
+                // It was lost before its first use.
+                None => Ok(Err(Refused::new(options.name.clone()))),
+            },
+            Err(refused) => Ok(Err(refused)),
+        }
     }
 
     /// Waits until another acquire passes its hold on, or the store grants the claim of the cohort.
@@ -118,7 +124,7 @@ impl Cohort {
         options: &AcquireOptions,
         limit: WaitLimit,
         events: &AcquireEvents,
-    ) -> Result<Option<Hold>> {
+    ) -> Result<Acquired> {
         let started = Instant::now();
         let deadline = limit.deadline();
         let mut check_at = deadline;
@@ -137,7 +143,7 @@ impl Cohort {
                 granted = waiting.granted() => {
                     let hold = granted?;
                     if hold.check().is_ok() {
-                        return Ok(Some(hold));
+                        return Ok(Ok(hold));
                     }
                     // The process was stopped after the pass, for longer than the validity.
                     drop(hold);
@@ -147,7 +153,7 @@ impl Cohort {
                 () = self.acquisition_due.notified() => {}
                 () = passed(check_at) => {
                     if self.is_known_as_held(engine) {
-                        return Ok(None);
+                        return Ok(Err(read_refusal(&engine.calls, &options.name, None).await));
                     }
                     if acquisition.is_none() {
                         break;

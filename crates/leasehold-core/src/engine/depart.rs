@@ -209,7 +209,7 @@ mod tests {
         assert!(released.expect_err("it has no reply").is_unavailable());
         within_timeout("nothing waits for the departure", drain()).await;
         let refused = theirs.mutex("a").try_acquire().await.expect("it replies");
-        assert!(refused.is_none(), "the store has ended the claim");
+        assert!(refused.is_err(), "the store has ended the claim");
 
         store.is_down.store(false, SeqCst);
         let next = within_timeout("the claim has left", theirs.mutex("a").acquire()).await;

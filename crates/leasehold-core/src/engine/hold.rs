@@ -9,13 +9,13 @@ use std::time::Duration;
 use tokio::sync::Mutex as AsyncMutex;
 use tracing::{Instrument, Span};
 
+use super::calls::WeakStoreCalls;
 use super::depart::{PendingEntry, depart};
 use super::events::{GrantedAcquire, HoldEvents, failed};
 use super::validity::{End, Validity};
 use super::{Engine, StoreCalls, calls};
 use crate::runtime::background::Detached;
 use crate::runtime::backoff::Backoff;
-use crate::runtime::clock::BootInstant;
 use crate::{
     Claim, Error, Guarantees, LossReason, OnContention, RenewalStatus, Result, ServerVote, Share,
     Standing, Token,
@@ -102,6 +102,14 @@ impl Hold {
             .map_err(|error| self.with_context("use", error))
     }
 
+    pub(crate) fn watch(&self) -> HoldWatch {
+        HoldWatch {
+            calls: self.engine.calls.downgrade(),
+            validity: Arc::clone(&self.validity),
+            store_token: self.store_token,
+        }
+    }
+
     pub(crate) fn store_url(&self) -> &str {
         self.engine.calls.url()
     }
@@ -130,44 +138,15 @@ impl Hold {
 
     /// Returns how long the hold stays valid from now; `Duration::MAX` if it has no end.
     pub(crate) fn remaining(&self) -> Duration {
-        let valid_until = self.validity.valid_until();
-        valid_until.map_or(Duration::ZERO, |until| {
-            until.duration_since(BootInstant::now())
-        })
+        self.validity.remaining()
     }
 
-    /// Waits for the loss, which the renewal task, the clock or the store may report first.
+    /// Waits for the loss.
     pub(crate) async fn lost(&self) -> LossReason {
-        let held = Standing::Held {
-            token: self.store_token,
-        };
-        let mut backoff = Backoff::default();
-
-        loop {
-            tokio::select! {
-                biased;
-                end = self.validity.ended() => match end {
-                    End::Lost(reason) => return reason,
-                    End::Left => std::future::pending().await,
-                },
-                standing = self.changed(held, &mut backoff) => {
-                    if standing.token() != Some(self.store_token) {
-                        self.validity.revoke();
-                    }
-                }
-            }
-        }
-    }
-
-    /// Waits until the standing differs from `seen`.
-    ///
-    /// An error does not prove a loss: the lease decides, and the client retries.
-    async fn changed(&self, seen: Standing, backoff: &mut Backoff) -> Standing {
-        loop {
-            match self.engine.calls.changed(&self.validity.claim, seen).await {
-                Ok(standing) => return standing,
-                Err(_) => backoff.wait().await,
-            }
+        match self.watch().ended().await {
+            End::Lost(reason) => reason,
+            // Only a downgrade that failed ends a hold that still has its guard.
+            End::Left => std::future::pending().await,
         }
     }
 
@@ -300,6 +279,63 @@ impl Drop for Hold {
         if !self.departed && !self.pass() {
             drop(self.depart());
         }
+    }
+}
+
+/// Observes a hold, and does not keep it or the store.
+#[derive(Clone, Debug)]
+pub(crate) struct HoldWatch {
+    calls: WeakStoreCalls,
+    validity: Arc<Validity>,
+    store_token: Token,
+}
+
+impl HoldWatch {
+    /// Waits for the end, which the guard, the renewal task, the clock or the store may report
+    /// first.
+    pub(crate) async fn ended(&self) -> End {
+        let mut backoff = Backoff::default();
+        loop {
+            tokio::select! {
+                biased;
+                end = self.validity.ended() => return end,
+                standing = self.changed(&mut backoff) => {
+                    if standing.token() != Some(self.store_token) {
+                        self.validity.revoke();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until the claim no longer holds.
+    ///
+    /// An error does not prove a loss: the lease decides, and the client retries.
+    async fn changed(&self, backoff: &mut Backoff) -> Standing {
+        let held = Standing::Held {
+            token: self.store_token,
+        };
+        loop {
+            let Some(calls) = self.calls.upgrade() else {
+                // The guard was dropped, so the hold has ended.
+                return std::future::pending().await;
+            };
+            match calls.changed(&self.validity.claim, held).await {
+                Ok(standing) => return standing,
+                Err(_) => backoff.wait().await,
+            }
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let name = self.validity.claim.name.as_str();
+        self.validity
+            .check()
+            .map_err(|error| error.during("use", self.calls.url(), Some(name)))
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        self.validity.remaining()
     }
 }
 

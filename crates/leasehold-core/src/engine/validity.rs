@@ -158,6 +158,13 @@ impl Validity {
         None
     }
 
+    /// Returns how long it lasts from now; `Duration::MAX` if it has no end.
+    pub(crate) fn remaining(&self) -> Duration {
+        self.valid_until().map_or(Duration::ZERO, |until| {
+            until.duration_since(BootInstant::now())
+        })
+    }
+
     /// Returns when it ends by itself, whether or not the end has been recorded.
     pub(crate) fn expires_at(&self) -> BootInstant {
         self.limited(self.claim_ends_at())

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::{join_all, select_all};
 
 use crate::guard::run_until;
-use crate::{Error, Guard, LossReason, RenewalStatus, Result, Token};
+use crate::{Error, Guard, LossReason, RenewalStatus, Result, Token, Watch};
 
 /// Several granted locks, held together until they are released, dropped or lost.
 ///
@@ -78,6 +78,11 @@ impl MultiGuard {
     #[must_use]
     pub fn renewal(&self) -> RenewalStatus {
         self.weakest().renewal()
+    }
+
+    /// Returns a handle that observes all holds from another task or thread.
+    pub fn watch(&self) -> Watch {
+        Watch::new(self.guards.iter().map(Guard::hold_watch).collect())
     }
 
     /// Waits until one of the locks is lost.

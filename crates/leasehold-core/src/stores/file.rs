@@ -189,10 +189,7 @@ impl Store for File {
             queue.enter(claim, on_contention)
         })
         .await?;
-        Ok(Entered {
-            standing,
-            lease: Duration::MAX,
-        })
+        Ok(Entered::new(standing, Duration::MAX))
     }
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {

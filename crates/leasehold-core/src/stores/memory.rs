@@ -30,7 +30,7 @@ use crate::{
 /// let one = leasehold::Locks::from_store(store.clone(), "memory:")?;
 /// let two = leasehold::Locks::from_store(store, "memory:")?;
 /// let _guard = one.mutex("a").acquire().await?;
-/// assert!(two.mutex("a").try_acquire().await?.is_none());
+/// assert!(two.mutex("a").try_acquire().await?.is_err());
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, Default)]
@@ -214,10 +214,8 @@ impl Store for Memory {
         if is_new {
             self.changes.notify_waiters();
         }
-        Ok(Entered {
-            standing: self.queue(&claim.name, |queue| queue.standing(claim)),
-            lease: claim.lease,
-        })
+        let standing = self.queue(&claim.name, |queue| queue.standing(claim));
+        Ok(Entered::new(standing, claim.lease))
     }
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {

@@ -13,7 +13,7 @@ async fn etcd_two_mutexes_of_one_client_exclude_each_other() {
         let locks = open(url).await;
         let held = locks.mutex("two").acquire().await.expect("granted");
         let second = locks.mutex("two").try_acquire().await.expect("tried");
-        assert!(second.is_none(), "{url}: both hold");
+        assert!(second.is_err(), "{url}: both hold");
 
         held.release().await.expect("released");
         let next = locks

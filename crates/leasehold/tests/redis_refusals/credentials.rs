@@ -133,7 +133,7 @@ async fn untrusted_certificates_are_refused() {
             .try_acquire()
             .await
             .expect("replied")
-            .is_none()
+            .is_err()
     );
     held.release().await.expect("released");
     check(

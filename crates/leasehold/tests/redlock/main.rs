@@ -35,7 +35,7 @@ async fn wait_until_all_vote(locks: &Locks) {
             .lease(Duration::from_millis(500))
             .try_acquire()
             .await;
-        if let Ok(Some(held)) = acquired {
+        if let Ok(Ok(held)) = acquired {
             let servers = locks
                 .inspect("all")
                 .await

@@ -54,7 +54,7 @@ async fn waiter_has_its_position_and_its_wait() {
     let holder = locks.mutex("queued").acquire().await.unwrap();
     let wait = Duration::from_millis(60);
     let refused = locks.mutex("queued").try_acquire_for(wait).await.unwrap();
-    assert!(refused.is_none());
+    assert!(refused.is_err());
     holder.release().await.unwrap();
 
     let all = capture::of_lock("queued");

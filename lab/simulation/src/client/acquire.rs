@@ -95,9 +95,9 @@ async fn acquire_within(
     let guard = match operation.wait {
         Wait::Never => lock.try_acquire().await?,
         Wait::AtMost(limit) => lock.try_acquire_for(limit).await?,
-        _ => Some(lock.acquire().await?),
+        _ => Ok(lock.acquire().await?),
     };
-    Ok(guard.map(Held::Plain))
+    Ok(guard.ok().map(Held::Plain))
 }
 
 fn lock_of(locks: &Locks, operation: &Operation, world: &World) -> Lock {
@@ -142,9 +142,9 @@ async fn acquire_nested(
     let owner = Owner::new();
     let first = match operation.wait {
         Wait::Never => lock.try_acquire(&owner).await?,
-        _ => Some(lock.acquire(&owner).await?),
+        _ => Ok(lock.acquire(&owner).await?),
     };
-    let Some(first) = first else { return Ok(None) };
+    let Ok(first) = first else { return Ok(None) };
 
     let mut guards = vec![first];
     for _ in 0..2 {
@@ -152,8 +152,8 @@ async fn acquire_nested(
             break;
         };
         match again {
-            Some(again) => guards.push(again),
-            None => world.violate("an owner acquires its lock again", ""),
+            Ok(again) => guards.push(again),
+            Err(_) => world.violate("an owner acquires its lock again", ""),
         }
     }
     Ok(Some(Held::Nested(guards)))

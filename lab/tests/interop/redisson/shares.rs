@@ -64,7 +64,7 @@ fn readers_of_redisson_and_leasehold_hold_together() -> Result<()> {
         .run(lock.shared().try_acquire())?
         .context("readers share")?;
     peer.expect("try write a", "false")?;
-    ensure!(testbed.run(lock.exclusive().try_acquire())?.is_none());
+    ensure!(testbed.run(lock.exclusive().try_acquire())?.is_err());
     let lock_state = testbed.inspect("a")?;
     let counted = |text: &str| {
         lock_state
@@ -89,7 +89,7 @@ fn readers_of_redisson_and_leasehold_hold_together() -> Result<()> {
     peer.expect("try write a", "false")?;
     testbed.run(guard.release())?;
     peer.expect("try write a", "true")?;
-    ensure!(testbed.run(lock.shared().try_acquire())?.is_none());
+    ensure!(testbed.run(lock.shared().try_acquire())?.is_err());
     peer.request("unlock write a")?;
     ensure!(redis.command(&["KEYS", "*"]).list().is_empty());
     Ok(())
@@ -252,11 +252,7 @@ fn killed_reader_lets_a_writer_in_at_the_end_of_its_lease() -> Result<()> {
     peer.request("lock read a")?;
     let writer = testbed.locks().rwlock("a").exclusive();
     // The watchdog renews: the reader outlives its lease.
-    ensure!(
-        testbed
-            .run(writer.try_acquire_for(SHORT * 3 / 2))?
-            .is_none()
-    );
+    ensure!(testbed.run(writer.try_acquire_for(SHORT * 3 / 2))?.is_err());
     peer.kill()?;
     let killed = Instant::now();
     let guard = testbed.run(writer.acquire())?;

@@ -103,8 +103,8 @@ impl Acquiring {
         };
 
         match acquired {
-            Ok(Some(hold)) => self.cohort.deliver(hold),
-            Ok(None) => {}
+            Ok(Ok(hold)) => self.cohort.deliver(hold),
+            Ok(Err(_)) => {}
             Err(error) => self.cohort.fail(self.joined, &error),
         }
     }

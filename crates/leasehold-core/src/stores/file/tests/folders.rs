@@ -95,7 +95,7 @@ async fn no_descriptor_and_no_process_remains() {
                 .try_acquire_for(Duration::from_micros(100))
                 .await
                 .expect("the store replies")
-                .is_none()
+                .is_err()
         );
         guard.release().await.expect("released");
     }
@@ -158,7 +158,7 @@ async fn linked_fifo_gets_no_message_and_its_process_counts_as_alive() {
 
     let other = test_folder.boot(THIS);
     let tried = other.mutex("a").try_acquire().await;
-    assert!(tried.expect("the store replies").is_none());
+    assert!(tried.expect("the store replies").is_err());
     let seen = other.inspect("a").await.expect("inspected");
     assert_eq!(seen.holders().count(), 1);
     held.release().await.expect("released");

@@ -242,7 +242,7 @@ async fn lock_file_with_external_waiter_is_kept() {
         .try_acquire()
         .await
         .expect("the store replies");
-    assert!(refused.is_none(), "two holders");
+    assert!(refused.is_err(), "two holders");
 
     drop(outsider);
     use_once(&locks, "a").await;

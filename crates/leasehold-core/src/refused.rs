@@ -1,0 +1,115 @@
+//! Why a lock was not granted.
+
+use std::fmt::{self, Display, Formatter};
+
+use crate::{ClaimId, Entry, ExternalHolder, LockState, Name};
+
+/// Who held a lock when an acquire was refused.
+///
+/// `try_acquire` and its siblings return it if other claims hold the lock, or wait ahead. It is an
+/// error for `?`, with a text for people:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// let locks = leasehold::open("memory:").await?;
+/// let _guard = locks.mutex("orders/42").label("billing").acquire().await?;
+///
+/// let refused = locks.mutex("orders/42").try_acquire().await?.unwrap_err();
+/// assert_eq!(refused.holders[0].info.label, "billing");
+/// assert!(refused.to_string().starts_with("\"orders/42\" is held by "));
+/// # Ok(()) }
+/// ```
+///
+/// The lock may have been released since.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Refused {
+    /// The name of the lock.
+    pub name: Name,
+    /// Claims that held the lock: the first ones, if there were many.
+    ///
+    /// It is empty if the format of the store names nobody, as that of other Redis libraries, if a
+    /// read got no reply, and if the lock became free just then.
+    pub holders: Vec<Entry>,
+    /// Processes that held the lock by flock(1) on the file store.
+    pub external_holders: Vec<ExternalHolder>,
+    /// The number of claims ahead of the refused one, including holders, if it is known.
+    pub ahead: Option<u32>,
+}
+
+impl Refused {
+    /// Creates the refusal by a lock of which nothing else is known.
+    #[must_use]
+    pub fn new(name: Name) -> Self {
+        Self {
+            name,
+            holders: Vec::new(),
+            external_holders: Vec::new(),
+            ahead: None,
+        }
+    }
+
+    /// Creates the refusal of a claim by a lock in this state.
+    pub(crate) fn by(state: LockState, refused: Option<ClaimId>) -> Self {
+        let others = state
+            .entries
+            .iter()
+            .filter(|entry| Some(entry.id) != refused);
+        let own_at = state
+            .entries
+            .iter()
+            .position(|entry| Some(entry.id) == refused);
+        let ahead = own_at.unwrap_or_else(|| others.clone().count());
+
+        Self {
+            holders: others
+                .filter(|entry| entry.token().is_some())
+                .take(HOLDERS_MAX)
+                .cloned()
+                .collect(),
+            ahead: u32::try_from(ahead).ok(),
+            external_holders: state.external_holders,
+            name: state.name,
+        }
+    }
+
+    /// Adds a claim that held the lock.
+    #[must_use]
+    pub fn with_holder(mut self, holder: Entry) -> Self {
+        self.holders.push(holder);
+        self
+    }
+
+    /// Sets the number of claims ahead.
+    #[must_use]
+    pub fn with_ahead(self, ahead: u32) -> Self {
+        Self {
+            ahead: Some(ahead),
+            ..self
+        }
+    }
+}
+
+/// The text is one line, without control characters.
+impl Display for Refused {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is held", self.name.as_str())?;
+
+        let claims = self.holders.iter().map(|entry| entry.info.to_string());
+        let processes = self.external_holders.iter().map(ToString::to_string);
+        let holders: Vec<String> = claims.chain(processes).collect();
+        if let Some(first) = holders.first() {
+            write!(f, " by {first}")?;
+        }
+        match holders.len() {
+            0 | 1 => Ok(()),
+            2 => write!(f, " and 1 other"),
+            count => write!(f, " and {} others", count - 1),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// How many holders a refusal names. A semaphore may have a thousand.
+pub(crate) const HOLDERS_MAX: usize = 8;
