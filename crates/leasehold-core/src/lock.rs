@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::TryFutureExt;
+
 use crate::engine::{AcquireOptions, WaitLimit, acquire, cohort};
 use crate::runtime::background::on_background;
 use crate::{Claim, Error, Guard, Locks, Name, Refused, Result, Share};
@@ -173,11 +175,8 @@ impl Lock {
     /// If the future is dropped, the claim leaves the queue. The background thread releases a grant
     /// that was under way.
     pub fn acquire(&self) -> impl Future<Output = Result<Guard>> + Send + use<> {
-        let acquiring = self.acquire_within(WaitLimit::Forever);
-        async move {
-            let granted = acquiring.await?;
-            Ok(granted.expect("without a limit the wait ends with a grant"))
-        }
+        self.acquire_within(WaitLimit::Forever)
+            .map_ok(|granted| granted.expect("without a limit the wait ends with a grant"))
     }
 
     /// Acquires the lock if it is free; returns who holds it if the claim would have to wait.

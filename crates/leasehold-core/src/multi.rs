@@ -5,6 +5,7 @@ mod guard;
 use std::collections::HashMap;
 use std::time::Duration;
 
+use futures_util::TryFutureExt;
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout};
 
@@ -78,10 +79,7 @@ impl MultiLock {
     /// that were granted.
     pub fn acquire(&self) -> impl Future<Output = Result<MultiGuard>> + Send + use<> {
         let acquiring = self.clone().acquire_within(WaitLimit::Forever);
-        async move {
-            let granted = acquiring.await?;
-            Ok(granted.expect("without a limit the wait ends with a grant"))
-        }
+        acquiring.map_ok(|granted| granted.expect("without a limit the wait ends with a grant"))
     }
 
     /// Acquires all locks if all are free; returns who holds the first one that is not.

@@ -39,8 +39,7 @@ pub struct Refused {
 
 impl Refused {
     /// Creates the refusal by a lock of which nothing else is known.
-    #[must_use]
-    pub fn new(name: Name) -> Self {
+    pub(crate) fn new(name: Name) -> Self {
         Self {
             name,
             holders: Vec::new(),
@@ -50,7 +49,9 @@ impl Refused {
     }
 
     /// Creates the refusal of a claim by a lock in this state.
-    pub(crate) fn by(state: LockState, refused: Option<ClaimId>) -> Self {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn by(state: LockState, refused: Option<ClaimId>) -> Self {
         let others = state
             .entries
             .iter()
@@ -67,20 +68,15 @@ impl Refused {
                 .take(HOLDERS_MAX)
                 .cloned()
                 .collect(),
-            ahead: u32::try_from(ahead).ok(),
+            // A process that holds by flock(1) has no entry in the queue.
+            ahead: u32::try_from(ahead).ok().filter(|ahead| *ahead > 0),
             external_holders: state.external_holders,
             name: state.name,
         }
     }
 
-    /// Adds a claim that held the lock.
-    #[must_use]
-    pub fn with_holder(mut self, holder: Entry) -> Self {
-        self.holders.push(holder);
-        self
-    }
-
     /// Sets the number of claims ahead.
+    #[doc(hidden)]
     #[must_use]
     pub fn with_ahead(self, ahead: u32) -> Self {
         Self {
@@ -112,4 +108,4 @@ impl Display for Refused {
 impl std::error::Error for Refused {}
 
 /// How many holders a refusal names. A semaphore may have a thousand.
-pub(crate) const HOLDERS_MAX: usize = 8;
+const HOLDERS_MAX: usize = 8;

@@ -241,7 +241,8 @@ impl Store for Redis {
             OnContention::Fail => EnterMode::TryNow,
         };
         let tracked = self.claims.begin(claim);
-        let standing = self.send_enter(claim, mode, &tracked).await?.standing;
+        let reply = self.send_enter(claim, mode, &tracked).await?;
+        let standing = reply.standing;
 
         // Only the lease keeps a waiter in the queue. Its liveness is checked when it is about to
         // be granted.
@@ -255,7 +256,10 @@ impl Store for Redis {
             }
             _ => {}
         }
-        Ok(Entered::new(standing, lease))
+        let refused = reply
+            .refused
+            .map(|refused| record::refused(&claim.name, &refused));
+        Ok(Entered::new(standing, lease).with_refused(refused))
     }
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {

@@ -192,14 +192,13 @@ impl Store for Redisson {
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
         let local = self.begin(claim)?;
-        let standing = match self
+        let found = self
             .find_entered(&local, claim.share, on_contention)
-            .await?
-        {
-            Some(standing) => standing,
-            None => self.enter_first(&local, claim.share, on_contention).await?,
-        };
-        Ok(Entered::new(standing, self.store_lease(claim)))
+            .await?;
+        match found {
+            Some(standing) => Ok(Entered::new(standing, self.store_lease(claim))),
+            None => self.enter_first(&local, claim.share, on_contention).await,
+        }
     }
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {

@@ -42,7 +42,9 @@ use acquire::AcquireOutcome;
 use events::Events;
 use leasehold_core::internal::BootInstant;
 use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store, Votes};
-use leasehold_core::{CrashDetection, Error, Guarantees, LockState, Name, Result, ServerVote};
+use leasehold_core::{
+    CrashDetection, Error, Guarantees, LockState, Name, Refused, Result, ServerVote, Token,
+};
 use master::Master;
 use tracked_claim::{ClaimVotes, TrackedClaim};
 use vote::VoteMode;
@@ -88,11 +90,16 @@ impl<const MASTERS_MIN: usize> Store for VotingStore<MASTERS_MIN> {
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
         let tracked = self.tracked(claim)?;
-        let standing = match self.find_entered(&tracked, on_contention).await? {
-            Some(standing) => standing,
-            None => self.enter_first(&tracked, on_contention).await?,
-        };
-        Ok(Entered::new(standing, claim.lease))
+        if let Some(standing) = self.find_entered(&tracked, on_contention).await? {
+            return Ok(Entered::new(standing, claim.lease));
+        }
+        match on_contention {
+            OnContention::Queue => {
+                let standing = self.enter_queue(&tracked).await?;
+                Ok(Entered::new(standing, claim.lease))
+            }
+            OnContention::Fail => self.enter_now(&tracked).await,
+        }
     }
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
@@ -217,17 +224,23 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
         }
     }
 
-    async fn enter_first(
-        &self,
-        tracked: &Arc<TrackedClaim>,
-        on_contention: OnContention,
-    ) -> Result<Standing> {
-        if on_contention == OnContention::Queue {
-            return self.enter_queue(tracked).await;
-        }
+    async fn enter_now(&self, tracked: &Arc<TrackedClaim>) -> Result<Entered> {
+        let claim = &tracked.claim;
         match self.try_acquire(tracked, VoteMode::Acquire).await? {
-            AcquireOutcome::Won(token) => Ok(Standing::Held { token }),
-            AcquireOutcome::Contended(_) => Ok(self.claims.gone(tracked)),
+            AcquireOutcome::Won(token) => Ok(Entered::new(Standing::Held { token }, claim.lease)),
+            AcquireOutcome::Contended { holder, .. } => {
+                let mut lock_state = LockState::new(claim.name.clone());
+                let token = holder.as_ref().and_then(|holder| Token::new(holder.token));
+                let entry = holder
+                    .as_ref()
+                    .zip(token)
+                    .map(|(holder, token)| self.entry(holder, token));
+                lock_state.entries.extend(entry);
+
+                let standing = self.claims.gone(tracked);
+                let refused = Refused::by(lock_state, None);
+                Ok(Entered::new(standing, claim.lease).with_refused(Some(refused)))
+            }
         }
     }
 

@@ -8,9 +8,10 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use async_trait::async_trait;
 use lab_servers::{Cluster, Redis, Release, Sentinels, ZooKeeper};
-use leasehold::store::{Claim, Standing, Store};
+use leasehold::store::{Claim, OnContention, Standing, Store};
 use leasehold::store::{Intercept, Intercepted};
 use leasehold::{Guarantees, Result, Slots, stores};
+use leasehold_conformance::support::{claim, fresh_name};
 use leasehold_conformance::{
     LockKind, SUITES_BY_KIND, SUITES_RUN_ONCE, Service, broken_hold_is_reported_lost,
 };
@@ -30,6 +31,15 @@ macro_rules! stores {
                 let store = $service.connect().await.expect("the service is connected");
                 let lacks: &[&str] = &$lacks;
                 assert_eq!(lacking(store.guarantees()), lacks);
+            }
+
+            /// The engine inspects a lock of ZooKeeper to find out who refused a claim.
+            #[tokio::test]
+            async fn reply_to_a_refused_claim_names_the_holder() {
+                let service = $service;
+                let store = service.connect().await.expect("the service is connected");
+                let is_named = !stringify!($store).starts_with("zookeeper");
+                assert_eq!(names_holder(&*store).await, is_named);
             }
         })*
 
@@ -68,6 +78,27 @@ stores! {
         lacks ["fifo", "tokens", "readers", "slots", "cohorts"];
     zookeeper: Tree("/curator"), lacks ["lease_expiry", "cohorts"];
     zookeeper_kazoo: Tree("/kazoo?dialect=kazoo"), lacks ["lease_expiry", "cohorts"];
+}
+
+/// Whether the reply to a claim that is refused names the holder.
+async fn names_holder(store: &dyn Store) -> bool {
+    let name = fresh_name("refusing");
+    let (holder, refused) = (claim(&name), claim(&name));
+    let held = store.enter(&holder, OnContention::Fail).await;
+    assert!(held.expect("it replies").standing.token().is_some());
+
+    let reply = store.enter(&refused, OnContention::Fail).await;
+    let reply = reply.expect("it replies");
+    assert_eq!(reply.standing, Standing::Gone);
+    store.leave(&holder).await.expect("it replies");
+
+    let Some(refused) = reply.refused else {
+        return false;
+    };
+    let holders: Vec<_> = refused.holders.iter().map(|entry| entry.id).collect();
+    assert_eq!(holders, [holder.id]);
+    assert_eq!(refused.ahead, Some(1));
+    true
 }
 
 /// The names of the guarantees that a store does not give.

@@ -91,18 +91,21 @@ async fn acquires_are_spawned_and_selected_on() {
 async fn watch_reports_a_loss_and_ends_with_the_hold() {
     let store = Memory::new();
     let locks = Locks::from_store(store.clone(), "memory:").expect("opened");
-    let lost = locks.mutex("a").acquire().await.expect("granted");
+    let held = locks.mutex("a").acquire().await.expect("granted");
     let released = locks.mutex("b").acquire().await.expect("granted");
     let both = locks.all(["c", "d"]).acquire().await.expect("granted");
 
-    let [first, second, third] = [lost.watch(), released.watch(), both.watch()];
+    let [first, second, third] = [held.watch(), released.watch(), both.watch()];
     let spawn = |watch: &Watch| tokio::spawn(watch.clone().lost());
-    let [loss, end, end_of_both] = [&first, &second, &third].map(spawn);
+    let [end_of_held, end, end_of_both] = [&first, &second, &third].map(spawn);
     first.check().expect("it is held");
     assert!(second.remaining() > Duration::ZERO);
 
     store.revoke("a");
-    assert_eq!(loss.await.expect("it runs"), Some(LossReason::Revoked));
+    assert_eq!(
+        end_of_held.await.expect("it runs"),
+        Some(LossReason::Revoked)
+    );
     assert!(first.check().expect_err("it is lost").is_lost());
 
     released.release().await.expect("released");

@@ -16,6 +16,26 @@ const RELEASE: &str = "\
 if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end
 return 0";
 
+/// Its value is all that the format has of a holder.
+#[tokio::test]
+async fn refusal_by_another_library_shows_its_value() {
+    let redis = Redis::start();
+    for (value, shown) in [("theirs", "theirs"), ("\u{1}\n", "")] {
+        redis.command(&["SET", "a", value, "PX", "60000"]);
+        let url = format!("redis://{}?dialect=plain", redis.address());
+        let locks = leasehold::open(&url).await.expect("it opens");
+
+        let tried = locks.mutex("a").try_acquire().await.expect("it replies");
+        let refused = tried.expect_err("it is held");
+        let label = refused.holders.first().map(|entry| &*entry.info.label);
+        assert!(label.unwrap_or_default().contains(shown), "{refused}");
+        assert!(
+            refused.to_string().starts_with("\"a\" is held"),
+            "{refused}"
+        );
+    }
+}
+
 /// A server on which another library holds the lock, and a claim of leasehold that waits for it.
 struct Fixture {
     redis: Redis,

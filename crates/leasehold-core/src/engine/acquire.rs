@@ -211,7 +211,7 @@ impl<'a> Attempt<'a> {
             Ok(Ok(Some(token))) => self.take_over(&validity, token, lease).await,
             Ok(Ok(None)) => Ok(Outcome::Gone),
             Ok(Err(error)) => Err(error),
-            Err(_elapsed) => self.give_up(outage).await,
+            Err(_elapsed) => Box::pin(self.give_up(outage)).await,
         }
     }
 

@@ -185,11 +185,12 @@ impl Store for File {
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
         shared::keep_listed(&self.shared, &self.listener)?;
-        let standing = transact(&self.shared, claim, Missing::Make, move |queue, claim| {
-            queue.enter(claim, on_contention)
+        transact(&self.shared, claim, Missing::Make, move |queue, claim| {
+            let standing = queue.enter(claim, on_contention)?;
+            let refused = (standing == Standing::Gone).then(|| queue.refusal(&claim.name));
+            Ok(Entered::new(standing, Duration::MAX).with_refused(refused))
         })
-        .await?;
-        Ok(Entered::new(standing, Duration::MAX))
+        .await
     }
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {

@@ -17,7 +17,7 @@ use crate::store::{Extensions, Observe, Subscription};
 use crate::store_kind::{OpenedStore, StoreKind, after_scheme};
 use crate::{
     Claim, ClaimantInfo, CrashDetection, Entered, Entry, Error, Guarantees, LockState, Name,
-    OnContention, Result, Share, Slots, Standing, Store, Token, admitted,
+    OnContention, Refused, Result, Share, Slots, Standing, Store, Token, admitted,
 };
 
 /// Locks inside one process, for tests, examples, and programs that can also run without a service.
@@ -154,6 +154,14 @@ impl LockQueue {
         }
     }
 
+    fn entries(&self) -> Vec<Entry> {
+        let entries = self.entries.iter().enumerate().map(|(at, queued)| Entry {
+            standing: self.standing_at(at),
+            ..queued.entry.clone()
+        });
+        entries.collect()
+    }
+
     fn position(&self, claim: &Claim) -> Option<usize> {
         self.entries
             .iter()
@@ -214,8 +222,15 @@ impl Store for Memory {
         if is_new {
             self.changes.notify_waiters();
         }
-        let standing = self.queue(&claim.name, |queue| queue.standing(claim));
-        Ok(Entered::new(standing, claim.lease))
+        Ok(self.queue(&claim.name, |queue| {
+            let standing = queue.standing(claim);
+            let refused = (standing == Standing::Gone).then(|| {
+                let mut lock_state = LockState::new(claim.name.clone());
+                lock_state.entries = queue.entries();
+                Refused::by(lock_state, None)
+            });
+            Entered::new(standing, claim.lease).with_refused(refused)
+        }))
     }
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
@@ -272,11 +287,7 @@ impl Store for Memory {
         }
 
         self.queue(name, |queue| {
-            let entries = queue.entries.iter().enumerate().map(|(at, queued)| Entry {
-                standing: queue.standing_at(at),
-                ..queued.entry.clone()
-            });
-            lock_state.entries = entries.collect();
+            lock_state.entries = queue.entries();
             lock_state.last_token = Token::new(queue.last_token);
         });
         Ok(lock_state)

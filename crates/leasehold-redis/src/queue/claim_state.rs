@@ -363,6 +363,7 @@ mod tests {
             position: 1,
             next_expiry: Some(Duration::from_secs(1)),
             absences: absences.to_vec(),
+            refused: None,
         };
         let now = BootInstant::now();
         let mut observed = Observed::default();

@@ -21,6 +21,17 @@ pub(crate) struct EnterReply {
     pub(crate) next_expiry: Option<Duration>,
     /// The holders without a connection.
     pub(crate) absences: Vec<Absence>,
+    /// Who holds the lock, if the claim was refused.
+    pub(crate) refused: Option<RefusedReply>,
+}
+
+/// Who has refused a claim.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RefusedReply {
+    /// How many claims are ahead.
+    pub(crate) ahead: u32,
+    /// The records of the first holders.
+    pub(crate) holders: Vec<String>,
 }
 
 /// A holder without a connection.
@@ -41,6 +52,10 @@ impl EnterReply {
             return None;
         }
 
+        let (text, holders) = match text.split_once('\n') {
+            Some((text, holders)) => (text, Some(holders)),
+            None => (text, None),
+        };
         let number: u64 = reply::NUMBER.read_number(text)?;
         let state = reply::STANDING.read(text)?;
         let standing = match state {
@@ -76,6 +91,13 @@ impl EnterReply {
             position,
             next_expiry,
             absences: parse_absences(reply::ABSENCES.read(text).unwrap_or_default())?,
+            refused: match holders {
+                Some(holders) => Some(RefusedReply {
+                    ahead: u32::try_from(number).ok()?,
+                    holders: holders.lines().map(str::to_owned).collect(),
+                }),
+                None => None,
+            },
         })
     }
 }
@@ -151,6 +173,7 @@ mod tests {
             text in altered_text(&[
                 "0000000000000009HAAAAAAAAAAAAAAAAAAAAAA",
                 "0000000000000003QAAAAAAAAAAAAAAAAAAAAAA000000000000000700000002",
+                "0000000000000002GAAAAAAAAAAAAAAAAAAAAAA0000000000000007000000000000000250\nrecord",
                 "0000000000000003NAAAAAAAAAAAAAAAAAAAAAA0000000000000007000000020000000250cccccccc\
                  ccccccccccccccnnnnnnnnnnn0005000",
             ]),

@@ -154,7 +154,7 @@ pub(crate) mod request {
 pub(crate) mod reply {
     use super::Field;
 
-    /// The token of a holder; for a waiter, how many claims are ahead.
+    /// The token of a holder; for a waiter and a refused claim, how many claims are ahead.
     pub(crate) const NUMBER: Field = Field::first("number", 16);
     /// `H` held, `N` next, `Q` queued, `G` gone.
     pub(crate) const STANDING: Field = NUMBER.then("standing", 1);

@@ -9,11 +9,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use percent_encoding::{PercentEncode, percent_decode_str, utf8_percent_encode};
 
+use super::enter_reply::RefusedReply;
 use super::layout::record;
 use super::liveness::LivenessRef;
 use crate::client::{OTHER_VERSION, PLAIN, id_from};
 use leasehold_core::store::{Claim, Share, Standing};
-use leasehold_core::{ClaimId, ClaimantInfo, Entry, Error, Name, Result, Token};
+use leasehold_core::{
+    ClaimId, ClaimantInfo, Entry, Error, LockState, Name, Refused, Result, Token,
+};
 
 const PREFIX: &str = "leasehold:{";
 /// The nonce of a holder that is present.
@@ -146,6 +149,15 @@ pub(super) fn inspected(text: &str, ahead: u32) -> Result<Entry> {
         _ => None,
     };
     entry(record.as_str(), ahead).map(|entry| entry.with_connected(connected))
+}
+
+/// Decodes the holders in a reply to a claim that was refused. Records of another version are left
+/// out: they do not change the refusal.
+pub(super) fn refused(name: &Name, reply: &RefusedReply) -> Refused {
+    let mut lock_state = LockState::new(name.clone());
+    let holders = reply.holders.iter().map(|record| entry(record, 0));
+    lock_state.entries = holders.filter_map(Result::ok).collect();
+    Refused::by(lock_state, None).with_ahead(reply.ahead)
 }
 
 /// Decodes a record as an entry of a queue.

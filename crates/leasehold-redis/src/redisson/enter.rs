@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use super::Redisson;
 use super::class::Class;
+use super::inspect::InspectReply;
 use super::local_claim::RedissonClaim;
 use super::requests::LockReply;
 use crate::client::reply_timeout;
 use leasehold_core::internal::BootInstant;
-use leasehold_core::store::{OnContention, Share, Standing};
-use leasehold_core::{Error, Result};
+use leasehold_core::store::{Entered, OnContention, Share, Standing};
+use leasehold_core::{Error, Refused, Result};
 
 impl Redisson {
     /// Returns the standing of a claim that an earlier request has entered.
@@ -41,7 +42,8 @@ impl Redisson {
         local: &Arc<RedissonClaim>,
         share: Share,
         on_contention: OnContention,
-    ) -> Result<Standing> {
+    ) -> Result<Entered> {
+        let lease = self.store_lease(&local.claim);
         let until = self.kept_from_now(local);
         let waits = on_contention == OnContention::Queue;
         local.set_share(share);
@@ -49,16 +51,23 @@ impl Redisson {
             let name = &local.claim.name;
             // A request without a reply may have been granted. Only another one shows that.
             if self.claims.has_waiters(name) && !local.has_unanswered() {
-                return Ok(self.claims.wait(local, until));
+                return Ok(Entered::new(self.claims.wait(local, until), lease));
             }
             self.claims.leave_head_start(name).await;
         }
 
-        match self.lock(local).await? {
-            LockReply::Granted(token) => Ok(Standing::Held { token }),
-            LockReply::Held(_) if waits => Ok(self.claims.wait(local, until)),
-            LockReply::Held(_) | LockReply::Gone => Ok(self.claims.gone(local)),
-        }
+        let mut refused = None;
+        let standing = match self.lock(local).await? {
+            LockReply::Granted(token) => Standing::Held { token },
+            LockReply::Held(_) if waits => self.claims.wait(local, until),
+            LockReply::Held(held) => {
+                let reply = InspectReply::of_holders(held.holders, share.capacity());
+                refused = Some(Refused::by(reply.lock_state(&local.claim.name), None));
+                self.claims.gone(local)
+            }
+            LockReply::Gone => self.claims.gone(local),
+        };
+        Ok(Entered::new(standing, lease).with_refused(refused))
     }
 
     /// Returns until when this client keeps a claim that waits from now on.

@@ -33,6 +33,20 @@ pub(super) struct RawHolder {
     pub(super) kind: String,
 }
 
+impl RawHolder {
+    /// Reads the words of the scripts: four for each holder.
+    pub(super) fn parse_all(words: &[Vec<u8>]) -> Vec<Self> {
+        let text = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
+        let raw = |words: &[Vec<u8>]| Self {
+            field: words[0].clone(),
+            acquires: text(&words[1]),
+            left: text(&words[2]).parse().ok().map(Duration::from_millis),
+            kind: text(&words[3]),
+        };
+        words.chunks_exact(4).map(raw).collect()
+    }
+}
+
 /// Reads a field of leasehold or of Redisson.
 ///
 /// `counter` is the last token of an `RFencedLock`, and `slots` the size of a semaphore.

@@ -1,7 +1,5 @@
 //! What the server knows of locks, for inspection.
 
-use std::time::Duration;
-
 use redis::Value;
 
 use super::Redisson;
@@ -19,6 +17,15 @@ pub(super) struct InspectReply {
 }
 
 impl InspectReply {
+    /// Creates what a reply to a claim that was refused says.
+    pub(super) fn of_holders(holders: Vec<RawHolder>, slots: u32) -> Self {
+        Self {
+            counter: None,
+            slots,
+            holders,
+        }
+    }
+
     /// Returns the holders, of leasehold or of Redisson.
     pub(super) fn lock_state(&self, name: &Name) -> LockState {
         let mut lock_state = LockState::new(name.clone());
@@ -48,16 +55,10 @@ impl Redisson {
             return Err(foreign(&text(other)));
         }
 
-        let raw = |words: &[Vec<u8>]| RawHolder {
-            field: words[0].clone(),
-            acquires: text(&words[1]),
-            left: text(&words[2]).parse().ok().map(Duration::from_millis),
-            kind: text(&words[3]),
-        };
         Ok(InspectReply {
             counter: text(counter).parse().ok().and_then(Token::new),
             slots: text(slots).parse().unwrap_or(0),
-            holders: holders.chunks_exact(4).map(raw).collect(),
+            holders: RawHolder::parse_all(holders),
         })
     }
 }

@@ -7,7 +7,7 @@ use redis::Value;
 
 use super::Redisson;
 use super::class::{Class, permits};
-use super::field::{foreign, token_in, words};
+use super::field::{RawHolder, foreign, token_in, words};
 use super::keys::uuid_text;
 use super::local_claim::{LATE_MAX, RedissonClaim};
 use crate::client;
@@ -30,10 +30,17 @@ const RENEWALS_MAX: usize = 64;
 /// The reply to a request to lock.
 pub(super) enum LockReply {
     Granted(Token),
-    /// Another claim holds the lock; its lease ends after this time, if it has an end.
-    Held(Option<Duration>),
+    Held(HeldReply),
     /// The claim has left.
     Gone,
+}
+
+/// The reply to a request to lock that other claims refuse.
+pub(super) struct HeldReply {
+    /// When the lease of a holder ends, if it has an end.
+    pub(super) left: Option<Duration>,
+    /// The first holders.
+    pub(super) holders: Vec<RawHolder>,
 }
 
 /// What the server did with a request to lock; `lua/lock.lua` describes the replies.
@@ -43,12 +50,13 @@ enum LockOutcome {
         /// The claim's field of the hash.
         field: String,
     },
-    /// Another claim holds the lock; its lease ends after this time, if it has an end.
-    Held(Option<Duration>),
+    Held(HeldReply),
     /// The claim has left.
     Left,
     /// The request is too late, and the server executed nothing.
-    Late { server_micros: u64 },
+    Late {
+        server_micros: u64,
+    },
     /// The key is not a lock of this type.
     Foreign(String),
     /// The semaphore has another number of permits.
@@ -57,15 +65,22 @@ enum LockOutcome {
 
 impl LockOutcome {
     fn parse(reply: Value) -> Option<Self> {
-        let (letter, detail): (String, String) = redis::from_redis_value(reply).ok()?;
-        let outcome = match &*letter {
+        let words: Vec<Vec<u8>> = redis::from_redis_value(reply).ok()?;
+        let [letter, detail, holders @ ..] = &words[..] else {
+            return None;
+        };
+        let detail = String::from_utf8(detail.clone()).ok()?;
+        let outcome = match std::str::from_utf8(letter).ok()? {
             "G" => Self::Granted {
                 token: token_in(&detail)?,
                 field: detail,
             },
             "H" => {
                 let left: i64 = detail.parse().ok()?;
-                Self::Held(u64::try_from(left).ok().map(Duration::from_millis))
+                Self::Held(HeldReply {
+                    left: u64::try_from(left).ok().map(Duration::from_millis),
+                    holders: RawHolder::parse_all(holders),
+                })
             }
             "C" => Self::Left,
             "L" => Self::Late {
@@ -117,7 +132,7 @@ impl Redisson {
                     Ok(LockReply::Gone)
                 }
             }
-            LockOutcome::Held(left) => Ok(LockReply::Held(left)),
+            LockOutcome::Held(held) => Ok(LockReply::Held(held)),
             LockOutcome::Left => Ok(LockReply::Gone),
             LockOutcome::Foreign(what) => Err(foreign(&what)),
             LockOutcome::OtherSize(size) => Err(other_size(local.share(), &size)),

@@ -54,7 +54,7 @@ impl Redisson {
                 match self.lock(local).await? {
                     LockReply::Granted(token) => return Ok(Some(Standing::Held { token })),
                     LockReply::Gone => return Ok(Some(self.claims.gone(local))),
-                    LockReply::Held(left) => pause_of(left),
+                    LockReply::Held(held) => pause_of(held.left),
                 }
             } else {
                 POSITION_CHECK

@@ -9,6 +9,7 @@ use tokio::time::timeout;
 
 use super::VotingStore;
 use super::quorum_count::{QuorumCount, too_few};
+use super::record::Holder;
 use super::round::RoundResult;
 use super::tracked_claim::{ClaimVotes, TrackedClaim};
 use super::vote::VoteMode;
@@ -19,8 +20,13 @@ use leasehold_core::{Error, Result, Token};
 /// The outcome of an attempt to acquire the lock.
 pub(super) enum AcquireOutcome {
     Won(Token),
-    /// Another claim has the lock. The duration is its remaining lease, if it has an end.
-    Contended(Option<Duration>),
+    /// Another claim has the lock.
+    Contended {
+        /// Its remaining lease, if it has an end.
+        remaining: Option<Duration>,
+        /// The claim itself, if the masters have named it.
+        holder: Option<Holder>,
+    },
 }
 
 /// How often a round with split votes is repeated before the lock counts as held by another claim.
@@ -99,7 +105,10 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
             self.check_quorum(&result)?;
             let is_held = result.is_held(self.masters.len());
             if is_held || splits == SPLITS_MAX || raises == RAISES_MAX {
-                return Ok(AcquireOutcome::Contended(result.remaining));
+                return Ok(AcquireOutcome::Contended {
+                    remaining: result.remaining,
+                    holder: result.holder().cloned(),
+                });
             }
             if result.is_stale() {
                 raises += 1;

@@ -5,7 +5,7 @@ mod single_key;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use super::record::Inspected;
+use super::record::{Holder, Inspected};
 use super::requests::{LeaveRequest, VoteRequest};
 use crate::client::Script;
 use leasehold_core::store::Claim;
@@ -43,6 +43,18 @@ pub(crate) trait VoteFormat: Debug + Send + Sync {
 
     /// Reads a record that is not empty. Returns `None` if another program wrote it.
     fn read(&self, record: &[u8], remaining: Duration) -> Option<Inspected>;
+}
+
+impl dyn VoteFormat {
+    /// Reads the record in a reply to a claim that was refused; `None` if it is empty.
+    pub(super) fn holder(&self, record: &str, remaining: Duration) -> Option<Holder> {
+        if record.is_empty() {
+            return None;
+        }
+        // A lease without an end has no remaining time.
+        let remaining = remaining.max(Duration::from_millis(1));
+        self.read(record.as_bytes(), remaining)?.holder
+    }
 }
 
 /// The keys of one lock.

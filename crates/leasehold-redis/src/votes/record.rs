@@ -27,7 +27,7 @@ mod reply_at {
 }
 
 /// A master's reply to a vote request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct VoteReply {
     pub(super) outcome: VoteOutcome,
     /// The highest token that this master knows for the lock.
@@ -38,12 +38,15 @@ pub(super) struct VoteReply {
     pub(super) remaining: Duration,
     /// The renewal that restored this vote; 0 for a vote that was never lost.
     pub(super) renewal: u32,
+    /// The record of another holder; empty if the reply has none.
+    pub(super) holder: String,
 }
 
 impl VoteReply {
     /// Returns `None` if the text is not a reply about the claim `id`.
     pub(super) fn parse(text: &str, id: &str) -> Option<Self> {
-        if text.len() != reply_at::END || !text.is_ascii() || !text.ends_with(id) {
+        let (text, holder) = text.split_at_checked(reply_at::END)?;
+        if !text.is_ascii() || !text.ends_with(id) {
             return None;
         }
 
@@ -58,6 +61,7 @@ impl VoteReply {
             same_incarnation: text.as_bytes()[reply_at::INCARNATION] == b'Y',
             remaining: Duration::from_millis(number),
             renewal: 0,
+            holder: holder.to_owned(),
         };
         match text.as_bytes()[reply_at::OUTCOME] {
             b'G' => {
@@ -99,7 +103,7 @@ pub(crate) struct Inspected {
 }
 
 /// The claim that has the vote of a master.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub(crate) id: ClaimId,
     pub(crate) token: u64,

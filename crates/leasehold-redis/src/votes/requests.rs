@@ -8,7 +8,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::format::{Call, Keys, VoteArguments, VoteFormat, VoteKind};
 use super::master::Master;
-use super::record::VoteReply;
+use super::record::{Holder, VoteReply};
 use super::tracked_claim::TrackedClaim;
 use super::voting::VoteOutcome;
 use crate::client;
@@ -33,14 +33,14 @@ pub(crate) struct VoteRequest {
 }
 
 /// A master's reply, and what it means for the claim.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct MasterReply {
     pub(super) last_token: u64,
     pub(super) vote: MasterVote,
 }
 
 /// What the reply of a master means for the claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum MasterVote {
     Granted,
     /// Granted by a master that may have forgotten another hold.
@@ -52,6 +52,8 @@ pub(super) enum MasterVote {
     HeldByOther {
         token: u64,
         remaining: Duration,
+        /// `None` if this client waits, and if the holder is of another library.
+        holder: Option<Box<Holder>>,
     },
     /// The token is not above the last one of this master.
     Stale,
@@ -79,7 +81,7 @@ impl VoteRequest {
         };
 
         master.silent.store(false, Ordering::Relaxed);
-        let vote = self.judge(master, tracked, &incarnation, reply);
+        let vote = self.judge(master, tracked, &incarnation, &reply);
         if !reply.same_incarnation {
             // The master was emptied. The next handshake gives it a new incarnation.
             master.links.reconnect();
@@ -103,11 +105,18 @@ impl VoteRequest {
         master: &Master,
         tracked: &TrackedClaim,
         incarnation: &Handshake,
-        reply: VoteReply,
+        reply: &VoteReply,
     ) -> MasterVote {
         let remaining = reply.remaining;
         match reply.outcome {
-            VoteOutcome::Held(token) => return MasterVote::HeldByOther { token, remaining },
+            VoteOutcome::Held(token) => {
+                let holder = self.format.holder(&reply.holder, remaining);
+                return MasterVote::HeldByOther {
+                    token,
+                    remaining,
+                    holder: holder.map(Box::new),
+                };
+            }
             VoteOutcome::Stale(_) => return MasterVote::Stale,
             VoteOutcome::Granted => {}
         }

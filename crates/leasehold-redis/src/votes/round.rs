@@ -16,6 +16,7 @@ use tokio::time::{Instant, timeout_at};
 use super::VotingStore;
 use super::master::Master;
 use super::quorum_count::MissingVote;
+use super::record::Holder;
 use super::requests::{MasterReply, MasterVote};
 use super::voting::{Tally, TallyOutcome, quorum};
 use crate::client::reply_timeout;
@@ -142,6 +143,8 @@ pub(super) struct RoundResult {
     pub(super) outcome: TallyOutcome,
     /// The tokens of other holders, one for each master that refused because of one.
     holder_tokens: Vec<u64>,
+    /// The holders that these masters have named.
+    holders: Vec<Holder>,
     /// The masters that refused. The claim has no vote there to take back.
     pub(super) refused_by: BTreeSet<usize>,
     /// The longest remaining lease of another holder, if it has an end.
@@ -158,6 +161,7 @@ impl RoundResult {
             tally: Tally::of(masters),
             outcome: TallyOutcome::Unknown,
             holder_tokens: Vec::new(),
+            holders: Vec::new(),
             refused_by: BTreeSet::new(),
             remaining: None,
             errors: Vec::new(),
@@ -172,6 +176,15 @@ impl RoundResult {
         let most = tokens.iter().map(votes_of).max();
         let open = masters - self.tally.granted - self.tally.refused;
         most.is_some_and(|most| most + open >= quorum(masters))
+    }
+
+    /// Returns the holder that most masters have named.
+    pub(super) fn holder(&self) -> Option<&Holder> {
+        let votes_of = |holder: &&Holder| {
+            let same = |other: &&Holder| other.id == holder.id;
+            self.holders.iter().filter(same).count()
+        };
+        self.holders.iter().max_by_key(votes_of)
     }
 
     /// Whether the masters refused only because of the token.
@@ -189,9 +202,14 @@ impl RoundResult {
             }
             // The vote is taken back if the claim loses the round.
             MasterVote::Restored => self.tally.refused += 1,
-            MasterVote::HeldByOther { token, remaining } => {
+            MasterVote::HeldByOther {
+                token,
+                remaining,
+                holder,
+            } => {
                 self.refuse(master.at);
                 self.holder_tokens.push(token);
+                self.holders.extend(holder.map(|holder| *holder));
                 let remaining = Some(remaining).filter(|remaining| !remaining.is_zero());
                 self.remaining = self.remaining.max(remaining);
             }

@@ -95,7 +95,7 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
         let outcome = self.try_acquire(tracked, VoteMode::AcquireOrNotify).await?;
         let token = match outcome {
             AcquireOutcome::Won(token) => token,
-            AcquireOutcome::Contended(remaining) => {
+            AcquireOutcome::Contended { remaining, .. } => {
                 waiting.remaining = remaining;
                 return Ok(None);
             }

@@ -9,10 +9,11 @@ use rustix::fs::OFlags;
 
 use super::flock::{FlockGuard, FlockMode};
 use super::folder::location::{Location, OpenFile};
+use super::lock_file;
 use super::process::{Peer, ProcessId};
 use super::queue_file::{Locking, QueueFile};
 use super::shared::Shared;
-use crate::{Claim, Entry, LockState, Name, OnContention, Result, Standing};
+use crate::{Claim, Entry, LockState, Name, OnContention, Refused, Result, Standing};
 
 /// One change of a queue, under its lock.
 pub(super) struct Transaction {
@@ -168,15 +169,31 @@ impl Transaction {
 
         for (at, stored) in self.queue.entries().iter().enumerate() {
             if !self.is_dead(stored.process())? {
-                let standing = self.queue.standing(at);
-                let entry = Entry::new(stored.id(), stored.share(), standing, stored.info());
-                lock_state
-                    .entries
-                    .push(entry.with_reserved(stored.reserved()));
+                lock_state.entries.push(self.entry(at));
                 processes.push(stored.process());
             }
         }
         Ok((lock_state, processes))
+    }
+
+    /// Returns why a claim was refused, after the claims of dead processes were removed.
+    pub(super) fn refusal(&self, name: &Name) -> Refused {
+        let mut lock_state = LockState::new(name.clone());
+        let entries = 0..self.queue.entries().len();
+        lock_state.entries = entries.map(|at| self.entry(at)).collect();
+
+        if lock_state.holders().next().is_none() {
+            let lock_path = Location::lock(&self.shared.folder(), name);
+            lock_state.external_holders = lock_file::flock_holders(&lock_path);
+        }
+        Refused::by(lock_state, None)
+    }
+
+    fn entry(&self, at: usize) -> Entry {
+        let stored = &self.queue.entries()[at];
+        let standing = self.queue.standing(at);
+        Entry::new(stored.id(), stored.share(), standing, stored.info())
+            .with_reserved(stored.reserved())
     }
 
     /// Returns the other living processes in the queue, for an observer that watches them.

@@ -13,8 +13,9 @@
 -- ARGV[3]  until when the client waits for this request, in microseconds of the server's clock
 -- ARGV[4]  the words of the field after the token
 -- replies  {'G', the claim's field} granted; {'H', ms until the holder's lease ends} held, -1 if
---          the lease has no end; {'C', ''} the claim has left; {'L', the server's time in
---          microseconds} the request is late; {'F', what the key is instead} foreign
+--          the lease has no end, and then the words of the first holders as in inspect.lua; {'C',
+--          ''} the claim has left; {'L', the server's time in microseconds} the request is late;
+--          {'F', what the key is instead} foreign
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 if now > ARGV[3] + 0 then return { 'L', string.format('%.0f', now) } end
@@ -43,4 +44,5 @@ if string.sub(field, 1, 36) == ARGV[1] then
 end
 if not string.match(field, '^.+:%-?%d+') then return { 'F', 'hash' } end
 if is_fair then return { 'F', 'fair' } end
-return { 'H', tostring(redis.call('PTTL', KEYS[1])) }
+local left = tostring(redis.call('PTTL', KEYS[1]))
+return { 'H', left, field, redis.call('HGET', KEYS[1], field), left, 'M' }

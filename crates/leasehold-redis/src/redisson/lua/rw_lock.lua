@@ -62,7 +62,19 @@ end
 if own and mode == wanted then return hold(own) end
 if ARGV[5] == 'downgrade' or redis.call('EXISTS', KEYS[2]) == 1 then return { 'C', '' } end
 if mode and not (mode == 'read' and wanted == 'read') then
-    return { 'H', tostring(redis.call('PTTL', KEYS[1])) }
+    local left = tostring(redis.call('PTTL', KEYS[1]))
+    local reply = { 'H', left }
+    local fields = redis.call('HGETALL', KEYS[1])
+    for i = 1, math.min(#fields, 18), 2 do
+        if fields[i] ~= 'mode' then
+            -- The hash expires with the longest lease, which counts for all readers here.
+            local kind = mode == 'write' and 'W' or 'R'
+            for _, word in ipairs({ fields[i], fields[i + 1], left, kind }) do
+                table.insert(reply, word)
+            end
+        end
+    end
+    return reply
 end
 mode = wanted
 return hold(ARGV[1] .. ':' .. string.format('%.0f', now) .. ARGV[4], true)

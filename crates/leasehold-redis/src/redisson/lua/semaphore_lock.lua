@@ -63,6 +63,14 @@ if free + 0 >= ARGV[5] + 0 then
     if left > 0 then redis.call('PEXPIRE', KEYS[3], left) end
     return { 'G', field }
 end
-local next = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')[2]
-local left = next and next + 0 < 922337203685477 and next - now_ms or -1
-return { 'H', string.format('%.0f', left) }
+local permits = redis.call('ZRANGE', KEYS[3], 0, 7, 'WITHSCORES')
+local function left_until(score)
+    return string.format('%.0f', score and score + 0 < 922337203685477 and score - now_ms or -1)
+end
+local reply = { 'H', left_until(permits[2]) }
+for i = 1, #permits, 2 do
+    for _, word in ipairs({ permits[i], '1', left_until(permits[i + 1]), 'P' }) do
+        table.insert(reply, word)
+    end
+end
+return reply

@@ -125,7 +125,7 @@ fn vote(server: &mut Server, claim: u8, token: u64) -> VoteOutcome {
         "EVAL", VOTE, "3", KEYS[0], KEYS[1], KEYS[2], &record, &life, "", "", "",
     ];
     let reply = reply_text(server, &requested);
-    assert!(reply.len() == 72 && reply.ends_with(&id(claim)), "{reply}");
+    assert_eq!(reply[50..72], id(claim), "{reply}");
     let last = small(&reply[2..21]);
     let held = small(&reply[21..40]);
     match &reply[..1] {

@@ -13,7 +13,8 @@
 -- ARGV[4]  until when the client waits for this request, in seconds of the server's clock
 -- ARGV[5]  only with a wait after a failover: the longest lease of the client's URL, in ms
 -- replies  the fields of `reply` in layout.rs. Standings: H held, N next, Q queued, G gone. H ends
---          after the claim. Q ends after the position, except for a poll.
+--          after the claim. Q ends after the position, except for a poll. A claim that was refused
+--          gets the records of the holders too, each after a newline.
 --
 -- A late request has no effect: its client may have left already.
 local clock = redis.call('TIME')

@@ -90,6 +90,15 @@ local function mismatch(present)
     return redis.error_reply('MISMATCH' .. match(present, '^ %d+ %d+', @record.words:first@))
 end
 
+-- The reply to a claim without an entry. If it was refused, it names up to eight holders.
+local function gone()
+    if mode ~= 'R' then return reply(0, 'G') end
+    local holders = { lock.exclusive_holder }
+    for _, holder in ipairs(call('ZRANGE', HOLDERS, '0', '7')) do holders[#holders + 1] = read(holder) end
+    local ahead = (lock.exclusive_holder and 1 or 0) + lock.holding + lock.waiting
+    return reply(ahead, 'G') .. '\n' .. table.concat(holders, '\n')
+end
+
 -- The claim is there already: extends its lease, with the share and the lease of this request. Only
 -- a request to enter changes the share. A client sends the others with the share of its first
 -- request, also after a downgrade.
@@ -117,7 +126,7 @@ end
 
 local function standing()
     local record = read(id)
-    if not record then return reply(0, 'G') end
+    if not record then return gone() end
     if holds(record) then return reply(tonumber(sub(record, @record.token@)), 'H') end
     local rank = call('ZRANK', QUEUE, id)
     -- A waiter behind waiters without a connection is next too, and one that searches for it.
@@ -132,7 +141,7 @@ if lock.exclusive_holder and claim_of(lock.exclusive_holder) ~= id then
     if mode ~= 'Q' and lock.count == 0 then
         -- The claim is not added. Nothing changes, except for the nonce of an absence.
         check_absences()
-        if lock.exclusive_holder then return reply(0, 'G') end
+        if lock.exclusive_holder then return gone() end
     end
 end
 expire()

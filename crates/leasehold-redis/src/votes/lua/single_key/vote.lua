@@ -32,7 +32,9 @@ if value and sub(value, 1, 43) ~= sub(ARGV[1], 1, 43) then
     local is_own = sub(value, 1, 10) == 'leasehold:' and string.match(value, '^%d+ ', 44)
     local held = is_own and sub(value, 44, 62) or NO_TOKEN
     local left = math.max(0, math.min(redis.call('PTTL', key), 9999999999))
-    return reply('H', held, string.format('%010d', left))
+    -- The value of another library may be any bytes, and a reply is a text.
+    local holder = ARGV[4] == '' and string.match(value, '^[ -~]+$') or ''
+    return reply('H', held, string.format('%010d', left)) .. holder
 end
 if value and sub(value, 44, 62) == proposal then
     redis.call('PEXPIRE', key, ARGV[2])

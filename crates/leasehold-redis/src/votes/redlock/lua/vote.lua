@@ -14,7 +14,7 @@
 --          the release; else ''
 -- replies  outcome (G granted, H held by another claim, L token too low), whether the incarnation
 --          is the same (Y, N), last(19), the held token (19), ms until its lease ends (10),
---          claim(22)
+--          claim(22); after H to a client that does not wait, the record of the holder
 --
 -- Tokens are compared as strings of 19 digits. `votes/tests/register.rs` states the same rule; a
 -- test compares the two.
@@ -43,7 +43,8 @@ if mode == 'H' then
                 redis.pcall('ZADD', KEYS[3], 'NX', sub(ARGV[4], 12), sub(ARGV[4], 1, 11))
                 redis.pcall('PEXPIRE', KEYS[3], '60000')
             end
-            return reply('H', token, string.format('%010d', left - DAY))
+            local holder = ARGV[4] == '' and redis.call('GET', key) or ''
+            return reply('H', token, string.format('%010d', left - DAY)) .. holder
         end
         if token == proposal then
             redis.call('PEXPIRE', key, ARGV[2])
