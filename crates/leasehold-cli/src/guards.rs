@@ -10,20 +10,18 @@ use tokio::time::timeout;
 
 use crate::exit::print_error;
 use crate::format::{Escaped, whole_unit};
-use crate::slots::NumberedSlots;
 
 /// How long to wait for the reply to a release. The calling script must not wait for a store that
 /// no longer replies.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The guards of one or more names, and of the slot numbers of the first name.
+/// The guards of one or more names.
 ///
 /// They count as one hold, which is lost when any of them is lost.
 #[derive(Debug)]
 pub(crate) struct Guards {
     /// In the order of the arguments.
     names: MultiGuard,
-    pub(crate) slots: NumberedSlots,
     pub(crate) also: Option<AlsoHeld>,
 }
 
@@ -40,13 +38,11 @@ impl Guards {
     pub(crate) fn new(names: Vec<Guard>) -> Self {
         Self {
             names: MultiGuard::new(names),
-            slots: NumberedSlots::default(),
             also: None,
         }
     }
 
-    /// Returns the guards of the names without those of the slot numbers, to add them to another
-    /// hold.
+    /// Returns the guards of the names, to add them to another hold.
     pub(crate) fn into_names(self) -> Vec<Guard> {
         self.names.into_guards()
     }
@@ -63,7 +59,7 @@ impl Guards {
 
     fn all(&self) -> impl Iterator<Item = &Guard> {
         let also = self.also.iter().flat_map(|also| &also.guards);
-        self.names().iter().chain(&self.slots.guards).chain(also)
+        self.names().iter().chain(also)
     }
 
     /// The guard that was lost or will be lost first.
@@ -157,23 +153,10 @@ impl Guards {
     }
 
     /// Releases all locks. Returns the first error, and prefers a loss to any other error.
-    ///
-    /// The slot numbers are released first: one must be free when the semaphore admits its next
-    /// holder.
     pub(crate) async fn release(self) -> Result<()> {
-        let slots_released = match self.slots.guards {
-            none if none.is_empty() => Ok(()),
-            numbers => MultiGuard::new(numbers).release().await,
-        };
-
         let mut guards = self.names.into_guards();
         guards.extend(self.also.into_iter().flat_map(|also| also.guards));
-        let released = MultiGuard::new(guards).release().await;
-
-        match slots_released {
-            Err(lost) if lost.is_lost() => Err(lost),
-            slots_released => released.and(slots_released),
-        }
+        MultiGuard::new(guards).release().await
     }
 }
 

@@ -9,11 +9,9 @@ use tokio::time::timeout;
 
 use crate::commands::{LockOptions, Origin};
 use crate::guards::Guards;
-use crate::run::child::reap_as_init;
 use crate::run::retry::Retry;
 use crate::run::signals::Signals;
 use crate::run::waiting::{self, Acquired};
-use crate::slots::{self, Numbering};
 
 /// How long to wait until the claims have left their queues. They leave in the background.
 pub(crate) const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -29,6 +27,19 @@ pub(crate) struct Request<'a> {
     pub(crate) slot_numbers: SlotNumbers,
     /// Where the URL of the store comes from.
     pub(crate) origin: Origin,
+}
+
+impl Request<'_> {
+    /// Whether the slots of the first name have numbers. Those of a larger semaphore than can be
+    /// numbered count load, and no devices.
+    fn needs_numbers(&self) -> bool {
+        let numbered = 1..=Lock::NUMBERED_MAX;
+        let can_have = self
+            .options
+            .slots
+            .is_some_and(|slots| numbered.contains(&slots));
+        self.slot_numbers == SlotNumbers::Taken && can_have
+    }
 }
 
 /// Whether the holder of a semaphore needs the numbers of its slots.
@@ -51,7 +62,7 @@ pub(crate) async fn acquire(
     retry: &mut Retry,
     signals: &mut Signals,
 ) -> Result<Acquired> {
-    let acquired = acquire_all(locks, request, retry, signals).await;
+    let acquired = acquire_names(locks, request, retry, signals).await;
     if !matches!(acquired, Ok(Acquired::Granted(_))) {
         leave_queues().await;
     }
@@ -64,24 +75,6 @@ pub(crate) async fn leave_queues() {
     drop(timeout(LEAVE_TIMEOUT, leasehold::drain()).await);
 }
 
-async fn acquire_all(
-    locks: &Locks,
-    request: Request<'_>,
-    retry: &mut Retry,
-    signals: &mut Signals,
-) -> Result<Acquired> {
-    let needs_numbers =
-        request.slot_numbers == SlotNumbers::Taken && request.options.slots.is_some();
-
-    match acquire_names(locks, request, retry, signals).await? {
-        Acquired::Granted(guards) if needs_numbers => {
-            let left = retry.remaining();
-            number_slots(locks, guards, request, left, signals).await
-        }
-        acquired => Ok(acquired),
-    }
-}
-
 async fn acquire_names(
     locks: &Locks,
     request: Request<'_>,
@@ -89,11 +82,14 @@ async fn acquire_names(
     signals: &mut Signals,
 ) -> Result<Acquired> {
     let Request { names, options, .. } = request;
-    let set = leasehold::all(
-        names
-            .iter()
-            .map(|name| options.lock(locks, name, request.label)),
-    );
+    let set = leasehold::all(names.iter().map(|name| {
+        let lock = options.lock(locks, name, request.label);
+        if name == &names[0] && request.needs_numbers() {
+            lock.numbered()
+        } else {
+            lock
+        }
+    }));
     let order = set.in_order()?;
 
     loop {
@@ -114,31 +110,6 @@ async fn acquire_names(
     }
 }
 
-async fn number_slots(
-    locks: &Locks,
-    mut guards: Guards,
-    request: Request<'_>,
-    left: Option<Duration>,
-    signals: &mut Signals,
-) -> Result<Acquired> {
-    let numbers = tokio::select! {
-        numbers = slots::take_numbers(locks, guards.first(), request.options, left) => numbers?,
-        signal = signals.next_to_end() => return Ok(Acquired::Interrupted(signal?)),
-        never = reap_as_init() => match never? {},
-    };
-
-    match numbers {
-        Numbering::Taken(numbers) => {
-            guards.slots = numbers;
-            Ok(Acquired::Granted(guards))
-        }
-        Numbering::TimedOut(name) => {
-            waiting::print_timed_out(locks, &name, request).await;
-            Ok(Acquired::TimedOut)
-        }
-    }
-}
-
 impl LockOptions {
     /// Creates the lock `name` with these options. `label` is used unless --label is given.
     pub(crate) fn lock(&self, locks: &Locks, name: &str, label: &str) -> Lock {
@@ -155,11 +126,6 @@ impl LockOptions {
             Some(address) => timed.candidate(address),
             None => timed.label(self.label.as_deref().unwrap_or(label)),
         }
-    }
-
-    /// Creates a mutex with the lease and the time limits of these options.
-    pub(crate) fn mutex(&self, locks: &Locks, name: &str, label: &str) -> Lock {
-        self.with_times(locks.mutex(name)).label(label)
     }
 
     fn with_times(&self, lock: Lock) -> Lock {

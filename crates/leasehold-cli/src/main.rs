@@ -26,7 +26,6 @@ mod serve;
 mod setup;
 mod show;
 mod sightings;
-mod slots;
 mod usage;
 mod user_folder;
 mod wait;

@@ -1,13 +1,12 @@
 //! Reads the locks in use, for `ls` and `serve`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use futures_util::StreamExt;
 use futures_util::stream::iter;
 use leasehold::{Error, LockState, Locks, Result};
 
 use crate::show::is_free;
-use crate::slots;
 
 /// The most locks that are read: more than a user reads, but few enough to fetch in seconds. Each
 /// one is a series of every metric.
@@ -61,13 +60,32 @@ pub(crate) async fn scan(
 fn remove_slot_numbers(locks: &mut BTreeMap<String, LockState>) {
     let numbers: Vec<String> = locks
         .values()
-        .filter(|lock_state| slots::is_number(lock_state, |name| locks.get(name)))
+        .filter(|lock_state| is_number(lock_state, |name| locks.get(name)))
         .map(|lock_state| lock_state.name.to_string())
         .collect();
 
     for name in numbers {
         locks.remove(&name);
     }
+}
+
+/// Whether a lock is the number of a slot in use. `find` returns the lock with a name, if it is
+/// shown.
+fn is_number<'a>(lock: &LockState, find: impl FnOnce(&str) -> Option<&'a LockState>) -> bool {
+    let Some((semaphore, _)) = lock.name.as_str().rsplit_once("/slot/") else {
+        return false;
+    };
+    let Some(semaphore) = find(semaphore) else {
+        return false;
+    };
+
+    let claims: HashSet<String> = semaphore
+        .holders()
+        .map(|entry| entry.id.to_string())
+        .collect();
+    lock.entries
+        .iter()
+        .all(|entry| claims.contains(&entry.info.label))
 }
 
 #[cfg(test)]

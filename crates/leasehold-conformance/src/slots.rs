@@ -2,8 +2,10 @@
 
 use super::Service;
 use super::shares::clients_with_slots;
-use super::support::{acquire, fresh_name, granted, release, spawn_acquire, try_acquire, waiters};
-use leasehold_core::Slots;
+use super::support::{
+    acquire, fresh_name, granted, release, spawn_acquire, try_acquire, waiters, within_timeout,
+};
+use leasehold_core::{Entry, LossReason, Slots};
 
 /// The number of holders reaches the number of slots and does not exceed it.
 ///
@@ -35,6 +37,46 @@ pub async fn semaphore_slots_are_counted(service: &dyn Service) {
     assert!(error.is_invalid());
     let refused = ours.semaphore(&name, 0).acquire().await;
     assert!(refused.expect_err("zero slots").is_invalid());
+}
+
+/// No two holders have one number, whichever clients they use. A number is a part of the hold.
+///
+/// Shows G-39.
+pub async fn numbers_of_slots_differ(service: &dyn Service) {
+    let Some((ours, theirs)) = clients_with_slots(service).await else {
+        return;
+    };
+    let name = fresh_name("numbered");
+    let one = ours.semaphore(&name, 4).numbered();
+    let two = theirs.semaphore(&name, 4).numbered().permits(2);
+
+    let first = acquire(&one).await;
+    let pair = acquire(&two).await;
+    let last = acquire(&one).await;
+    let slots = [first.slots(), pair.slots(), last.slots()];
+    assert_eq!(slots, [&[0][..], &[1, 2], &[3]]);
+    let refused = one.try_acquire().await.expect("the store replies");
+    assert_eq!(refused.expect_err("no slot is free").name.as_str(), name);
+
+    release(pair).await;
+    let again = acquire(&two).await;
+    assert_eq!(again.slots(), [1, 2], "the numbers are free");
+
+    let number = format!("{name}/slot/2");
+    let lock_state = ours.inspect(&number).await.expect("inspected");
+    let token = lock_state.holders().next().and_then(Entry::token);
+    let broken = ours.break_hold(&number, token.expect("it is held")).await;
+    assert!(broken.expect("the store replies").is_some());
+    let reason = within_timeout("the hold is lost", again.lost()).await;
+    assert_eq!(reason, LossReason::Revoked);
+    assert!(again.check().expect_err("it is lost").is_lost());
+
+    drop((first, last, again));
+    let all = acquire(&ours.semaphore(&name, 4).permits(4).numbered()).await;
+    assert_eq!(all.slots(), [0, 1, 2, 3]);
+    release(all).await;
+    let refused = ours.semaphore(&name, 1025).numbered().acquire().await;
+    assert!(refused.expect_err("too many").is_invalid());
 }
 
 /// A claim for many slots keeps its position. Later claims for few slots do not overtake it.

@@ -75,6 +75,7 @@ forward!(Lock of Lock {
     set cohort(max: u32) -> Self;
     set label(label: &str) -> Self;
     set permits(permits: u32) -> Self;
+    set numbered() -> Self;
     grant acquire() -> Result<Guard>;
     try_grant try_acquire() -> Result<Result<Guard, Refused>>;
     try_grant try_acquire_for(timeout: Duration) -> Result<Result<Guard, Refused>>;

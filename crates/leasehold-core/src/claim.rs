@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::runtime::simulation;
-use crate::{ClaimantInfo, Error, Name, Result};
+use crate::{ClaimantInfo, Entry, Error, Name, Result};
 
 /// A request to hold a lock, with everything that a store must know about it.
 ///
@@ -52,6 +52,13 @@ impl Claim {
             reserved: 0,
             info,
         }
+    }
+
+    /// Returns the claim with which an entry can be removed from its queue.
+    pub(crate) fn of_entry(name: Name, entry: &Entry) -> Self {
+        let mut claim = Self::new(name, entry.share, Arc::new(entry.info.clone()));
+        claim.id = entry.id;
+        claim
     }
 }
 

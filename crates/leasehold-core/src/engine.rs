@@ -13,6 +13,7 @@ mod expired_in_queue_tests;
 mod hold;
 #[cfg(test)]
 mod no_reply;
+mod numbers;
 mod outage;
 mod renew;
 mod validity;
@@ -31,6 +32,7 @@ pub(crate) use acquire::{AcquireOptions, WaitLimit};
 pub(crate) use calls::StoreCalls;
 use cohort::Cohorts;
 pub(crate) use hold::{Hold, HoldWatch};
+pub(crate) use numbers::{NUMBERED_MAX, Slot, take_numbers};
 use renew::Renewals;
 #[allow(unused_imports, reason = "only the simulation reads it")]
 pub(crate) use validity::Validity;

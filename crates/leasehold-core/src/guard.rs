@@ -5,7 +5,9 @@ use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::time::Duration;
 
-use crate::engine::{Hold, HoldWatch};
+use futures_util::future::{join_all, select_all};
+
+use crate::engine::{Hold, HoldWatch, Slot};
 use crate::runtime::background::on_background;
 use crate::{
     ClaimId, Error, FencingToken, LossReason, RenewalStatus, Result, ServerVote, Share, Token,
@@ -33,12 +35,38 @@ use crate::{
 #[derive(Debug)]
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard {
+    /// The mutexes of the numbers of the slots. They are dropped, and so released, first.
+    slot_holds: Vec<Hold>,
+    slots: Vec<u32>,
     hold: Hold,
 }
 
 impl Guard {
     pub(crate) fn new(hold: Hold) -> Self {
-        Self { hold }
+        Self {
+            slot_holds: Vec::new(),
+            slots: Vec::new(),
+            hold,
+        }
+    }
+
+    /// Adds the numbers of the slots, which count as one hold with the semaphore.
+    pub(crate) fn with_slots(mut self, slots: Vec<Slot>) -> Self {
+        for slot in slots {
+            self.slots.push(slot.number);
+            self.slot_holds.push(slot.hold);
+        }
+        self
+    }
+
+    fn holds(&self) -> impl Iterator<Item = &Hold> {
+        std::iter::once(&self.hold).chain(&self.slot_holds)
+    }
+
+    /// Returns the hold that was lost, or will be lost first.
+    fn weakest(&self) -> &Hold {
+        let weakest = self.holds().min_by_key(|hold| hold.remaining());
+        weakest.expect("a guard has a hold")
     }
 
     #[allow(dead_code, reason = "only the simulation reads it")]
@@ -85,6 +113,13 @@ impl Guard {
         self.hold.claim().name.as_str()
     }
 
+    /// Returns the numbers of the slots, from 0; empty unless the semaphore is
+    /// [numbered](crate::Lock::numbered).
+    #[must_use]
+    pub fn slots(&self) -> &[u32] {
+        &self.slots
+    }
+
     /// Checks by the clock that the lock is still held, without a request to the store.
     ///
     /// The lock may be lost just after the check. Only a resource that checks
@@ -93,13 +128,13 @@ impl Guard {
     /// # Errors
     /// [`is_lost`](crate::Error::is_lost) if the lock was lost; it then stays lost forever.
     pub fn check(&self) -> Result<()> {
-        self.hold.check()
+        self.holds().try_for_each(Hold::check)
     }
 
     /// Returns why the lock was lost; `None` while it is held.
     #[must_use]
     pub fn loss(&self) -> Option<LossReason> {
-        self.hold.loss()
+        self.holds().find_map(Hold::loss)
     }
 
     /// Returns how long the lock stays held if no further renewal gets a reply.
@@ -107,7 +142,7 @@ impl Guard {
     /// It is zero after a loss, and [`Duration::MAX`] if only a crash ends a hold.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.hold.remaining()
+        self.weakest().remaining()
     }
 
     /// Returns the vote of each server, if several servers keep the lock together.
@@ -134,13 +169,13 @@ impl Guard {
     /// Returns the status of the lease's renewal.
     #[must_use]
     pub fn renewal(&self) -> RenewalStatus {
-        self.hold.renewal()
+        self.weakest().renewal()
     }
 
     /// Returns a handle that observes this hold from another task or thread.
     #[must_use]
     pub fn watch(&self) -> Watch {
-        Watch::new(vec![self.hold_watch()])
+        Watch::new(self.hold_watches().collect())
     }
 
     /// Waits until the lock is lost, at the latest until the lease may have ended.
@@ -150,7 +185,8 @@ impl Guard {
     /// # Cancel safety
     /// It only reads; dropping it has no effect.
     pub async fn lost(&self) -> LossReason {
-        on_background(self.hold.lost()).await
+        let losses = self.holds().map(|hold| Box::pin(hold.lost()));
+        on_background(select_all(losses)).await.0
     }
 
     /// Waits until no more than `margin` remains, or the lock is lost.
@@ -160,7 +196,10 @@ impl Guard {
     /// # Cancel safety
     /// It only reads; dropping it has no effect.
     pub async fn until_remaining(&self, margin: Duration) {
-        on_background(self.hold.until_remaining(margin)).await;
+        let waits = self
+            .holds()
+            .map(|hold| Box::pin(hold.until_remaining(margin)));
+        on_background(select_all(waits)).await;
     }
 
     /// Runs `work` while the lock is held, and drops it as soon as the lock is lost.
@@ -175,7 +214,7 @@ impl Guard {
         self.check()?;
         match run_until(self.lost(), work).await {
             Some(done) => self.check().map(|()| done),
-            None => Err(self.hold.error()),
+            None => Err(self.weakest().error()),
         }
     }
 
@@ -195,7 +234,8 @@ impl Guard {
     /// [`is_lost`](crate::Error::is_lost), or [`is_unavailable`](crate::Error::is_unavailable) if
     /// the process has no descriptor left.
     pub fn inheritable_fds(&self) -> Result<Vec<OwnedFd>> {
-        self.hold.inheritable_fds()
+        let fds: Result<Vec<_>> = self.holds().map(Hold::inheritable_fds).collect();
+        Ok(fds?.into_iter().flatten().collect())
     }
 
     /// Turns a writer into a reader, without a gap in which another writer could acquire the lock.
@@ -233,11 +273,17 @@ impl Guard {
     /// # Cancel safety
     /// If the future is dropped, the release continues in the background.
     pub async fn release(self) -> Result<()> {
-        on_background(self.hold.release()).await
+        on_background(async {
+            // The next holder of a slot finds its number free.
+            let numbers = join_all(self.slot_holds.into_iter().map(Hold::release)).await;
+            let semaphore = self.hold.release().await;
+            semaphore.and(numbers.into_iter().collect())
+        })
+        .await
     }
 
-    pub(crate) fn hold_watch(&self) -> HoldWatch {
-        self.hold.watch()
+    pub(crate) fn hold_watches(&self) -> impl Iterator<Item = HoldWatch> {
+        self.holds().map(Hold::watch)
     }
 
     pub(crate) fn store_url(&self) -> &str {

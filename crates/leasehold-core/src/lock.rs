@@ -4,8 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::TryFutureExt;
+use tokio::time::Instant;
 
-use crate::engine::{AcquireOptions, WaitLimit, acquire, cohort};
+use crate::engine::{
+    AcquireOptions, Engine, NUMBERED_MAX, WaitLimit, acquire, cohort, take_numbers,
+};
+use crate::multi::give_back;
 use crate::runtime::background::on_background;
 use crate::{Claim, Error, Guard, Locks, Name, Refused, Result, Share};
 
@@ -38,11 +42,14 @@ pub struct Lock {
     no_renewal: bool,
     max_hold: Option<Duration>,
     cohort: Option<u32>,
+    is_numbered: bool,
 }
 
 impl Lock {
     /// The default lease: 30 seconds.
     pub const LEASE: Duration = Claim::DEFAULT_LEASE;
+    /// The largest semaphore whose slots can be [numbered](Self::numbered).
+    pub const NUMBERED_MAX: u32 = NUMBERED_MAX;
 
     pub(crate) fn new(locks: Locks, name: &str, share: Result<Share>) -> Self {
         Self {
@@ -55,6 +62,7 @@ impl Lock {
             no_renewal: false,
             max_hold: None,
             cohort: None,
+            is_numbered: false,
         }
     }
 
@@ -128,6 +136,32 @@ impl Lock {
     pub fn cohort(self, max: u32) -> Self {
         Self {
             cohort: Some(max),
+            ..self
+        }
+    }
+
+    /// Gives each slot of a semaphore a number, which no other holder has at that time.
+    ///
+    /// [`Guard::slots`] returns the numbers, from 0. They stand for devices or shards. The number 3
+    /// of the semaphore `gpu` is the mutex `gpu/slot/3`, which the command `leasehold run --slots`
+    /// takes too. So a worker in Rust and one in a shell script share the numbers of one pool, if
+    /// all of its users number their slots.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// let gpu = leasehold::open("memory:").await?.semaphore("gpu", 4).numbered();
+    /// let (first, second) = (gpu.acquire().await?, gpu.acquire().await?);
+    /// assert_eq!((first.slots(), second.slots()), (&[0][..], &[1][..]));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// An acquire fails with [`is_invalid`](Error::is_invalid) for a reader-writer lock, for a
+    /// semaphore with more than 1,024 slots, and with a [cohort](Self::cohort).
+    #[must_use]
+    pub fn numbered(self) -> Self {
+        Self {
+            is_numbered: true,
             ..self
         }
     }
@@ -243,21 +277,25 @@ impl Lock {
             .map_err(|error| error.during("acquire", self.locks.url(), Some(&self.name)));
         let engine = Arc::clone(self.locks.engine());
         let has_cohort = self.has_cohort();
+        let is_numbered = self.is_numbered;
 
         async move {
             let options = options?;
             let acquired = if has_cohort {
-                on_background(Box::pin(cohort::acquire(&engine, &options, limit))).await
+                let acquiring = Box::pin(cohort::acquire(&engine, &options, limit));
+                on_background(acquiring)
+                    .await
+                    .map(|granted| granted.map(Guard::new))
+            } else if is_numbered {
+                on_background(Box::pin(acquire_numbered(&engine, &options, limit))).await
             } else {
-                on_background(acquire::acquire(&engine, &options, limit)).await
+                let acquired = on_background(acquire::acquire(&engine, &options, limit)).await;
+                acquired.map(|granted| granted.map(Guard::new))
             };
-            match acquired {
-                Ok(granted) => Ok(granted.map(Guard::new)),
-                Err(error) => {
-                    let name = options.name.as_str();
-                    Err(error.during("acquire", engine.calls().url(), Some(name)))
-                }
-            }
+            acquired.map_err(|error| {
+                let name = options.name.as_str();
+                error.during("acquire", engine.calls().url(), Some(name))
+            })
         }
     }
 
@@ -276,6 +314,9 @@ impl Lock {
         if let Some(max) = self.cohort {
             self.check_cohort(max)?;
         }
+        if self.is_numbered {
+            self.check_numbered()?;
+        }
 
         Ok(AcquireOptions {
             name: Name::parse(&self.name)?,
@@ -286,7 +327,23 @@ impl Lock {
             no_renewal: self.no_renewal,
             max_hold: self.max_hold,
             reserved: self.cohort.unwrap_or(0),
+            is_part: false,
         })
+    }
+
+    fn check_numbered(&self) -> Result<()> {
+        let slots = self.share.as_ref().map_or(0, |share| share.capacity());
+        if slots > NUMBERED_MAX {
+            let message = format!("a semaphore with at most {NUMBERED_MAX} slots can be numbered");
+            return Err(Error::invalid(message));
+        }
+        if self.cohort.is_some() {
+            return Err(
+                Error::invalid("a hold with numbered slots cannot be passed on")
+                    .help("remove cohort(…) or numbered()"),
+            );
+        }
+        Ok(())
     }
 
     fn check_cohort(&self, max: u32) -> Result<()> {
@@ -312,6 +369,37 @@ impl Lock {
                 .help("acquire without a cohort, or use a store that has cohorts"));
         }
         Ok(())
+    }
+}
+
+/// Acquires a semaphore, and then the numbers of its slots.
+async fn acquire_numbered(
+    engine: &Arc<Engine>,
+    options: &AcquireOptions,
+    limit: WaitLimit,
+) -> Result<Result<Guard, Refused>> {
+    let deadline = limit.deadline();
+    let hold = match acquire::acquire(engine, options, limit).await? {
+        Ok(hold) => hold,
+        Err(refused) => return Ok(Err(refused)),
+    };
+
+    let rest = match deadline {
+        Some(deadline) => WaitLimit::AtMost(deadline - Instant::now()),
+        None => limit,
+    };
+    let numbers = take_numbers(engine, &hold, options, rest).await;
+    let guard = Guard::new(hold);
+    match numbers {
+        Ok(Ok(slots)) => Ok(Ok(guard.with_slots(slots))),
+        Ok(Err(refused)) => {
+            give_back(vec![guard]).await;
+            Ok(Err(refused))
+        }
+        Err(error) => {
+            give_back(vec![guard]).await;
+            Err(error)
+        }
     }
 }
 

@@ -138,7 +138,7 @@ impl Locks {
             return Ok(None);
         };
 
-        let claim = claim_for_entry(lock_state.name, &entry);
+        let claim = Claim::of_entry(lock_state.name, &entry);
         // A guard of this process becomes invalid before the request is sent. The store treats the
         // request as a release by that guard.
         self.engine.revoke(claim.id);
@@ -180,13 +180,6 @@ impl Locks {
     pub(crate) fn lock(&self, name: &str, share: Result<Share>) -> Lock {
         Lock::new(self.clone(), name, share)
     }
-}
-
-/// Returns the claim with which the entry can be removed from the queue.
-fn claim_for_entry(name: Name, entry: &Entry) -> Claim {
-    let mut claim = Claim::new(name, entry.share, Arc::new(entry.info.clone()));
-    claim.id = entry.id;
-    claim
 }
 
 /// Two values are equal if they share renewals and connections.

@@ -70,7 +70,7 @@ pub(crate) fn environment(guards: &Guards, store: &str, args: &Run) -> Vec<(&'st
         variables.push((ALSO_STORE, independent_of_folder(url, &also.url)));
     }
     variables.push((HELD, held));
-    let slots = &guards.slots.numbers;
+    let slots = guards.first().slots();
     if !slots.is_empty() {
         variables.push((SLOT, joined(slots)));
     }

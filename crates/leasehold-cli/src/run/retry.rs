@@ -6,7 +6,7 @@ use std::future::{Future, pending};
 use std::io::{IsTerminal, Write, stderr};
 use std::time::Duration;
 
-use leasehold::{Error, Guard, Lock, Locks, Result, Scheme};
+use leasehold::{Error, Guard, Lock, Locks, Refused, Result, Scheme};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::waiting::is_own;
@@ -91,7 +91,11 @@ impl Retry {
     ///
     /// # Cancel safety
     /// Dropping the future leaves the queue.
-    pub(crate) async fn acquire(&mut self, lock: &Lock, locks: &Locks) -> Result<Option<Guard>> {
+    pub(crate) async fn acquire(
+        &mut self,
+        lock: &Lock,
+        locks: &Locks,
+    ) -> Result<Result<Guard, Refused>> {
         loop {
             let acquiring = attempt(lock, self.remaining());
             let granted = tokio::select! {
@@ -103,7 +107,7 @@ impl Retry {
             match (granted, &self.unavailable) {
                 (Err(error), _) => self.failed(error).await?,
                 // Too little of `--wait` was left to enter the queue again.
-                (Ok(None), Some(error)) => return Err(error.clone()),
+                (Ok(Err(_)), Some(error)) => return Err(error.clone()),
                 (Ok(granted), _) => {
                     self.succeeded();
                     return Ok(granted);
@@ -178,11 +182,11 @@ fn has_server(url: &str) -> bool {
     Scheme::of(url).is_some_and(|scheme| !scheme.is_local)
 }
 
-async fn attempt(lock: &Lock, limit: Option<Duration>) -> Result<Option<Guard>> {
+async fn attempt(lock: &Lock, limit: Option<Duration>) -> Result<Result<Guard, Refused>> {
     match limit {
-        None => lock.acquire().await.map(Some),
-        Some(Duration::ZERO) => Ok(lock.try_acquire().await?.ok()),
-        Some(limit) => Ok(lock.try_acquire_for(limit).await?.ok()),
+        None => lock.acquire().await.map(Ok),
+        Some(Duration::ZERO) => lock.try_acquire().await,
+        Some(limit) => lock.try_acquire_for(limit).await,
     }
 }
 

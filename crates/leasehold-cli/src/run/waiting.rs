@@ -54,7 +54,14 @@ pub(crate) async fn wait(
     let acquired = tokio::select! {
         biased;
         granted = retry.acquire(lock, locks) => {
-            granted?.map_or(Acquired::TimedOut, Acquired::Granted)
+            match granted? {
+                Ok(guard) => Acquired::Granted(guard),
+                Err(refused) => {
+                    // It may be the number of a slot that was not granted in time.
+                    print_timed_out(locks, refused.name.as_str(), request).await;
+                    Acquired::TimedOut
+                }
+            }
         }
         signal = signals.next_to_end() => Acquired::Interrupted(signal?),
         never = reap_as_init() => match never? {},
@@ -63,10 +70,7 @@ pub(crate) async fn wait(
 
     match &acquired {
         Acquired::Granted(guard) => print_granted(guard, begun.elapsed(), options),
-        Acquired::TimedOut => {
-            print_timed_out(locks, lock.name(), request).await;
-            sightings::keep(locks, lock.name());
-        }
+        Acquired::TimedOut => sightings::keep(locks, lock.name()),
         Acquired::Interrupted(_) => {}
     }
     Ok(acquired)

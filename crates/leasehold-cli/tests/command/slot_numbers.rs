@@ -59,6 +59,24 @@ pub(crate) fn concurrent_slots_are_numbered(sandbox: &Sandbox) {
     }
 }
 
+/// A program with the library shares the numbers of the pool.
+///
+/// Shows G-39.
+#[test]
+fn program_and_command_share_the_numbers() {
+    let sandbox = Sandbox::new();
+    let locks = leasehold::blocking::open(&sandbox.url()).unwrap();
+    let guard = locks.semaphore("gpu", 2).numbered().acquire().unwrap();
+    assert_eq!(guard.slots(), [0]);
+
+    let (run, numbers) = slot_holder(&sandbox, &["--slots", "2"]);
+    assert_eq!(numbers, [1]);
+    guard.release().unwrap();
+    let next = locks.semaphore("gpu", 2).numbered().acquire().unwrap();
+    assert_eq!(next.slots(), [0]);
+    run.end().assert(0, "", "");
+}
+
 #[test]
 fn loss_of_the_slot_number_stops_the_command() {
     let sandbox = Sandbox::new();
@@ -70,7 +88,7 @@ fn loss_of_the_slot_number_stops_the_command() {
         "--token",
         &sandbox.token("gpu/slot/0"),
     ]);
-    run.wait().assert(76, "", "leasehold: lost gpu/slot/0: ");
+    run.wait().assert(76, "", "leasehold: lost gpu: ");
     assert!(sandbox.is_free("gpu") && sandbox.is_free("gpu/slot/0"));
 }
 

@@ -28,6 +28,7 @@ forward!(Guard of Guard {
     call fencing_token() -> Result<FencingToken>;
     get claim_id() -> ClaimId;
     get name() -> &str;
+    get slots() -> &[u32];
     call check() -> Result<()>;
     get loss() -> Option<LossReason>;
     get remaining() -> Duration;

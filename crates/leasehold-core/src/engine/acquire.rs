@@ -303,7 +303,7 @@ impl<'a> Attempt<'a> {
 
         let mut validity = Validity::held(Arc::clone(&self.claim), grant.valid_until);
         // Holds that are passed on have events of their own.
-        if self.options.reserved == 0 {
+        if self.options.reserved == 0 && !self.options.is_part {
             let events = HoldEvents::begin(&self.engine.calls, &self.claim, grant.token);
             validity = validity.with_events(events);
         }

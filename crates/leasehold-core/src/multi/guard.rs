@@ -82,7 +82,7 @@ impl MultiGuard {
 
     /// Returns a handle that observes all holds from another task or thread.
     pub fn watch(&self) -> Watch {
-        Watch::new(self.guards.iter().map(Guard::hold_watch).collect())
+        Watch::new(self.guards.iter().flat_map(Guard::hold_watches).collect())
     }
 
     /// Waits until one of the locks is lost.

@@ -21,6 +21,8 @@ pub(crate) struct AcquireOptions {
     /// How many more tokens the grant reserves. If there are any, the hold is passed on inside the
     /// process, and each of its holds has events of its own.
     pub(crate) reserved: u32,
+    /// The hold is a part of another one, whose events count.
+    pub(crate) is_part: bool,
 }
 
 impl AcquireOptions {

@@ -1,0 +1,174 @@
+//! The numbers of slots: each holder of a semaphore gets numbers that no other holder has.
+//!
+//! A store counts slots and does not number them. So the number 3 of the semaphore `gpu` is a mutex
+//! of its own, `gpu/slot/3`. Only holders of the semaphore acquire these mutexes, one for each of
+//! their slots. The holders have at most N slots, so one of the N mutexes is free for each slot.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::acquire::{Acquired, attempt_until_granted};
+use super::events::AcquireEvents;
+use super::outage::Outage;
+use super::{AcquireOptions, Engine, Hold, WaitLimit};
+use crate::{Claim, ClaimId, Entry, LockState, Name, Refused, Result, Share};
+
+/// The largest semaphore with numbered slots. A larger one counts load, not devices, and trying its
+/// numbers would take too long.
+pub(crate) const NUMBERED_MAX: u32 = 1024;
+
+/// A number, and the hold of its mutex.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) number: u32,
+    pub(crate) hold: Hold,
+}
+
+/// Takes a number for each slot that `semaphore` holds; returns who has them if the time is over.
+///
+/// `limit` ends the tries. Holders that are about to end keep their numbers for a moment, so there
+/// are a few tries in any case.
+///
+/// # Cancel safety
+/// Dropping the future gives back the numbers that it has taken.
+pub(crate) async fn take_numbers(
+    engine: &Arc<Engine>,
+    semaphore: &Hold,
+    options: &AcquireOptions,
+    limit: WaitLimit,
+) -> Result<Result<Vec<Slot>, Refused>> {
+    const TRIES_MIN: u32 = 5;
+    const RETRY_MIN: Duration = Duration::from_millis(5);
+    const RETRY_MAX: Duration = Duration::from_millis(250);
+
+    let deadline = match limit {
+        WaitLimit::Forever => None,
+        WaitLimit::Never => Some(Instant::now()),
+        WaitLimit::AtMost(limit) => Instant::now().checked_add(limit),
+    };
+    let mut taking = Taking {
+        engine,
+        semaphore,
+        options,
+        taken: Vec::new(),
+        refused: None,
+    };
+    let mut tries = 1;
+    let mut retry = RETRY_MIN;
+    while !taking.try_all().await? {
+        semaphore.check()?;
+        taking.break_stale().await?;
+
+        let is_over = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        if is_over && tries >= TRIES_MIN {
+            let unknown = Refused::new(options.name.clone());
+            return Ok(Err(taking.refused.unwrap_or(unknown)));
+        }
+        tries += 1;
+        sleep(retry).await;
+        retry = (retry * 2).min(RETRY_MAX);
+    }
+    Ok(Ok(taking.taken))
+}
+
+struct Taking<'a> {
+    engine: &'a Arc<Engine>,
+    semaphore: &'a Hold,
+    options: &'a AcquireOptions,
+    taken: Vec<Slot>,
+    /// The last refusal of a number.
+    refused: Option<Refused>,
+}
+
+impl Taking<'_> {
+    /// Tries every number once. Returns whether enough of them are taken.
+    async fn try_all(&mut self) -> Result<bool> {
+        let wanted = self.options.share.weight() as usize;
+
+        for number in 0..self.slots() {
+            if self.taken.len() == wanted {
+                break;
+            }
+            if self.taken.iter().any(|slot| slot.number == number) {
+                continue;
+            }
+
+            match self.try_one(number).await? {
+                Ok(hold) => self.taken.push(Slot { number, hold }),
+                Err(refused) => self.refused = Some(refused),
+            }
+        }
+        Ok(self.taken.len() == wanted)
+    }
+
+    async fn try_one(&self, number: u32) -> Result<Acquired> {
+        let options = AcquireOptions {
+            name: self.slot_name(number)?,
+            share: Share::MUTEX,
+            // The label lets other holders see which claim of the semaphore the number belongs to.
+            label: self.claim().to_string(),
+            is_part: true,
+            ..self.options.clone()
+        };
+        let events = AcquireEvents::unrecorded(&self.engine.calls, &options.name);
+        let outage = Outage::default();
+        attempt_until_granted(self.engine, &options, WaitLimit::Never, &events, outage).await
+    }
+
+    /// Breaks the holds of numbers whose claim no longer holds the semaphore.
+    ///
+    /// A store may detect a crash for the semaphore first, and for the number only later.
+    async fn break_stale(&self) -> Result<()> {
+        let mut numbered = Vec::new();
+        for number in 0..self.slots() {
+            let name = self.slot_name(number)?;
+            numbered.push(self.engine.calls.inspect(&name).await?);
+        }
+        // The semaphore is read after the numbers. So every claim that already had a number is
+        // seen.
+        let semaphore = self.engine.calls.inspect(&self.options.name).await?;
+
+        let holders: HashSet<ClaimId> = semaphore.holders().map(|entry| entry.id).collect();
+        if !holders.contains(&self.claim()) {
+            // This claim is lost, or the store reports other ids. Then no number is known to be
+            // stale.
+            return Ok(());
+        }
+
+        for state in &numbered {
+            for entry in stale(state, &holders) {
+                tracing::debug!(name = %state.name, label = %entry.info.label, "stale number");
+                let claim = Claim::of_entry(state.name.clone(), entry);
+                self.engine.revoke(claim.id);
+                self.engine.calls.leave(&claim).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn claim(&self) -> ClaimId {
+        self.semaphore.claim().id
+    }
+
+    fn slots(&self) -> u32 {
+        self.options.share.capacity()
+    }
+
+    fn slot_name(&self, number: u32) -> Result<Name> {
+        Name::parse(&format!("{}/slot/{number}", self.options.name.as_str()))
+    }
+}
+
+/// Returns the holders of a number that no longer hold the semaphore.
+fn stale<'a>(
+    state: &'a LockState,
+    holders: &'a HashSet<ClaimId>,
+) -> impl Iterator<Item = &'a Entry> {
+    state.holders().filter(|entry| {
+        let claim: Option<ClaimId> = entry.info.label.parse().ok();
+        claim.is_some_and(|claim| !holders.contains(&claim))
+    })
+}
