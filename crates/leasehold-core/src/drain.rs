@@ -1,5 +1,6 @@
 //! Waiting for the departures that are under way in the background.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,11 +27,12 @@ pub(crate) struct Departure {
 }
 
 impl Departure {
-    pub(crate) fn begin() -> Self {
+    /// Begins the departure that the background completes. The caller has tried it since `since`.
+    pub(crate) fn begin(since: Instant) -> Self {
         let mut under_way = UNDER_WAY.lock();
         *under_way += 1;
 
-        let begun_by = BEGUN_HERE.try_with(|begun_here| Arc::clone(&begun_here.departures));
+        let begun_by = BEGUN_HERE.try_with(|begun_here| begun_here.add(since));
         Self {
             begun_by: begun_by.ok(),
         }
@@ -59,19 +61,31 @@ impl Drop for Departure {
 struct BegunHere {
     /// Each departure has a clone.
     departures: Arc<()>,
+    wait_until: Cell<Option<Instant>>,
+}
+
+impl BegunHere {
+    fn add(&self, since: Instant) -> Arc<()> {
+        let wait_until = Some(since + REPLY_MAX);
+        self.wait_until.set(self.wait_until.get().max(wait_until));
+        Arc::clone(&self.departures)
+    }
 }
 
 impl Drop for BegunHere {
     fn drop(&mut self) {
+        let Some(wait_until) = self.wait_until.get() else {
+            return;
+        };
         let mut under_way = UNDER_WAY.lock();
         let are_under_way = |_: &mut usize| Arc::strong_count(&self.departures) > 1;
-        DEPARTED.wait_while_for(&mut under_way, are_under_way, END_MAX);
+        DEPARTED.wait_while_until(&mut under_way, are_under_way, wait_until);
     }
 }
 
-/// How long the end of a thread waits. A release takes one round trip. If the store has not replied
-/// by then, the lease or the crash detection frees the lock.
-const END_MAX: Duration = Duration::from_secs(1);
+/// How long the end of a thread waits for a reply. A release takes one round trip. If the store has
+/// not replied by then, the lease or the crash detection frees the lock.
+const REPLY_MAX: Duration = Duration::from_secs(1);
 
 /// Waits until every release and cancellation that this process has begun has reached its store.
 ///

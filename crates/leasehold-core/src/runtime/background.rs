@@ -9,6 +9,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::OnceLock;
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
@@ -120,12 +121,14 @@ impl<F: Future> Future for OnBackground<F> {
 pub(crate) struct Detached<T: Send + 'static> {
     /// `None` once it is complete.
     future: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
+    begun_at: Instant,
 }
 
 impl<T: Send + 'static> Detached<T> {
     pub(crate) fn new(future: impl Future<Output = T> + Send + 'static) -> Self {
         Self {
             future: Some(Box::pin(future)),
+            begun_at: Instant::now(),
         }
     }
 }
@@ -151,7 +154,7 @@ impl<T: Send + 'static> Drop for Detached<T> {
             return;
         };
 
-        let departure = Departure::begin();
+        let departure = Departure::begin(self.begun_at);
         spawn(async move {
             future.await;
             drop(departure);
