@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
-use leasehold::{ClaimProcess, CrashDetection, Entry, Locks, Token};
+use leasehold::{ClaimProcess, CrashRelease, Entry, Locks, Token};
 
 use crate::commands::{InspectedStore, in_this_format};
 use crate::exit::{Exit, print_error};
@@ -39,7 +39,7 @@ fn report(locks: &Locks, name: &str, token: Token, broken: &Entry) -> Result<Exi
     writeln!(out, "broke the hold of {name} with token {token}: {holder}")?;
 
     let guarantees = locks.guarantees();
-    if guarantees.crash == CrashDetection::Immediate && !guarantees.lease_expiry {
+    if guarantees.crash_release == CrashRelease::Immediate && !guarantees.lease_expiry {
         let end = match &broken.process {
             Some(ClaimProcess::Ended { held_by }) => {
                 format!("its {} have ended", processes(held_by))

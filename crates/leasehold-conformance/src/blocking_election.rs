@@ -43,7 +43,7 @@ fn elect(one: &Election, two: Election, operator: &Locks, name: &str) {
     observe_leader(&mut observer, "one:1", first.token());
     let early = two.try_campaign_for("two:2", SHORT).expect("it replies");
     assert!(early.is_err(), "two clients lead");
-    let unchanged = observer.next_timeout(SHORT);
+    let unchanged = observer.next_for(SHORT);
     assert!(unchanged.is_none(), "{unchanged:?} is not a new leader");
 
     let candidate = thread::spawn(move || two.campaign("two:2"));
@@ -55,7 +55,7 @@ fn elect(one: &Election, two: Election, operator: &Locks, name: &str) {
 
     let broken = operator.break_hold(name, second.token());
     broken.expect("it replies").expect("it was held");
-    assert!(second.lost_timeout(LONG).is_some(), "it is not lost");
+    assert!(second.lost_for(LONG).is_some(), "it is not lost");
     drop(second);
     while observer.next().expect("inspected").is_some() {}
 }

@@ -3,7 +3,7 @@
 use super::support::{acquire, claim, client, enter, fresh_name, release, store};
 use super::{Service, shares};
 use leasehold_core::store::{Claim, OnContention, Share, Standing, Store};
-use leasehold_core::{LockState, Slots};
+use leasehold_core::{LockState, SemaphoreSupport};
 
 /// A repeated enter finds the claim where it is, holding or waiting, with the same token.
 ///
@@ -60,7 +60,7 @@ pub async fn share_can_only_shrink(service: &dyn Service) {
     let slot = Share::slots(1, 3).expect("at most 3 permits");
     let refused = store.enter(&with(slot), OnContention::Queue).await;
     let error = refused.expect_err("another kind");
-    let has_slots = store.guarantees().slots != Slots::Unsupported;
+    let has_slots = store.guarantees().semaphore != SemaphoreSupport::Unsupported;
     assert!(
         error.is_mismatch() == has_slots && error.is_unsupported() != has_slots,
         "{error}"

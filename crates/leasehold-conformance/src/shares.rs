@@ -2,7 +2,7 @@
 
 use super::Service;
 use super::support::{client, fresh_name};
-use leasehold_core::{Lock, Locks, Slots};
+use leasehold_core::{Lock, Locks, SemaphoreSupport};
 
 /// Two clients of the service; `None` if its store [refuses](without_readers) readers.
 pub(super) async fn clients_with_readers(service: &dyn Service) -> Option<(Locks, Locks)> {
@@ -15,7 +15,7 @@ pub(super) async fn clients_with_readers(service: &dyn Service) -> Option<(Locks
 /// Two clients of the service; `None` if its store refuses slots.
 pub(super) async fn clients_with_slots(service: &dyn Service) -> Option<(Locks, Locks)> {
     let locks = client(service).await;
-    if locks.guarantees().slots == Slots::Unsupported {
+    if locks.guarantees().semaphore == SemaphoreSupport::Unsupported {
         refuses(locks.semaphore(fresh_name("refused"), 3)).await;
         return None;
     }
@@ -27,7 +27,7 @@ pub(super) async fn clients_with_slots(service: &dyn Service) -> Option<(Locks, 
 /// Such a store must refuse a reader as unsupported.
 pub(super) async fn without_readers(service: &dyn Service) -> bool {
     let locks = client(service).await;
-    if locks.guarantees().readers {
+    if locks.guarantees().rwlock {
         return false;
     }
     refuses(locks.rwlock(fresh_name("refused")).shared()).await;

@@ -5,7 +5,7 @@ use super::shares::clients_with_slots;
 use super::support::{
     acquire, fresh_name, granted, release, spawn_acquire, try_acquire, waiters, within_timeout,
 };
-use leasehold_core::{Entry, LossReason, Slots};
+use leasehold_core::{Entry, LossReason, SemaphoreSupport};
 
 /// The number of holders reaches the number of slots and does not exceed it.
 ///
@@ -123,7 +123,7 @@ pub async fn mixed_kinds_are_refused(service: &dyn Service) {
     let held = acquire(&ours.semaphore(&name, 3)).await;
 
     let mut others = vec![theirs.mutex(&name), theirs.semaphore(&name, 4)];
-    if theirs.guarantees().readers {
+    if theirs.guarantees().rwlock {
         others.push(theirs.rwlock(&name).shared());
     }
     for other in others {
@@ -134,7 +134,7 @@ pub async fn mixed_kinds_are_refused(service: &dyn Service) {
 
     release(held).await;
     let mutex = theirs.mutex(&name).acquire().await;
-    if theirs.guarantees().slots == Slots::Permanent {
+    if theirs.guarantees().semaphore == SemaphoreSupport::Permanent {
         assert!(mutex.expect_err("the size stays").is_mismatch());
         return release(acquire(&theirs.semaphore(&name, 3)).await).await;
     }

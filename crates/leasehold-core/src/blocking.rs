@@ -15,13 +15,10 @@ use crate::drain::drain_blocking;
 use crate::runtime::background::block_on;
 use crate::{Entry, Guarantees, LockState, Name, Refused, Result, Token};
 
-pub use election::{
-    BlockingElection as Election, BlockingLeaderObserver as LeaderObserver,
-    BlockingLeadership as Leadership,
-};
+pub use election::{Election, LeaderObserver, Leadership};
 pub use guard::Guard;
-pub use multi::{BlockingMultiGuard as MultiGuard, BlockingMultiLock as MultiLock, all};
-pub use observer::BlockingObserver as Observer;
+pub use multi::{MultiGuard, MultiLock, all};
+pub use observer::Observer;
 pub use reentrant::{Reentrant, ReentrantGuard};
 
 /// Waits as [`leasehold::drain`](crate::drain()) does, for at most `timeout`.

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
 /// let guarantees = leasehold::open("memory:").await?.guarantees();
-/// assert!(guarantees.fifo && guarantees.tokens && guarantees.readers);
+/// assert!(guarantees.fifo && guarantees.tokens && guarantees.rwlock);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,9 +22,9 @@ pub struct Guarantees {
     /// Every grant of a name has a larger token than all grants before it.
     pub tokens: bool,
     /// The store has reader-writer locks.
-    pub readers: bool,
+    pub rwlock: bool,
     /// Whether the store has semaphores, and how long it keeps their sizes.
-    pub slots: Slots,
+    pub semaphore: SemaphoreSupport,
     /// The store ends a claim whose lease passes without a renewal.
     ///
     /// Without it, only a crash or the holder itself ends a claim.
@@ -33,7 +33,7 @@ pub struct Guarantees {
     /// [`Lock::cohort`](crate::Lock::cohort).
     pub cohorts: bool,
     /// When the crash of a holder frees the lock.
-    pub crash: CrashDetection,
+    pub crash_release: CrashRelease,
 }
 
 impl Guarantees {
@@ -41,15 +41,15 @@ impl Guarantees {
     ///
     /// Such a store has mutexes only, and guarantees no order, no tokens, no expiry and no cohorts.
     #[must_use]
-    pub fn new(crash: CrashDetection) -> Self {
+    pub fn new(crash_release: CrashRelease) -> Self {
         Self {
             fifo: false,
             tokens: false,
-            readers: false,
-            slots: Slots::Unsupported,
+            rwlock: false,
+            semaphore: SemaphoreSupport::Unsupported,
             lease_expiry: false,
             cohorts: false,
-            crash,
+            crash_release,
         }
     }
 }
@@ -57,7 +57,7 @@ impl Guarantees {
 /// Whether a store has semaphores, and how long it keeps the number of slots of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Slots {
+pub enum SemaphoreSupport {
     /// A claim for a slot is refused as [unsupported](crate::Error::is_unsupported).
     Unsupported,
     /// The first claim of a free name sets the number of slots.
@@ -69,7 +69,7 @@ pub enum Slots {
 /// When a crashed holder's lock is free again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum CrashDetection {
+pub enum CrashRelease {
     /// As soon as the kernel has removed the process.
     Immediate,
     /// After this long without a connection.

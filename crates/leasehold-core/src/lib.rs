@@ -68,7 +68,7 @@ pub use drain::drain;
 pub use election::{Election, Leader, LeaderObserver, Leadership};
 pub use error::{Error, ErrorKind, Result};
 pub use examination::{Examination, ExaminedServer, Finding, RoundTrip, Severity};
-pub use guarantees::{CrashDetection, Guarantees, Slots};
+pub use guarantees::{CrashRelease, Guarantees, SemaphoreSupport};
 pub use guard::Guard;
 pub use lock::Lock;
 pub use lock_state::{ClaimProcess, Entry, ExternalHolder, LockState, ServerStatus, ServerVote};

@@ -338,7 +338,7 @@ pub struct Entered {
     /// How long the store keeps the claim without a renewal, counted from before the request.
     ///
     /// It is [`Duration::MAX`] if only a crash can end the claim, as with
-    /// [`CrashDetection::Immediate`](crate::CrashDetection::Immediate). A store that never ends a
+    /// [`CrashRelease::Immediate`](crate::CrashRelease::Immediate). A store that never ends a
     /// claim returns the claim's own lease: a shorter lease is always safe.
     pub lease: Duration,
     /// Who holds the lock, if the claim was refused and the reply of the service says so. Otherwise

@@ -52,7 +52,9 @@ use claims::Claims;
 use enter::EnterMode;
 use leasehold_core::internal::BootInstant;
 use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store};
-use leasehold_core::{CrashDetection, Error, Guarantees, LockState, Name, Result, Slots, Token};
+use leasehold_core::{
+    CrashRelease, Error, Guarantees, LockState, Name, Result, SemaphoreSupport, Token,
+};
 use liveness::CrashDetectionMode;
 use observations::Observations;
 use orphans::{Orphan, Orphans, leave_arguments};
@@ -221,14 +223,14 @@ impl Redis {
 impl Store for Redis {
     fn guarantees(&self) -> Guarantees {
         let crash = match self.settings.crash_grace {
-            Some(grace) if self.crash_detection.is_on() => CrashDetection::Within(grace),
-            _ => CrashDetection::LeaseExpiry,
+            Some(grace) if self.crash_detection.is_on() => CrashRelease::Within(grace),
+            _ => CrashRelease::LeaseExpiry,
         };
         let mut guarantees = Guarantees::new(crash);
         guarantees.fifo = true;
         guarantees.tokens = true;
-        guarantees.readers = true;
-        guarantees.slots = Slots::WhileInUse;
+        guarantees.rwlock = true;
+        guarantees.semaphore = SemaphoreSupport::WhileInUse;
         guarantees.lease_expiry = true;
         guarantees.cohorts = true;
         guarantees

@@ -38,7 +38,7 @@ use keys::KeyMapper;
 use leasehold_core::internal::{BootInstant, background};
 use leasehold_core::store::{Claim, Entered, Extensions, OnContention, OwnLeases, Standing, Store};
 use leasehold_core::{
-    ClaimId, CrashDetection, Examination, Guarantees, LockState, Name, Result, Slots,
+    ClaimId, CrashRelease, Examination, Guarantees, LockState, Name, Result, SemaphoreSupport,
 };
 use local_claim::{ClaimField, RedissonClaim};
 
@@ -180,11 +180,11 @@ impl Redisson {
 #[async_trait]
 impl Store for Redisson {
     fn guarantees(&self) -> Guarantees {
-        let mut guarantees = Guarantees::new(CrashDetection::LeaseExpiry);
+        let mut guarantees = Guarantees::new(CrashRelease::LeaseExpiry);
         guarantees.tokens = self.mapper.class == Class::Fenced;
-        guarantees.readers = self.mapper.class == Class::ReadWrite;
+        guarantees.rwlock = self.mapper.class == Class::ReadWrite;
         if self.mapper.class == Class::Semaphore {
-            guarantees.slots = Slots::Permanent;
+            guarantees.semaphore = SemaphoreSupport::Permanent;
         }
         guarantees.lease_expiry = true;
         guarantees

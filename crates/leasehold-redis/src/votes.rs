@@ -43,7 +43,7 @@ use events::Events;
 use leasehold_core::internal::BootInstant;
 use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store, Votes};
 use leasehold_core::{
-    CrashDetection, Error, Guarantees, LockState, Name, Refused, Result, ServerVote, Token,
+    CrashRelease, Error, Guarantees, LockState, Name, Refused, Result, ServerVote, Token,
 };
 use master::Master;
 use tracked_claim::{ClaimVotes, TrackedClaim};
@@ -82,7 +82,7 @@ const RENEWALS_AT_ONCE: usize = 64;
 #[async_trait]
 impl<const MASTERS_MIN: usize> Store for VotingStore<MASTERS_MIN> {
     fn guarantees(&self) -> Guarantees {
-        let mut guarantees = Guarantees::new(CrashDetection::LeaseExpiry);
+        let mut guarantees = Guarantees::new(CrashRelease::LeaseExpiry);
         guarantees.tokens = self.format.guarantees_tokens();
         guarantees.lease_expiry = true;
         guarantees

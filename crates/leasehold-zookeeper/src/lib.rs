@@ -50,7 +50,7 @@ use generation::ExhaustedNodes;
 use layout::Dialect;
 use leasehold_core::internal::{BootInstant, OpenedStore, StoreKind, background};
 use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store};
-use leasehold_core::{CrashDetection, Entry, Guarantees, LockState, Name, Result, Slots};
+use leasehold_core::{CrashRelease, Entry, Guarantees, LockState, Name, Result, SemaphoreSupport};
 use lock_node::LockNode;
 use supervisor::SessionSupervisor;
 use wait::{Step, WaitPass, any_changed};
@@ -188,11 +188,11 @@ impl Store for ZooKeeper {
             .supervisor
             .current()
             .map_or(self.address.settings.session, |session| session.timeout());
-        let mut guarantees = Guarantees::new(CrashDetection::Within(timeout));
+        let mut guarantees = Guarantees::new(CrashRelease::Within(timeout));
         guarantees.fifo = true;
         guarantees.tokens = true;
-        guarantees.readers = true;
-        guarantees.slots = Slots::WhileInUse;
+        guarantees.rwlock = true;
+        guarantees.semaphore = SemaphoreSupport::WhileInUse;
         guarantees
     }
 

@@ -133,11 +133,11 @@ pub use leasehold_core::metrics;
 #[doc(hidden)]
 pub use leasehold_core::simulation;
 pub use leasehold_core::{
-    ClaimId, ClaimProcess, ClaimantInfo, CrashDetection, Election, Entry, Error, ErrorKind,
+    ClaimId, ClaimProcess, ClaimantInfo, CrashRelease, Election, Entry, Error, ErrorKind,
     Examination, ExaminedServer, ExternalHolder, FencingToken, Finding, Guarantees, Guard, Leader,
     LeaderObserver, Leadership, Lock, LockState, Locks, LossReason, MultiGuard, MultiLock, Name,
     Observer, Owner, Reentrant, ReentrantGuard, Refused, RenewalStatus, Result, RoundTrip, RwLock,
-    ServerStatus, ServerVote, Severity, Slots, Token, Watch, all, drain, fence, store,
+    SemaphoreSupport, ServerStatus, ServerVote, Severity, Token, Watch, all, drain, fence, store,
 };
 pub use open::{examine, open};
 #[doc(hidden)]

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use lab_servers::{Cluster, Redis, Release, Sentinels, ZooKeeper};
 use leasehold::store::{Claim, OnContention, Standing, Store};
 use leasehold::store::{Intercept, Intercepted};
-use leasehold::{Guarantees, Result, Slots, stores};
+use leasehold::{Guarantees, Result, SemaphoreSupport, stores};
 use leasehold_conformance::support::{claim, fresh_name};
 use leasehold_conformance::{
     LockKind, SUITES_BY_KIND, SUITES_RUN_ONCE, Service, broken_hold_is_reported_lost,
@@ -62,20 +62,20 @@ stores! {
     ), lacks [];
     redis_cluster: Clustered(&CLUSTER), lacks [];
     valkey_cluster: Clustered(&CLUSTER_OF_VALKEY), lacks [];
-    plain: Plain::with("", "\"\""), lacks ["fifo", "tokens", "readers", "slots", "cohorts"];
+    plain: Plain::with("", "\"\""), lacks ["fifo", "tokens", "rwlock", "semaphore", "cohorts"];
     plain_counted: Plain::with("&tokens=on&protocol=2", "Kgx"),
-        lacks ["fifo", "readers", "slots", "cohorts"];
-    redisson: Java::with(""), lacks ["fifo", "tokens", "readers", "slots", "cohorts"];
+        lacks ["fifo", "rwlock", "semaphore", "cohorts"];
+    redisson: Java::with(""), lacks ["fifo", "tokens", "rwlock", "semaphore", "cohorts"];
     redisson_fenced: Java::with("&lock=fenced&prefix=app:&protocol=2"),
-        lacks ["fifo", "readers", "slots", "cohorts"];
-    redisson_rw: Java::with("&lock=rw"), lacks ["fifo", "tokens", "slots", "cohorts"];
+        lacks ["fifo", "rwlock", "semaphore", "cohorts"];
+    redisson_rw: Java::with("&lock=rw"), lacks ["fifo", "tokens", "semaphore", "cohorts"];
     redisson_semaphore: Java::with("&lock=semaphore&prefix=app:"),
-        lacks ["fifo", "tokens", "readers", "cohorts"];
+        lacks ["fifo", "tokens", "rwlock", "cohorts"];
     // The lab has the tests of masters that lose their data.
     redlock: Masters::start("quarantine=off&longest-lease=120s"),
-        lacks ["fifo", "readers", "slots", "cohorts"];
+        lacks ["fifo", "rwlock", "semaphore", "cohorts"];
     redlock_classic: Masters::start("dialect=classic&longest-lease=120s"),
-        lacks ["fifo", "tokens", "readers", "slots", "cohorts"];
+        lacks ["fifo", "tokens", "rwlock", "semaphore", "cohorts"];
     zookeeper: Tree("/curator"), lacks ["lease_expiry", "cohorts"];
     zookeeper_kazoo: Tree("/kazoo?dialect=kazoo"), lacks ["lease_expiry", "cohorts"];
 }
@@ -106,8 +106,11 @@ fn lacking(guarantees: Guarantees) -> Vec<&'static str> {
     let given = [
         ("fifo", guarantees.fifo),
         ("tokens", guarantees.tokens),
-        ("readers", guarantees.readers),
-        ("slots", guarantees.slots != Slots::Unsupported),
+        ("rwlock", guarantees.rwlock),
+        (
+            "semaphore",
+            guarantees.semaphore != SemaphoreSupport::Unsupported,
+        ),
         ("lease_expiry", guarantees.lease_expiry),
         ("cohorts", guarantees.cohorts),
     ];

@@ -124,6 +124,6 @@ fn blocking_set_is_granted_lost_and_released() {
     let wait = Duration::from_millis(1);
     assert!(set.try_acquire_for(wait).expect("it replies").is_err());
 
-    guard.lost_timeout(Duration::from_secs(9)).expect("lost");
+    guard.lost_for(Duration::from_secs(9)).expect("lost");
     assert!(guard.release().expect_err("lost").is_lost());
 }

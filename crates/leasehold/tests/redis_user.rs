@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use lab_servers::Redis;
 use leasehold::store::Store;
-use leasehold::{CrashDetection, Guard, Locks, Result, stores};
+use leasehold::{CrashRelease, Guard, Locks, Result, stores};
 use leasehold_conformance::Service;
 use tokio::task::JoinHandle;
 
@@ -153,8 +153,8 @@ async fn crash_detection_falls_back_to_the_lease_without_rights() {
             .await
             .expect("leasehold works with fewer rights");
         assert_eq!(
-            locks.guarantees().crash,
-            CrashDetection::LeaseExpiry,
+            locks.guarantees().crash_release,
+            CrashRelease::LeaseExpiry,
             "without {right}"
         );
     }
@@ -162,8 +162,8 @@ async fn crash_detection_falls_back_to_the_lease_without_rights() {
         .await
         .expect("the user has all rights");
     assert_eq!(
-        locks.guarantees().crash,
-        CrashDetection::Within(Duration::from_secs(10))
+        locks.guarantees().crash_release,
+        CrashRelease::Within(Duration::from_secs(10))
     );
 }
 

@@ -100,7 +100,7 @@ impl World {
         drop(state);
 
         self.wake_all(client);
-        if self.profile.crash == leasehold::CrashDetection::Immediate {
+        if self.profile.crash == leasehold::CrashRelease::Immediate {
             self.free(client, now);
         }
     }

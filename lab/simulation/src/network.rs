@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::store::{ClaimId, Standing};
-use leasehold::{CrashDetection, Error, Result};
+use leasehold::{CrashRelease, Error, Result};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{sleep, timeout};
 
@@ -260,7 +260,7 @@ impl World {
         let state = self.state();
         let client = &state.clients[client];
         let link = &client.link;
-        let is_gone = client.is_dead && self.profile.crash == CrashDetection::Immediate;
+        let is_gone = client.is_dead && self.profile.crash == CrashRelease::Immediate;
         link.outage.is_none() && link.epoch == epoch && !is_gone
     }
 

@@ -4,7 +4,7 @@ mod draw;
 
 use std::time::Duration;
 
-use leasehold::CrashDetection;
+use leasehold::CrashRelease;
 
 /// A history before it runs. Its parts can be removed one by one, to find out which ones a
 /// violation needs.
@@ -43,7 +43,7 @@ pub struct Profile {
     /// Whether the store ends a claim whose lease passes.
     pub lease_expiry: bool,
     /// When the store frees the lock of a crashed holder.
-    pub crash: CrashDetection,
+    pub crash: CrashRelease,
     /// The kind of all locks.
     pub kind: LockKind,
     /// The number of names.
@@ -61,7 +61,7 @@ impl Profile {
     #[must_use]
     pub fn hold_length(&self) -> Duration {
         match self.crash {
-            CrashDetection::Within(grace) => self.lease.min(grace),
+            CrashRelease::Within(grace) => self.lease.min(grace),
             _ => self.lease,
         }
     }

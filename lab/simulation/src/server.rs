@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold::store::{ClaimId, OnContention, Standing, admitted};
-use leasehold::{CrashDetection, Token};
+use leasehold::{CrashRelease, Token};
 
 pub(crate) use entry::{Cause, Claimed, Ended, Leases, Nanos, Push, Queue, QueueEntry, nanos};
 
@@ -155,7 +155,7 @@ impl Server {
     /// Removes expired claims, and grants the claims that fit.
     fn update(&mut self, now: Nanos, name: u8) -> Vec<Push> {
         let leases = self.leases;
-        let has_grace = matches!(leases.crash, CrashDetection::Within(_));
+        let has_grace = matches!(leases.crash, CrashRelease::Within(_));
         let queue = self.queues.entry(name).or_default();
 
         for entry in queue

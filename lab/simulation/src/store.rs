@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold::store::{Claim, Entered, Extensions, OnContention, Standing, Store};
-use leasehold::{Guarantees, LockState, Name, Result, Slots};
+use leasehold::{Guarantees, LockState, Name, Result, SemaphoreSupport};
 use tokio::time::timeout;
 
 use crate::event::What;
@@ -84,8 +84,8 @@ impl Store for SimulatedStore {
         let mut guarantees = Guarantees::new(profile.crash);
         guarantees.fifo = true;
         guarantees.tokens = true;
-        guarantees.readers = true;
-        guarantees.slots = Slots::WhileInUse;
+        guarantees.rwlock = true;
+        guarantees.semaphore = SemaphoreSupport::WhileInUse;
         guarantees.cohorts = true;
         guarantees.lease_expiry = profile.lease_expiry;
         guarantees

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use lab_servers::Clock;
-use leasehold::Slots;
+use leasehold::SemaphoreSupport;
 
 use super::FaultRun;
 use crate::faults::Guarantee;
@@ -269,8 +269,8 @@ impl FaultRun {
         let slots = LockKind::Slots { permits, slots: 2 };
 
         let guarantees = self.testbed.locks().guarantees();
-        let has_slots = guarantees.slots != Slots::Unsupported;
-        let kind = match (guarantees.readers, has_slots) {
+        let has_slots = guarantees.semaphore != SemaphoreSupport::Unsupported;
+        let kind = match (guarantees.rwlock, has_slots) {
             (false, false) => return HashMap::new(),
             (true, true) if self.seed.is_multiple_of(2) => reader_or_writer,
             (true, false) => reader_or_writer,

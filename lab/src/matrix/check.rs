@@ -11,7 +11,7 @@ use crate::check::{GoneTimes, Span};
 use crate::fault_run::{Injection, Outcome};
 use crate::faults::{Disturbed, Guarantee, Requirement};
 use crate::{Event, EventKind, Hold, check, holds};
-use leasehold::CrashDetection;
+use leasehold::CrashRelease;
 
 /// What a busy machine adds to a guaranteed time.
 pub(super) const SLACK: Duration = Duration::from_secs(3);
@@ -232,9 +232,9 @@ fn longest_validity(cell: &Cell, outcome: &Outcome) -> Option<Duration> {
         return Some(lease);
     }
 
-    match outcome.guarantees.crash {
-        CrashDetection::Immediate => None,
-        CrashDetection::Within(grace) => Some(lease.min(grace)),
+    match outcome.guarantees.crash_release {
+        CrashRelease::Immediate => None,
+        CrashRelease::Within(grace) => Some(lease.min(grace)),
         _ => Some(lease),
     }
 }

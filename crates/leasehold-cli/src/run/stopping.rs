@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{CrashDetection, Error, Guarantees, LossReason, RenewalStatus, Result};
+use leasehold::{CrashRelease, Error, Guarantees, LossReason, RenewalStatus, Result};
 use tokio::time::{Instant, sleep};
 
 use crate::commands::{LockOptions, OnLost, Run};
@@ -172,14 +172,14 @@ fn validity(lock: &LockOptions, guarantees: &Guarantees) -> Option<Validity> {
         setting: "lease",
         lasts: lock.lease,
     };
-    match (guarantees.lease_expiry, guarantees.crash) {
-        (true, CrashDetection::Within(grace)) if grace < lock.lease => Some(Validity {
+    match (guarantees.lease_expiry, guarantees.crash_release) {
+        (true, CrashRelease::Within(grace)) if grace < lock.lease => Some(Validity {
             setting: "crash grace",
             lasts: grace,
         }),
         (true, _) => Some(lease),
         // A claim lives as long as its client's session. Its lease does not matter.
-        (false, CrashDetection::Within(session)) => Some(Validity {
+        (false, CrashRelease::Within(session)) => Some(Validity {
             setting: Validity::SESSION,
             lasts: session,
         }),

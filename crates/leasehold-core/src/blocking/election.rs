@@ -21,9 +21,9 @@ use crate::{Leader, Refused, Result};
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct BlockingElection(crate::Election);
+pub struct Election(crate::Election);
 
-impl BlockingElection {
+impl Election {
     /// The longest address, in bytes.
     pub const ADDRESS_MAX: usize = crate::Election::ADDRESS_MAX;
 
@@ -35,34 +35,34 @@ impl BlockingElection {
     }
 }
 
-forward!(BlockingElection of Election {
-    grant campaign(address: &str) -> Result<BlockingLeadership>;
+forward!(Election of Election {
+    grant campaign(address: &str) -> Result<Leadership>;
     try_grant try_campaign_for(
         address: &str,
         timeout: Duration
-    ) -> Result<Result<BlockingLeadership, Refused>>;
+    ) -> Result<Result<Leadership, Refused>>;
     wait leader() -> Result<Option<Leader>>;
-    grant observe() -> Result<BlockingLeaderObserver>;
+    grant observe() -> Result<LeaderObserver>;
 });
-from_async!(Election => BlockingElection);
+from_async!(Election => Election);
 
 /// The leadership of this client; see [`leasehold::Leadership`](crate::Leadership).
 ///
 /// It has all methods of a [`Guard`].
 #[derive(Debug)]
 #[must_use = "this client resigns when the leadership is dropped"]
-pub struct BlockingLeadership {
+pub struct Leadership {
     guard: Guard,
 }
 
-impl BlockingLeadership {
+impl Leadership {
     /// See [`leasehold::Leadership::resign`](crate::Leadership::resign).
     pub fn resign(self) -> Result<()> {
         self.guard.release()
     }
 }
 
-impl Deref for BlockingLeadership {
+impl Deref for Leadership {
     type Target = Guard;
 
     fn deref(&self) -> &Guard {
@@ -70,7 +70,7 @@ impl Deref for BlockingLeadership {
     }
 }
 
-impl From<crate::Leadership> for BlockingLeadership {
+impl From<crate::Leadership> for Leadership {
     fn from(leadership: crate::Leadership) -> Self {
         Self {
             guard: Guard::from(leadership.into_guard()),
@@ -79,8 +79,8 @@ impl From<crate::Leadership> for BlockingLeadership {
 }
 
 /// Converts the leadership for async code; the hold stays the same.
-impl From<BlockingLeadership> for crate::Leadership {
-    fn from(leadership: BlockingLeadership) -> Self {
+impl From<Leadership> for crate::Leadership {
+    fn from(leadership: Leadership) -> Self {
         Self::from_guard(leadership.guard.into())
     }
 }
@@ -97,13 +97,13 @@ impl From<BlockingLeadership> for crate::Leadership {
 /// let leadership = election.campaign("10.0.0.5:8080")?;
 /// let leader = observer.next()?.expect("this client leads");
 /// assert_eq!(leader.token, leadership.token());
-/// assert!(observer.next_timeout(Duration::from_millis(1)).is_none());
+/// assert!(observer.next_for(Duration::from_millis(1)).is_none());
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct BlockingLeaderObserver(crate::LeaderObserver);
+pub struct LeaderObserver(crate::LeaderObserver);
 
-impl BlockingLeaderObserver {
+impl LeaderObserver {
     /// See [`leasehold::LeaderObserver::next`](crate::LeaderObserver::next).
     #[expect(
         clippy::should_implement_trait,
@@ -117,12 +117,12 @@ impl BlockingLeaderObserver {
     /// changed.
     ///
     /// No change is lost: the next call returns it.
-    pub fn next_timeout(&mut self, timeout: Duration) -> Option<Result<Option<Leader>>> {
+    pub fn next_for(&mut self, timeout: Duration) -> Option<Result<Option<Leader>>> {
         block_on_timeout(timeout, self.0.next())
     }
 }
 
-forward!(BlockingLeaderObserver of LeaderObserver {
+forward!(LeaderObserver of LeaderObserver {
     get is_pushed() -> bool;
 });
-from_async!(LeaderObserver => BlockingLeaderObserver);
+from_async!(LeaderObserver => LeaderObserver);

@@ -18,7 +18,7 @@ pub struct Guard(crate::Guard);
 impl Guard {
     /// Waits until the lock is lost, for at most `timeout`; returns `None` if it was not lost.
     #[must_use]
-    pub fn lost_timeout(&self, timeout: Duration) -> Option<LossReason> {
+    pub fn lost_for(&self, timeout: Duration) -> Option<LossReason> {
         block_on_timeout(timeout, self.0.lost())
     }
 }

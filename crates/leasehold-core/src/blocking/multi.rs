@@ -9,16 +9,16 @@ use crate::runtime::background::block_on;
 use crate::{LossReason, Refused, RenewalStatus, Result, Token};
 
 /// See [`leasehold::all`](crate::all()).
-pub fn all(locks: impl IntoIterator<Item = Lock>) -> BlockingMultiLock {
-    BlockingMultiLock::from(crate::all(locks.into_iter().map(|lock| lock.0)))
+pub fn all(locks: impl IntoIterator<Item = Lock>) -> MultiLock {
+    MultiLock::from(crate::all(locks.into_iter().map(|lock| lock.0)))
 }
 
 /// Several locks that are granted together; see [`leasehold::MultiLock`](crate::MultiLock).
 #[derive(Clone, Debug)]
 #[must_use = "nothing is acquired before `acquire`"]
-pub struct BlockingMultiLock(crate::MultiLock);
+pub struct MultiLock(crate::MultiLock);
 
-impl BlockingMultiLock {
+impl MultiLock {
     /// See [`leasehold::MultiLock::configure`](crate::MultiLock::configure).
     pub fn configure(self, mut change: impl FnMut(Lock) -> Lock) -> Self {
         let change = |lock| change(Lock::from(lock)).0;
@@ -26,34 +26,34 @@ impl BlockingMultiLock {
     }
 }
 
-forward!(BlockingMultiLock of MultiLock {
-    grant acquire() -> Result<BlockingMultiGuard>;
-    try_grant try_acquire() -> Result<Result<BlockingMultiGuard, Refused>>;
-    try_grant try_acquire_for(timeout: Duration) -> Result<Result<BlockingMultiGuard, Refused>>;
+forward!(MultiLock of MultiLock {
+    grant acquire() -> Result<MultiGuard>;
+    try_grant try_acquire() -> Result<Result<MultiGuard, Refused>>;
+    try_grant try_acquire_for(timeout: Duration) -> Result<Result<MultiGuard, Refused>>;
 });
-from_async!(MultiLock => BlockingMultiLock);
+from_async!(MultiLock => MultiLock);
 
 impl Locks {
     /// See [`leasehold::Locks::all`](crate::Locks::all).
-    pub fn all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> BlockingMultiLock {
-        BlockingMultiLock::from(self.0.all(names))
+    pub fn all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
+        MultiLock::from(self.0.all(names))
     }
 }
 
 /// Several granted locks; see [`leasehold::MultiGuard`](crate::MultiGuard).
 #[derive(Debug)]
 #[must_use = "the locks are released when the guard is dropped"]
-pub struct BlockingMultiGuard(crate::MultiGuard);
+pub struct MultiGuard(crate::MultiGuard);
 
-impl BlockingMultiGuard {
+impl MultiGuard {
     /// Waits until a lock is lost, for at most `timeout`; returns `None` if none was lost.
     #[must_use]
-    pub fn lost_timeout(&self, timeout: Duration) -> Option<LossReason> {
+    pub fn lost_for(&self, timeout: Duration) -> Option<LossReason> {
         block_on_timeout(timeout, self.0.lost())
     }
 }
 
-forward!(BlockingMultiGuard of MultiGuard {
+forward!(MultiGuard of MultiGuard {
     get tokens() -> Vec<Token>;
     call check() -> Result<()>;
     get loss() -> Option<LossReason>;
@@ -62,11 +62,11 @@ forward!(BlockingMultiGuard of MultiGuard {
     call inheritable_fds() -> Result<Vec<OwnedFd>>;
     end release() -> Result<()>;
 });
-from_async!(MultiGuard => BlockingMultiGuard);
+from_async!(MultiGuard => MultiGuard);
 
 /// Converts the guard for async code; the holds stay the same.
-impl From<BlockingMultiGuard> for crate::MultiGuard {
-    fn from(guard: BlockingMultiGuard) -> Self {
+impl From<MultiGuard> for crate::MultiGuard {
+    fn from(guard: MultiGuard) -> Self {
         guard.0
     }
 }

@@ -18,9 +18,9 @@ use crate::{LockState, Result};
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct BlockingObserver(crate::Observer);
+pub struct Observer(crate::Observer);
 
-impl BlockingObserver {
+impl Observer {
     /// See [`leasehold::Observer::next`](crate::Observer::next).
     #[expect(
         clippy::should_implement_trait,
@@ -33,12 +33,12 @@ impl BlockingObserver {
     /// Calls [`next`](Self::next) for at most `timeout`; returns `None` without a change.
     ///
     /// No change is lost: the next call returns it.
-    pub fn next_timeout(&mut self, timeout: Duration) -> Option<Result<LockState>> {
+    pub fn next_for(&mut self, timeout: Duration) -> Option<Result<LockState>> {
         block_on_timeout(timeout, self.0.next())
     }
 }
 
-forward!(BlockingObserver of Observer {
+forward!(Observer of Observer {
     get is_pushed() -> bool;
 });
-from_async!(Observer => BlockingObserver);
+from_async!(Observer => Observer);

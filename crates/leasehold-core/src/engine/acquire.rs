@@ -228,7 +228,7 @@ impl<'a> Attempt<'a> {
             return self.confirm(token).await;
         }
 
-        let crash = self.engine.calls.guarantees().crash;
+        let crash = self.engine.calls.guarantees().crash_release;
         let (valid_until, lease) = hold_from(until, lease, crash);
         self.confirm_if_stale(Grant {
             token,

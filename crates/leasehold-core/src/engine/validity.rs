@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use super::events::HoldEvents;
 use crate::runtime::clock::BootInstant;
-use crate::{Claim, ClaimId, CrashDetection, Error, LossReason, RenewalStatus, Result};
+use crate::{Claim, ClaimId, CrashRelease, Error, LossReason, RenewalStatus, Result};
 
 /// The validity of one claim. It lasts until a given time, and never starts again after its end.
 ///
@@ -346,9 +346,9 @@ pub fn safe_duration(lease: Duration) -> Duration {
 pub fn hold_from(
     until: BootInstant,
     lease: Duration,
-    crash: CrashDetection,
+    crash: CrashRelease,
 ) -> (BootInstant, Duration) {
-    let CrashDetection::Within(grace) = crash else {
+    let CrashRelease::Within(grace) = crash else {
         return (until, lease);
     };
 

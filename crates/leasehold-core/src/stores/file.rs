@@ -69,8 +69,8 @@ use tokio::task::AbortHandle;
 use crate::runtime::background;
 use crate::store::{Cleanup, Extensions, Housekeeping, InheritableFds, Observe, Subscription};
 use crate::{
-    Claim, CrashDetection, Entered, Guarantees, LockState, Name, OnContention, Result, Slots,
-    Standing, Store,
+    Claim, CrashRelease, Entered, Guarantees, LockState, Name, OnContention, Result,
+    SemaphoreSupport, Standing, Store,
 };
 use counter::Boot;
 use flock::{FlockGuard, FlockMode};
@@ -175,11 +175,11 @@ impl Store for File {
         Guarantees {
             fifo: true,
             tokens: true,
-            readers: true,
-            slots: Slots::WhileInUse,
+            rwlock: true,
+            semaphore: SemaphoreSupport::WhileInUse,
             lease_expiry: false,
             cohorts: true,
-            crash: CrashDetection::Immediate,
+            crash_release: CrashRelease::Immediate,
         }
     }
 

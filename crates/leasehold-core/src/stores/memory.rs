@@ -16,8 +16,8 @@ use crate::runtime::clock::BootInstant;
 use crate::store::{Extensions, Observe, Subscription};
 use crate::store_kind::{OpenedStore, StoreKind, after_scheme};
 use crate::{
-    Claim, ClaimantInfo, CrashDetection, Entered, Entry, Error, Guarantees, LockState, Name,
-    OnContention, Refused, Result, Share, Slots, Standing, Store, Token, admitted,
+    Claim, ClaimantInfo, CrashRelease, Entered, Entry, Error, Guarantees, LockState, Name,
+    OnContention, Refused, Result, Share, SemaphoreSupport, Standing, Store, Token, admitted,
 };
 
 /// Locks inside one process, for tests, examples, and programs that can also run without a service.
@@ -209,11 +209,11 @@ impl Store for Memory {
         Guarantees {
             fifo: true,
             tokens: true,
-            readers: true,
-            slots: Slots::WhileInUse,
+            rwlock: true,
+            semaphore: SemaphoreSupport::WhileInUse,
             lease_expiry: true,
             cohorts: true,
-            crash: CrashDetection::Immediate,
+            crash_release: CrashRelease::Immediate,
         }
     }
 

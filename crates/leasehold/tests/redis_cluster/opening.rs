@@ -81,8 +81,8 @@ async fn cluster_without_optional_rights_works_without_crash_detection() {
     let url = cluster.url().replace("://", "://app:secret@");
     let locks = leasehold::open(&url).await.expect("the store opens");
     assert_eq!(
-        locks.guarantees().crash,
-        leasehold::CrashDetection::LeaseExpiry
+        locks.guarantees().crash_release,
+        leasehold::CrashRelease::LeaseExpiry
     );
     use_all(&cluster, &locks).await;
 }

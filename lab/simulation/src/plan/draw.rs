@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use leasehold::CrashDetection;
+use leasehold::CrashRelease;
 
 use super::{
     Bound, ClientPlan, Ending, Fault, FaultKind, LockKind, Network, Operation, Plan, Profile,
@@ -61,11 +61,11 @@ fn profile(rng: &mut Rng) -> Profile {
     let lease = Duration::from_millis([200, 1_000, 4_000, 30_000][rng.usize(..4)]);
     let lease_expiry = rng.u8(..8) > 0;
     let crash = match rng.u8(..4) {
-        _ if !lease_expiry => CrashDetection::Immediate,
-        0 => CrashDetection::Immediate,
-        1 => CrashDetection::Within(lease.mul_f64(0.2 + rng.f64())),
-        2 => CrashDetection::Within(lease / 2),
-        _ => CrashDetection::LeaseExpiry,
+        _ if !lease_expiry => CrashRelease::Immediate,
+        0 => CrashRelease::Immediate,
+        1 => CrashRelease::Within(lease.mul_f64(0.2 + rng.f64())),
+        2 => CrashRelease::Within(lease / 2),
+        _ => CrashRelease::LeaseExpiry,
     };
     let kind = match rng.u8(..6) {
         0 => LockKind::Slots(rng.u32(2..=3)),

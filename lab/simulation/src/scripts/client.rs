@@ -89,7 +89,7 @@ async fn hold_for(world: &ScriptWorld, number: usize, guard: &Guard, time: Durat
 }
 
 fn kind(world: &ScriptWorld, locks: &Locks, rng: &mut Rng) -> Kind {
-    if !world.plan.has_readers || !locks.guarantees().readers {
+    if !world.plan.has_readers || !locks.guarantees().rwlock {
         Kind::Exclusive
     } else if rng.bool() {
         Kind::Reader

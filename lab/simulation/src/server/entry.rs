@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::store::{ClaimId, Share, Standing};
-use leasehold::{CrashDetection, Token};
+use leasehold::{CrashRelease, Token};
 
 /// Nanoseconds since the beginning of the history.
 pub(crate) type Nanos = u64;
@@ -69,7 +69,7 @@ pub(crate) struct Leases {
     pub(super) lease: Duration,
     /// Whether leases end.
     pub(super) expire: bool,
-    pub(super) crash: CrashDetection,
+    pub(super) crash: CrashRelease,
 }
 
 impl Queue {
@@ -92,7 +92,7 @@ impl Leases {
     /// Returns the lease of a claim that holds or waits.
     pub(super) fn of(self, holds: bool) -> Duration {
         match self.crash {
-            CrashDetection::Within(grace) if holds => self.lease.min(grace),
+            CrashRelease::Within(grace) if holds => self.lease.min(grace),
             _ => self.lease,
         }
     }

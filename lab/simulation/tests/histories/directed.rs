@@ -7,7 +7,7 @@ use lab_simulation::plan::{
     Target, Wait, Work,
 };
 use lab_simulation::{Detail, run};
-use leasehold::CrashDetection;
+use leasehold::CrashRelease;
 
 const LEASE: Duration = Duration::from_secs(4);
 
@@ -47,7 +47,7 @@ fn fixed_lease_on_a_store_without_leases_begins_with_the_guard() {
     plan.faults.clear();
     plan.profile.lease = Duration::from_millis(200);
     plan.profile.lease_expiry = false;
-    plan.profile.crash = CrashDetection::Immediate;
+    plan.profile.crash = CrashRelease::Immediate;
     plan.profile.network.slowest = Duration::from_millis(900);
     plan.profile.request_timeout = Duration::from_secs(2);
     let operation = &mut plan.clients[0].tasks[0][0];
@@ -101,7 +101,7 @@ fn profile() -> Profile {
     Profile {
         lease: LEASE,
         lease_expiry: true,
-        crash: CrashDetection::LeaseExpiry,
+        crash: CrashRelease::LeaseExpiry,
         kind: LockKind::Mutex,
         names: 1,
         network: Network {

@@ -11,7 +11,7 @@ use crate::engine::events::HoldEvents;
 use crate::engine::hold::{Origin, PassOn};
 use crate::engine::validity::{End, Limit, LossListener, Validity};
 use crate::runtime::clock::BootInstant;
-use crate::{ClaimId, CrashDetection, LossReason, Token};
+use crate::{ClaimId, CrashRelease, LossReason, Token};
 
 /// The right of a hold to be passed on.
 #[derive(Debug)]
@@ -159,9 +159,9 @@ fn successor(token: Token) -> Token {
 /// Returns whether the last renewal got a reply, and at least half of the lease remains.
 fn is_renewed(hold: &Hold) -> bool {
     let lease = hold.claim().lease;
-    let length = match hold.guarantees().crash {
-        CrashDetection::Within(grace) => lease.min(grace),
-        CrashDetection::Immediate | CrashDetection::LeaseExpiry => lease,
+    let length = match hold.guarantees().crash_release {
+        CrashRelease::Within(grace) => lease.min(grace),
+        CrashRelease::Immediate | CrashRelease::LeaseExpiry => lease,
     };
     let validity = hold.origin().validity;
     let until = validity

@@ -13,7 +13,7 @@ use crate::queue::push::Push;
 use crate::test_models::{breaks, holds};
 use leasehold_core::internal::{BootInstant, hold_from, safe_duration};
 use leasehold_core::store::Standing;
-use leasehold_core::{ClaimId, CrashDetection};
+use leasehold_core::{ClaimId, CrashRelease};
 
 const OWN: u8 = 1;
 /// The claim that holds at first, and the claim that comes later.
@@ -327,7 +327,7 @@ impl State {
             Mutation::FromReceipt => self.now < self.pushed + GRACE,
             Mutation::WaitersLease => kept_until.is_some_and(|until| moment(self.now) < until),
             _ => kept_until.is_some_and(|until| {
-                moment(self.now) < hold_from(until, lease, CrashDetection::Within(grace)).0
+                moment(self.now) < hold_from(until, lease, CrashRelease::Within(grace)).0
             }),
         };
         let is_held = matches!(self.known.standing, Some(Standing::Held { .. }));
