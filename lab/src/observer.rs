@@ -9,8 +9,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use leasehold::store::{Claim, Store};
-use leasehold::{ClaimId, ClaimantInfo, Locks, Name};
+use leasehold::store::{Claim, Store, claimant_here};
+use leasehold::{ClaimId, Locks, Name};
 use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
 
@@ -208,7 +208,7 @@ async fn intrude(store: &dyn Store, name: &Name) -> Result<bool> {
     let Some(holder) = lock_state.holders().next() else {
         return Ok(false);
     };
-    let info = Arc::new(ClaimantInfo::here("")?);
+    let info = Arc::new(claimant_here("")?);
     let mut claim = Claim::new(name.clone(), holder.share, info);
     claim.lease = Duration::from_secs(1);
     let renewed = timeout(REPLY_TIMEOUT, store.renew(std::slice::from_ref(&claim))).await;

@@ -41,7 +41,7 @@ fn report(locks: &Locks, name: &str, token: Token, broken: &Entry) -> Result<Exi
     let guarantees = locks.guarantees();
     if guarantees.crash_release == CrashRelease::Immediate && !guarantees.lease_expiry {
         let end = match &broken.process {
-            Some(ClaimProcess::Ended { held_by }) => {
+            Some(ClaimProcess::Ended { held_by, .. }) => {
                 format!("its {} have ended", processes(held_by))
             }
             _ => "that process releases it or ends".to_owned(),

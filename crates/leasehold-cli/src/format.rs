@@ -84,7 +84,7 @@ fn claim_process(process: &ClaimProcess) -> String {
         ClaimProcess::OtherNamespace(process) => {
             format!(", of another PID namespace, process {} here", process.pid)
         }
-        ClaimProcess::Ended { held_by } => {
+        ClaimProcess::Ended { held_by, .. } => {
             format!(
                 ", which has ended; its {} still hold it",
                 processes(held_by)

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use futures_util::future::select_all;
+use leasehold::stores::FileGuardExt;
 use leasehold::{Guard, LossReason, MultiGuard, RenewalStatus, Result};
 use tokio::time::timeout;
 
@@ -120,7 +121,7 @@ impl Guards {
 
     /// Returns the descriptors that keep all locks held while any process has them open.
     pub(crate) fn inheritable_fds(&self) -> Result<Vec<OwnedFd>> {
-        let fds: Result<Vec<_>> = self.all().map(Guard::inheritable_fds).collect();
+        let fds: Result<Vec<_>> = self.all().map(FileGuardExt::inheritable_fds).collect();
         Ok(fds?.into_iter().flatten().collect())
     }
 

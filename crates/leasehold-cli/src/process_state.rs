@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use leasehold::ClaimantInfo;
+use leasehold::store::claimant_here;
 
 use crate::run::process_table::{Process, ProcessTable};
 use crate::run::watchdog::is_watchdog;
@@ -24,12 +25,12 @@ pub(crate) fn is_command_stopped(info: &ClaimantInfo) -> bool {
 
 /// The claim's process, if it runs on this machine and runs the same program as this one.
 pub(crate) fn leasehold_here(info: &ClaimantInfo) -> Option<Process> {
-    let here = ClaimantInfo::here("").ok()?;
+    let here = claimant_here("").ok()?;
     (here.program == info.program).then(|| process_here(info))?
 }
 
 fn process_here(info: &ClaimantInfo) -> Option<Process> {
-    let here = ClaimantInfo::here("").ok()?;
+    let here = claimant_here("").ok()?;
     let is_here = here.host == info.host;
     let process = Process::read(i32::try_from(info.pid).ok().filter(|_| is_here)?)?;
     process.is_program(&info.program).then_some(process)
@@ -72,7 +73,7 @@ mod tests {
 
     #[test]
     fn running_process_and_unknown_process_are_not_stopped() {
-        let mut info = ClaimantInfo::here("").expect("a valid label");
+        let mut info = claimant_here("").expect("a valid label");
         assert!(!is_stopped(&info));
         info.pid = u32::MAX;
         assert!(!is_stopped(&info));

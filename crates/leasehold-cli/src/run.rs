@@ -21,7 +21,8 @@ pub(crate) mod watchdog_process;
 use std::io;
 
 use anyhow::{Context, Result};
-use leasehold::{ClaimantInfo, Error, Locks};
+use leasehold::store::LABEL_MAX;
+use leasehold::{Error, Locks};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -98,7 +99,7 @@ impl Run {
             .file_name()
             .unwrap_or_default()
             .to_string_lossy();
-        let end = (0..=ClaimantInfo::LABEL_MAX.min(program.len()))
+        let end = (0..=LABEL_MAX.min(program.len()))
             .rev()
             .find(|&at| program.is_char_boundary(at));
         program[..end.unwrap_or(0)].to_owned()

@@ -12,7 +12,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use leasehold::store::{ClaimId, Sighting};
+use leasehold::store::{ClaimId, Sighting, draw_claim_id};
 use leasehold::{Locks, Name};
 use rustix::fs::OFlags;
 use rustix::time::{ClockId, clock_gettime};
@@ -125,7 +125,7 @@ impl Kept {
 
         // A reader finds either the old content or the new one. Containers that share the folder
         // have processes with the same ids.
-        let new = path.with_extension(format!("{}.new", ClaimId::draw()));
+        let new = path.with_extension(format!("{}.new", draw_claim_id()));
         let written = write_new(&new, &serde_json::to_vec(self)?);
         let replaced = written.and_then(|()| fs::rename(&new, &path));
         if replaced.is_err() {

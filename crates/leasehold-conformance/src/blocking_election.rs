@@ -64,7 +64,7 @@ fn elect(one: &Election, two: Election, operator: &Locks, name: &str) {
 fn observe_leader(observer: &mut LeaderObserver, address: &str, token: Token) {
     loop {
         let leader = observer.next().expect("inspected");
-        if leader.is_some_and(|leader| leader.address == address && leader.token == token) {
+        if leader.is_some_and(|leader| leader.address() == address && leader.token == token) {
             return;
         }
     }

@@ -2,6 +2,7 @@
 
 use super::Service;
 use super::support::{acquire, break_held, client, fresh_name, granted, release, within_timeout};
+use leasehold_core::store::LABEL_MAX;
 use leasehold_core::{Election, Error, Leader, LeaderObserver, LockState, Locks, Observer, Token};
 
 /// An observer receives the grant and the release of every hold.
@@ -56,7 +57,7 @@ pub async fn leader_is_elected_and_observed(service: &dyn Service) {
 
     let mut observer = operator.election(&name).observe().await.expect("observed");
     assert_eq!(observer.next().await.expect("inspected"), None);
-    for address in ["", &"x".repeat(Election::ADDRESS_MAX + 1)] {
+    for address in ["", &"x".repeat(LABEL_MAX + 1)] {
         let refused = one.campaign(address).await;
         assert!(refused.expect_err("refused").is_invalid());
     }
@@ -81,7 +82,7 @@ pub async fn leader_is_elected_and_observed(service: &dyn Service) {
 
 /// Waits until the observer reports this leader.
 async fn observe_leader(observer: &mut LeaderObserver, address: &str, token: Token) {
-    let is_expected = |leader: &Leader| leader.address == address && leader.token == token;
+    let is_expected = |leader: &Leader| leader.address() == address && leader.token == token;
     let expected = async {
         loop {
             let leader = observer.next().await.expect("inspected");

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::Service;
-use leasehold_core::store::{Claim, OnContention, Share, Standing, Store};
-use leasehold_core::{
-    ClaimId, ClaimantInfo, Guard, Lock, Locks, Name, Refused, Result, Token, blocking,
+use leasehold_core::store::{
+    Claim, OnContention, Share, Standing, Store, claimant_here, draw_claim_id,
 };
+use leasehold_core::{Guard, Lock, Locks, Name, Refused, Result, Token, blocking};
 
 /// The longest time for which a test waits for an event that must happen.
 ///
@@ -77,13 +77,13 @@ pub async fn empty(locks: &Locks, name: &str) {
 /// A name that no other suite or run uses.
 #[must_use]
 pub fn fresh_name(suite: &str) -> String {
-    format!("conformance/{suite}/{}", ClaimId::draw())
+    format!("conformance/{suite}/{}", draw_claim_id())
 }
 
 /// A claim for the whole lock of a name, with a new id and the usual lease.
 #[must_use]
 pub fn claim(name: &str) -> Claim {
-    let info = ClaimantInfo::here("").expect("a valid label");
+    let info = claimant_here("").expect("a valid label");
     Claim::new(
         Name::parse(name).expect("a valid name"),
         Share::MUTEX,

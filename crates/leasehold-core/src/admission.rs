@@ -1,6 +1,7 @@
 //! The one grant rule.
 
 use crate::Share;
+use crate::store::units;
 
 /// Returns how many claims at the front of a queue are granted.
 ///
@@ -19,7 +20,7 @@ pub fn admitted(queue: impl IntoIterator<Item = Share>) -> usize {
     queue
         .into_iter()
         .take_while(|share| {
-            let (weight, capacity) = share.units();
+            let (weight, capacity) = units(*share);
             taken += u64::from(weight);
             taken <= u64::from(capacity)
         })

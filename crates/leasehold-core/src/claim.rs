@@ -45,7 +45,7 @@ impl Claim {
     pub fn new(name: Name, share: Share, info: Arc<ClaimantInfo>) -> Self {
         Self {
             name,
-            id: ClaimId::draw(),
+            id: draw_claim_id(),
             share,
             lease: Self::DEFAULT_LEASE,
             auto_renew: true,
@@ -67,23 +67,23 @@ impl Claim {
 pub struct ClaimId([u8; 16]);
 
 impl ClaimId {
-    /// Draws a new id.
-    #[must_use]
-    pub fn draw() -> Self {
-        Self(simulation::draw_id().unwrap_or_else(|| uuid::Uuid::new_v4().into_bytes()))
-    }
-
-    /// Returns the bytes of the id, for a store to keep.
+    /// Returns the bytes of the id, which its displayed form writes in hexadecimal.
     #[must_use]
     pub fn to_bytes(self) -> [u8; 16] {
         self.0
     }
+}
 
-    /// Creates the id from the bytes that a store kept.
-    #[must_use]
-    pub fn from_bytes(bytes: [u8; 16]) -> Self {
-        Self(bytes)
-    }
+/// Draws the id of a new claim.
+#[must_use]
+pub fn draw_claim_id() -> ClaimId {
+    ClaimId(simulation::draw_id().unwrap_or_else(|| uuid::Uuid::new_v4().into_bytes()))
+}
+
+/// Creates an id from the bytes that a store kept.
+#[must_use]
+pub fn claim_id_from_bytes(bytes: [u8; 16]) -> ClaimId {
+    ClaimId(bytes)
 }
 
 /// Parses the displayed form; capital digits are allowed.
@@ -167,19 +167,6 @@ impl Share {
         })
     }
 
-    /// Creates a share from the numbers that a store kept.
-    ///
-    /// # Errors
-    /// [`is_damaged`](Error::is_damaged) if no kind of lock has such a share.
-    pub fn from_parts(weight: u32, capacity: u32) -> Result<Self> {
-        if weight == 0 || weight > capacity || capacity > Self::RW_CAPACITY {
-            return Err(Error::damaged(format!(
-                "a share of {weight} of {capacity} is impossible"
-            )));
-        }
-        Ok(Self { weight, capacity })
-    }
-
     /// Returns how much of the capacity the claim takes.
     #[must_use]
     pub fn weight(self) -> u32 {
@@ -190,35 +177,6 @@ impl Share {
     #[must_use]
     pub fn capacity(self) -> u32 {
         self.capacity
-    }
-
-    /// Returns weight and capacity as the grant rule counts them.
-    ///
-    /// A mutex counts as the writer of a reader-writer lock, so that they exclude each other on one
-    /// name.
-    #[must_use]
-    pub fn units(self) -> (u32, u32) {
-        if self.capacity == 1 {
-            (Self::RW_CAPACITY, Self::RW_CAPACITY)
-        } else {
-            (self.weight, self.capacity)
-        }
-    }
-
-    /// Checks that a claim with the share `present` takes no more than before.
-    ///
-    /// # Errors
-    /// As [`check_same_kind`](Self::check_same_kind), and [`is_invalid`](Error::is_invalid) if it
-    /// takes more.
-    pub fn check_shrinks_from(self, present: Self) -> Result<()> {
-        self.check_same_kind(present)?;
-
-        if self.units().0 > present.units().0 {
-            return Err(Error::invalid(
-                "a claim can give back a part of its share, but cannot take more",
-            ));
-        }
-        Ok(())
     }
 
     /// Returns whether the claim excludes all others.
@@ -236,26 +194,67 @@ impl Share {
             slots => format!("a semaphore of {slots} slots"),
         }
     }
+}
 
-    /// Checks that two claims of one name are of one kind and capacity.
-    ///
-    /// Mutexes and reader-writer locks may share a name.
-    ///
-    /// # Errors
-    /// [`is_mismatch`](Error::is_mismatch) if `present`, the share of a claim in the queue, has
-    /// another capacity.
-    pub fn check_same_kind(self, present: Self) -> Result<()> {
-        if self.units().1 == present.units().1 {
-            return Ok(());
-        }
-
-        let requested = self.kind();
-        let used = present.kind();
-        let error = Error::mismatch(format!(
-            "the claim is for {requested}, but the name is in use as {used}"
-        ));
-        Err(error.help("use one kind and size for a name, or another name"))
+/// Creates a share from the numbers that a store kept.
+///
+/// # Errors
+/// [`is_damaged`](Error::is_damaged) if no kind of lock has such a share.
+pub fn share_from_parts(weight: u32, capacity: u32) -> Result<Share> {
+    if weight == 0 || weight > capacity || capacity > Share::RW_CAPACITY {
+        return Err(Error::damaged(format!(
+            "a share of {weight} of {capacity} is impossible"
+        )));
     }
+    Ok(Share { weight, capacity })
+}
+
+/// Returns weight and capacity as the grant rule counts them.
+///
+/// A mutex counts as the writer of a reader-writer lock, so that they exclude each other on one
+/// name.
+#[must_use]
+pub fn units(share: Share) -> (u32, u32) {
+    if share.capacity == 1 {
+        (Share::RW_CAPACITY, Share::RW_CAPACITY)
+    } else {
+        (share.weight, share.capacity)
+    }
+}
+
+/// Checks that a claim that has the share `present` takes no more with `requested`.
+///
+/// # Errors
+/// As [`check_same_kind`], and [`is_invalid`](Error::is_invalid) if it takes more.
+pub fn check_shrinks(requested: Share, present: Share) -> Result<()> {
+    check_same_kind(requested, present)?;
+
+    if units(requested).0 > units(present).0 {
+        return Err(Error::invalid(
+            "a claim can give back a part of its share, but cannot take more",
+        ));
+    }
+    Ok(())
+}
+
+/// Checks that two claims of one name are of one kind and capacity.
+///
+/// Mutexes and reader-writer locks may share a name.
+///
+/// # Errors
+/// [`is_mismatch`](Error::is_mismatch) if `present`, the share of a claim in the queue, has another
+/// capacity.
+pub fn check_same_kind(requested: Share, present: Share) -> Result<()> {
+    if units(requested).1 == units(present).1 {
+        return Ok(());
+    }
+
+    let requested = requested.kind();
+    let used = present.kind();
+    let error = Error::mismatch(format!(
+        "the claim is for {requested}, but the name is in use as {used}"
+    ));
+    Err(error.help("use one kind and size for a name, or another name"))
 }
 
 /// Writes the share in readable form: `exclusive`, `shared` or `weight of capacity`.

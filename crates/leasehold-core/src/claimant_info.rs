@@ -13,18 +13,22 @@ use crate::{Error, Result};
 /// The process behind a holder or waiter, as `show` and `ls` print it. No decision depends on it.
 ///
 /// ```
-/// let info = leasehold::ClaimantInfo::here("nightly report")?;
-/// assert_eq!(info.pid, std::process::id());
-/// # Ok::<(), leasehold::Error>(())
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::open("memory:").await?;
+/// let _guard = locks.mutex("a").label("nightly report").acquire().await?;
+/// let lock_state = locks.inspect("a").await?;
+/// let info = &lock_state.holders().next().expect("this process holds it").info;
+/// assert_eq!((info.pid, &*info.label), (std::process::id(), "nightly report"));
+/// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClaimantInfo {
-    /// The host name of the machine, truncated to [`ClaimantInfo::HOST_MAX`] bytes.
+    /// The host name of the machine, truncated to 64 bytes.
     pub host: String,
     /// The process id, as the process's own machine or container numbers it.
     pub pid: u32,
-    /// The file name of the program, truncated to [`ClaimantInfo::PROGRAM_MAX`] bytes.
+    /// The file name of the program, truncated to 32 bytes.
     pub program: String,
     /// The label that the user gave the claim; empty without one.
     pub label: String,
@@ -36,109 +40,6 @@ pub struct ClaimantInfo {
 }
 
 impl ClaimantInfo {
-    /// The longest host name that is kept, in bytes.
-    pub const HOST_MAX: usize = 64;
-    /// The longest program name that is kept, in bytes.
-    pub const PROGRAM_MAX: usize = 32;
-    /// The longest label that is allowed, in bytes.
-    pub const LABEL_MAX: usize = 64;
-
-    /// Describes this process, with the current time as `since`.
-    ///
-    /// # Errors
-    /// [`is_invalid`](Error::is_invalid) if the label is longer than
-    /// [`LABEL_MAX`](Self::LABEL_MAX) bytes.
-    pub fn here(label: &str) -> Result<Self> {
-        if label.len() > Self::LABEL_MAX {
-            let max = Self::LABEL_MAX;
-            let len = label.len();
-            return Err(Error::invalid(format!(
-                "a label has at most {max} bytes, and this one has {len}"
-            )));
-        }
-
-        let process = this_process();
-        Ok(Self {
-            host: process.host.clone(),
-            pid: std::process::id(),
-            program: process.program.clone(),
-            label: label.to_owned(),
-            is_candidate: false,
-            since: SystemTime::now(),
-        })
-    }
-
-    /// Describes a claim of another program, of which nothing else is known.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn foreign(program: &str, label: String) -> Self {
-        Self {
-            host: String::new(),
-            pid: 0,
-            program: program.to_owned(),
-            label,
-            is_candidate: false,
-            since: UNIX_EPOCH,
-        }
-    }
-
-    /// Appends five words, each after a space: since, pid, host, program, label.
-    ///
-    /// The time is in milliseconds since 1970. The texts are percent-encoded, so that a space ends
-    /// a word. The store keeps the words with the claim, and [`parse_words`](Self::parse_words)
-    /// reads them back.
-    ///
-    /// ```
-    /// use leasehold::ClaimantInfo;
-    /// let info = ClaimantInfo::here("two words")?;
-    /// let mut record = String::from("1 of 4");
-    /// info.write_words(&mut record);
-    ///
-    /// let mut words = record.split(' ').skip(3);
-    /// let parsed = ClaimantInfo::parse_words(&mut words).expect("it was just written");
-    /// assert_eq!(parsed.label, "two words");
-    /// # Ok::<(), leasehold::Error>(())
-    /// ```
-    pub fn write_words(&self, text: &mut String) {
-        self.write_words_encoded(text, ENCODED);
-    }
-
-    /// Appends the words of [`write_words`](Self::write_words), with the characters of `encoded`
-    /// encoded.
-    ///
-    /// The set must contain the space and the percent sign. [`parse_words`](Self::parse_words)
-    /// reads words that were encoded with any such set.
-    #[doc(hidden)]
-    pub fn write_words_encoded(&self, text: &mut String, encoded: &'static AsciiSet) {
-        let since = self.since.duration_since(UNIX_EPOCH).unwrap_or_default();
-        // Writing to a string cannot fail.
-        let _ = write!(text, " {} {}", since.as_millis(), self.pid);
-
-        for word in [&self.host, &*self.stored_program(), &self.label] {
-            text.push(' ');
-            text.extend(utf8_percent_encode(word, encoded));
-        }
-    }
-
-    /// Reads the next five words as [`write_words`](Self::write_words) writes them.
-    ///
-    /// Returns `None` if a word is missing or malformed.
-    pub fn parse_words<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Self> {
-        let since = Duration::from_millis(words.next()?.parse().ok()?);
-        let pid = words.next()?.parse().ok()?;
-        let host = decode(words.next()?)?;
-        let (program, is_candidate) = Self::from_stored_program(&decode(words.next()?)?);
-
-        Some(Self {
-            host,
-            pid,
-            program,
-            label: decode(words.next()?)?,
-            is_candidate,
-            since: UNIX_EPOCH.checked_add(since)?,
-        })
-    }
-
     /// Returns the program as stores keep it, with a mark if it is a candidate.
     ///
     /// No format has a field for the mark. A client that does not know it shows it with the program.
@@ -146,7 +47,7 @@ impl ClaimantInfo {
         if !self.is_candidate {
             return Cow::Borrowed(&self.program);
         }
-        let program_max = Self::PROGRAM_MAX - CANDIDATE.len();
+        let program_max = PROGRAM_MAX - CANDIDATE.len();
         Cow::Owned(truncate(&self.program, program_max) + CANDIDATE)
     }
 
@@ -172,6 +73,102 @@ impl fmt::Display for ClaimantInfo {
     }
 }
 
+/// Describes this process, with the current time as `since`.
+///
+/// # Errors
+/// [`is_invalid`](Error::is_invalid) if the label is longer than [`LABEL_MAX`] bytes.
+pub fn claimant_here(label: &str) -> Result<ClaimantInfo> {
+    if label.len() > LABEL_MAX {
+        let len = label.len();
+        return Err(Error::invalid(format!(
+            "a label has at most {LABEL_MAX} bytes, and this one has {len}"
+        )));
+    }
+
+    let process = this_process();
+    Ok(ClaimantInfo {
+        host: process.host.clone(),
+        pid: std::process::id(),
+        program: process.program.clone(),
+        label: label.to_owned(),
+        is_candidate: false,
+        since: SystemTime::now(),
+    })
+}
+
+/// Describes a claim of another program, of which nothing else is known.
+#[must_use]
+pub fn foreign_claimant(program: &str, label: String) -> ClaimantInfo {
+    ClaimantInfo {
+        host: String::new(),
+        pid: 0,
+        program: program.to_owned(),
+        label,
+        is_candidate: false,
+        since: UNIX_EPOCH,
+    }
+}
+
+/// Appends five words, each after a space: since, pid, host, program, label.
+///
+/// The time is in milliseconds since 1970. The texts are percent-encoded, so that a space ends a
+/// word. The store keeps the words with the claim, and [`parse_words`] reads them back.
+///
+/// ```
+/// use leasehold::store::{claimant_here, parse_words, write_words};
+/// let mut record = String::from("1 of 4");
+/// write_words(&claimant_here("two words")?, &mut record);
+///
+/// let mut words = record.split(' ').skip(3);
+/// let parsed = parse_words(&mut words).expect("it was just written");
+/// assert_eq!(parsed.label, "two words");
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+pub fn write_words(info: &ClaimantInfo, text: &mut String) {
+    write_words_encoded(info, text, ENCODED);
+}
+
+/// Appends the words of [`write_words`], with the characters of `encoded` encoded.
+///
+/// The set must contain the space and the percent sign. [`parse_words`] reads words that were
+/// encoded with any such set.
+pub fn write_words_encoded(info: &ClaimantInfo, text: &mut String, encoded: &'static AsciiSet) {
+    let since = info.since.duration_since(UNIX_EPOCH).unwrap_or_default();
+    // Writing to a string cannot fail.
+    let _ = write!(text, " {} {}", since.as_millis(), info.pid);
+
+    for word in [&info.host, &*info.stored_program(), &info.label] {
+        text.push(' ');
+        text.extend(utf8_percent_encode(word, encoded));
+    }
+}
+
+/// Reads the next five words as [`write_words`] writes them.
+///
+/// Returns `None` if a word is missing or malformed.
+pub fn parse_words<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<ClaimantInfo> {
+    let since = Duration::from_millis(words.next()?.parse().ok()?);
+    let pid = words.next()?.parse().ok()?;
+    let host = decode(words.next()?)?;
+    let (program, is_candidate) = ClaimantInfo::from_stored_program(&decode(words.next()?)?);
+
+    Some(ClaimantInfo {
+        host,
+        pid,
+        program,
+        label: decode(words.next()?)?,
+        is_candidate,
+        since: UNIX_EPOCH.checked_add(since)?,
+    })
+}
+
+/// The longest host name that is kept, in bytes.
+pub const HOST_MAX: usize = 64;
+/// The longest program name that is kept, in bytes.
+pub const PROGRAM_MAX: usize = 32;
+/// The longest label that is allowed, in bytes.
+pub const LABEL_MAX: usize = 64;
+
 /// The mark of a candidate at the end of its program.
 const CANDIDATE: &str = " elect";
 
@@ -196,8 +193,8 @@ fn this_process() -> &'static ThisProcess {
         let program = path.file_name().unwrap_or_default().to_string_lossy();
 
         ThisProcess {
-            host: truncate(&host, ClaimantInfo::HOST_MAX),
-            program: truncate(&program, ClaimantInfo::PROGRAM_MAX),
+            host: truncate(&host, HOST_MAX),
+            program: truncate(&program, PROGRAM_MAX),
         }
     })
 }
@@ -232,21 +229,21 @@ mod tests {
 
     #[test]
     fn label_that_is_too_long_is_refused() {
-        let label = "x".repeat(ClaimantInfo::LABEL_MAX + 1);
-        assert!(ClaimantInfo::here(&label).unwrap_err().is_invalid());
+        let label = "x".repeat(LABEL_MAX + 1);
+        assert!(claimant_here(&label).unwrap_err().is_invalid());
     }
 
     #[test]
     fn words_of_claimant_info_round_trip() {
-        let mut info = ClaimantInfo::here(" two  words, 50 % of ü/ß\n\0").expect("a short label");
+        let mut info = claimant_here(" two  words, 50 % of ü/ß\n\0").expect("a short label");
         info.since = UNIX_EPOCH + Duration::from_millis(1_763_731_234_567);
         info.program = String::new();
 
         let mut text = String::new();
-        info.write_words(&mut text);
+        write_words(&info, &mut text);
 
         let mut words = text.strip_prefix(' ').expect("a space first").split(' ');
-        assert_eq!(ClaimantInfo::parse_words(&mut words), Some(info));
+        assert_eq!(parse_words(&mut words), Some(info));
         assert_eq!(words.next(), None);
     }
 
@@ -254,11 +251,11 @@ mod tests {
     #[test]
     fn mark_of_a_candidate_round_trips() {
         for program in ["worker", &"ü".repeat(16), ""] {
-            let mut info = ClaimantInfo::here("").expect("a short label");
+            let mut info = claimant_here("").expect("a short label");
             (info.program, info.is_candidate) = (program.to_owned(), true);
 
             let stored = info.stored_program();
-            assert!(stored.len() <= ClaimantInfo::PROGRAM_MAX);
+            assert!(stored.len() <= PROGRAM_MAX);
             let (kept, is_candidate) = ClaimantInfo::from_stored_program(&stored);
             assert!(is_candidate && program.starts_with(&kept), "{stored}");
         }
@@ -274,11 +271,7 @@ mod tests {
             "0 -1 h p l",
             "0 1 %ff p l",
         ] {
-            assert_eq!(
-                ClaimantInfo::parse_words(&mut text.split(' ')),
-                None,
-                "{text:?}"
-            );
+            assert_eq!(parse_words(&mut text.split(' ')), None, "{text:?}");
         }
     }
 }

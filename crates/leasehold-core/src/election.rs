@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::{Stream, stream};
 
+use crate::claimant_info::LABEL_MAX;
 use crate::{ClaimantInfo, Error, Guard, Lock, LockState, Locks, Observer, Refused, Result, Token};
 
 /// An election among the clients of one name; [`Locks::election`] creates it.
@@ -18,7 +19,7 @@ use crate::{ClaimantInfo, Error, Guard, Lock, LockState, Locks, Observer, Refuse
 /// let leadership = election.campaign("10.0.0.5:8080").await?;
 ///
 /// let leader = election.leader().await?.expect("this client leads");
-/// assert_eq!(leader.address, "10.0.0.5:8080");
+/// assert_eq!(leader.address(), "10.0.0.5:8080");
 /// assert_eq!(leader.token, leadership.token());
 /// leadership.resign().await?;
 /// # Ok(()) }
@@ -46,9 +47,6 @@ impl Locks {
 }
 
 impl Election {
-    /// The longest address, in bytes.
-    pub const ADDRESS_MAX: usize = ClaimantInfo::LABEL_MAX;
-
     /// Changes the options of the mutex, such as its lease. The label is the leader's address.
     ///
     /// A campaign with a [cohort](Lock::cohort) fails with [`is_invalid`](Error::is_invalid): the
@@ -127,11 +125,10 @@ impl Election {
 
     fn candidate(&self, address: &str) -> Result<Lock> {
         self.check_tokens()?;
-        if address.is_empty() || address.len() > Self::ADDRESS_MAX {
-            let max = Self::ADDRESS_MAX;
+        if address.is_empty() || address.len() > LABEL_MAX {
             let len = address.len();
             let error = Error::invalid(format!(
-                "a leader's address has 1 to {max} bytes, and this one has {len}"
+                "a leader's address has 1 to {LABEL_MAX} bytes, and this one has {len}"
             ));
             return Err(self.with_context(error));
         }
@@ -199,8 +196,6 @@ impl Deref for Leadership {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
-    /// The address with which it campaigned.
-    pub address: String,
     /// The token of its grant: later leaders have larger ones.
     pub token: Token,
     /// The process behind it.
@@ -208,19 +203,18 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// Creates the leader of an entry.
+    /// Returns the address with which it campaigned, which is the label of its claim.
     #[must_use]
-    pub fn new(token: Token, info: ClaimantInfo) -> Self {
-        Self {
-            address: info.label.clone(),
-            token,
-            info,
-        }
+    pub fn address(&self) -> &str {
+        &self.info.label
     }
 
     fn of(lock_state: &LockState) -> Option<Self> {
         let holder = lock_state.holders().next()?;
-        Some(Self::new(holder.token()?, holder.info.clone()))
+        Some(Self {
+            token: holder.token()?,
+            info: holder.info.clone(),
+        })
     }
 }
 

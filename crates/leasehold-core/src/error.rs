@@ -153,51 +153,72 @@ impl Error {
     }
 }
 
-/// Constructors, for stores.
+/// Constructors. Those of stores are hidden: a program only reads errors.
 impl Error {
+    /// Creates an error of this kind, for a test of your own code.
+    ///
+    /// ```
+    /// use leasehold::{Error, ErrorKind};
+    /// let error = Error::for_test(ErrorKind::Unavailable);
+    /// assert!(error.is_unavailable() && error.can_retry());
+    /// ```
+    #[must_use]
+    pub fn for_test(kind: ErrorKind) -> Self {
+        Self::new(kind, format!("a test made this error: {}", kind.as_str()))
+    }
+
     /// Creates the error of a lost lock; see [`is_lost`](Self::is_lost).
+    #[doc(hidden)]
     pub fn lost(what: impl Into<String>) -> Self {
         Self::new(ErrorKind::Lost, what)
     }
 
     /// Creates the error of an unavailable store; see [`is_unavailable`](Self::is_unavailable).
+    #[doc(hidden)]
     pub fn unavailable(what: impl Into<String>) -> Self {
         Self::new(ErrorKind::Unavailable, what)
     }
 
     /// Creates the error of an unsupported operation; see [`is_unsupported`](Self::is_unsupported).
+    #[doc(hidden)]
     pub fn unsupported(what: impl Into<String>) -> Self {
         Self::new(ErrorKind::Unsupported, what)
     }
 
     /// Creates the error of a missing permission; see [`is_denied`](Self::is_denied).
+    #[doc(hidden)]
     pub fn denied(what: impl Into<String>) -> Self {
         Self::new(ErrorKind::Denied, what)
     }
 
     /// Creates the error of an invalid argument; see [`is_invalid`](Self::is_invalid).
+    #[doc(hidden)]
     pub fn invalid(what: impl Into<String>) -> Self {
         Self::new(ErrorKind::Invalid, what)
     }
 
     /// Creates the error of a name that another kind of lock uses; see
     /// [`is_mismatch`](Self::is_mismatch).
+    #[doc(hidden)]
     pub fn mismatch(what: impl Into<String>) -> Self {
         Self::new(ErrorKind::Mismatch, what)
     }
 
     /// Creates the error of damaged or foreign data; see [`is_damaged`](Self::is_damaged).
+    #[doc(hidden)]
     pub fn damaged(what: impl Into<String>) -> Self {
         Self::new(ErrorKind::Damaged, what)
     }
 
     /// Adds a hint: what the user can do.
+    #[doc(hidden)]
     #[must_use]
     pub fn help(self, help: impl Into<String>) -> Self {
         self.with(|inner| inner.help = Some(help.into()))
     }
 
     /// Adds the cause.
+    #[doc(hidden)]
     #[must_use]
     pub fn caused_by(self, source: impl StdError + Send + Sync + 'static) -> Self {
         self.with(|inner| inner.source = Some(Arc::new(source)))

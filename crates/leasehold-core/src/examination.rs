@@ -78,18 +78,6 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Creates the finding of a danger.
-    #[must_use]
-    pub fn danger(code: &'static str, message: impl Into<String>, remedy: &str) -> Self {
-        Self::new(Severity::Danger, code, message.into(), remedy)
-    }
-
-    /// Creates the finding of a warning.
-    #[must_use]
-    pub fn warning(code: &'static str, message: impl Into<String>, remedy: &str) -> Self {
-        Self::new(Severity::Warning, code, message.into(), remedy)
-    }
-
     /// Sets the server or the folder.
     #[doc(hidden)]
     #[must_use]
@@ -109,6 +97,18 @@ impl Finding {
             remedy: remedy.to_owned(),
         }
     }
+}
+
+/// Creates the finding of a danger.
+#[must_use]
+pub fn danger(code: &'static str, message: impl Into<String>, remedy: &str) -> Finding {
+    Finding::new(Severity::Danger, code, message.into(), remedy)
+}
+
+/// Creates the finding of a warning.
+#[must_use]
+pub fn warning(code: &'static str, message: impl Into<String>, remedy: &str) -> Finding {
+    Finding::new(Severity::Warning, code, message.into(), remedy)
 }
 
 /// A risk that a server or a folder may have, the message about it, and the remedy.
@@ -214,16 +214,14 @@ pub struct ExaminedServer {
     pub clock_ahead_ms: Option<i64>,
 }
 
-impl ExaminedServer {
-    /// Creates a server of which nothing is known.
-    #[must_use]
-    pub fn new(server: String) -> Self {
-        Self {
-            server,
-            version: None,
-            round_trip: None,
-            clock_ahead_ms: None,
-        }
+/// Creates a server of which nothing is known.
+#[must_use]
+pub fn examined_server(server: String) -> ExaminedServer {
+    ExaminedServer {
+        server,
+        version: None,
+        round_trip: None,
+        clock_ahead_ms: None,
     }
 }
 
@@ -237,16 +235,14 @@ pub struct RoundTrip {
     pub p99: Duration,
 }
 
-impl RoundTrip {
-    /// Computes the percentiles; `None` without samples.
-    #[must_use]
-    pub fn of(mut samples: Vec<Duration>) -> Option<Self> {
-        samples.sort_unstable();
-        let last = samples.len().checked_sub(1)?;
-        let at = |percent: usize| samples[last * percent / 100];
-        Some(Self {
-            p50: at(50),
-            p99: at(99),
-        })
-    }
+/// Computes the percentiles of round trips; `None` without samples.
+#[must_use]
+pub fn percentiles(mut samples: Vec<Duration>) -> Option<RoundTrip> {
+    samples.sort_unstable();
+    let last = samples.len().checked_sub(1)?;
+    let at = |percent: usize| samples[last * percent / 100];
+    Some(RoundTrip {
+        p50: at(50),
+        p99: at(99),
+    })
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// assert!(guarantees.fifo && guarantees.tokens && guarantees.rwlock);
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(
     clippy::struct_excessive_bools,
     reason = "each is a guarantee of its own, and no two make a state"
@@ -36,26 +36,25 @@ pub struct Guarantees {
     pub crash_release: CrashRelease,
 }
 
-impl Guarantees {
-    /// Creates the guarantees of a store that only excludes.
-    ///
-    /// Such a store has mutexes only, and guarantees no order, no tokens, no expiry and no cohorts.
-    #[must_use]
-    pub fn new(crash_release: CrashRelease) -> Self {
-        Self {
-            fifo: false,
-            tokens: false,
-            rwlock: false,
-            semaphore: SemaphoreSupport::Unsupported,
-            lease_expiry: false,
-            cohorts: false,
-            crash_release,
-        }
+/// Creates the guarantees of a store that only excludes.
+///
+/// Such a store has mutexes only, and guarantees no order, no tokens, no expiry and no cohorts. A
+/// store sets the fields of what it adds.
+#[must_use]
+pub fn guarantees(crash_release: CrashRelease) -> Guarantees {
+    Guarantees {
+        fifo: false,
+        tokens: false,
+        rwlock: false,
+        semaphore: SemaphoreSupport::Unsupported,
+        lease_expiry: false,
+        cohorts: false,
+        crash_release,
     }
 }
 
 /// Whether a store has semaphores, and how long it keeps the number of slots of a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SemaphoreSupport {
     /// A claim for a slot is refused as [unsupported](crate::Error::is_unsupported).
@@ -67,13 +66,23 @@ pub enum SemaphoreSupport {
 }
 
 /// When a crashed holder's lock is free again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CrashRelease {
     /// As soon as the kernel has removed the process.
     Immediate,
-    /// After this long without a connection.
-    Within(Duration),
+    /// After some time without a connection.
+    #[non_exhaustive]
+    Within {
+        /// For how long the holder has had no connection then.
+        grace: Duration,
+    },
     /// When the lease ends.
     LeaseExpiry,
+}
+
+/// Creates the release after `grace` without a connection.
+#[must_use]
+pub fn released_within(grace: Duration) -> CrashRelease {
+    CrashRelease::Within { grace }
 }

@@ -1,7 +1,6 @@
 //! The guard of a granted lock.
 
 use std::future::Future;
-use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -9,10 +8,7 @@ use futures_util::future::{join_all, select_all};
 
 use crate::engine::{Hold, HoldWatch, Slot};
 use crate::runtime::background::on_background;
-use crate::{
-    ClaimId, Error, FencingToken, LossReason, RenewalStatus, Result, ServerVote, Share, Token,
-    Watch,
-};
+use crate::{ClaimId, Error, FencingToken, LossReason, RenewalStatus, Result, Share, Token, Watch};
 
 /// A granted lock, held until it is released, dropped or lost.
 ///
@@ -59,7 +55,7 @@ impl Guard {
         self
     }
 
-    fn holds(&self) -> impl Iterator<Item = &Hold> {
+    pub(crate) fn holds(&self) -> impl Iterator<Item = &Hold> {
         std::iter::once(&self.hold).chain(&self.slot_holds)
     }
 
@@ -69,7 +65,6 @@ impl Guard {
         weakest.expect("a guard has a hold")
     }
 
-    #[allow(dead_code, reason = "only the simulation reads it")]
     pub(crate) fn hold(&self) -> &Hold {
         &self.hold
     }
@@ -145,27 +140,6 @@ impl Guard {
         self.weakest().remaining()
     }
 
-    /// Returns the vote of each server, if several servers keep the lock together.
-    ///
-    /// It sends no request and returns the votes of the grant or the last renewal.
-    /// [`inspect`](crate::Locks::inspect) queries the servers. The hold is valid while a majority
-    /// of the votes is valid, and [`remaining`](Self::remaining) returns for how long. The list is
-    /// empty for a store of one server.
-    ///
-    /// ```no_run
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
-    /// let locks = leasehold::open("redlock://a,b,c,d,e").await?;
-    /// let guard = locks.mutex("orders/42").acquire().await?;
-    /// for vote in guard.votes().iter().filter(|vote| vote.remaining.is_zero()) {
-    ///     eprintln!("{} has not voted", vote.server);
-    /// }
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn votes(&self) -> Vec<ServerVote> {
-        self.hold.votes()
-    }
-
     /// Returns the status of the lease's renewal.
     #[must_use]
     pub fn renewal(&self) -> RenewalStatus {
@@ -216,26 +190,6 @@ impl Guard {
             Some(done) => self.check().map(|()| done),
             None => Err(self.weakest().error()),
         }
-    }
-
-    /// Returns descriptors that keep the lock held while any process has them open.
-    ///
-    /// They are for a child process that does the work: it keeps the lock even if this process is
-    /// killed. A release still frees the lock. Only the file store has such descriptors; the list
-    /// is empty on other stores.
-    ///
-    /// On the file store they keep alive every claim that this process has through the same
-    /// [`Locks`](crate::Locks). Open the store a second time for work that a child continues.
-    ///
-    /// They are closed on exec. Clear that flag for the child that inherits them
-    /// (`fcntl(F_SETFD)`).
-    ///
-    /// # Errors
-    /// [`is_lost`](crate::Error::is_lost), or [`is_unavailable`](crate::Error::is_unavailable) if
-    /// the process has no descriptor left.
-    pub fn inheritable_fds(&self) -> Result<Vec<OwnedFd>> {
-        let fds: Result<Vec<_>> = self.holds().map(Hold::inheritable_fds).collect();
-        Ok(fds?.into_iter().flatten().collect())
     }
 
     /// Turns a writer into a reader, without a gap in which another writer could acquire the lock.

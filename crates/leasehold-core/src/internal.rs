@@ -2,7 +2,6 @@
 
 pub use crate::claimant_info::ENCODED;
 pub use crate::engine::{hold_from, safe_duration};
-pub use crate::examination::{Check, version_numbers};
 pub use crate::runtime::backlog::{Backlog, Repeat, repeat};
 pub use crate::runtime::backoff::Backoff;
 pub use crate::runtime::clock::BootInstant;
@@ -13,6 +12,13 @@ pub use crate::stores::memory::MEMORY;
 pub use crate::stores::url::{
     Host, Password, Setting, StoreUrl, TlsFiles, Transport, UrlForm, io_reason,
 };
+
+/// What the examinations of stores are made of.
+pub mod examination {
+    pub use crate::examination::{
+        Check, danger, examined_server, percentiles, version_numbers, warning,
+    };
+}
 
 /// The one background thread of a process.
 pub mod background {

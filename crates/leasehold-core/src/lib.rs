@@ -25,6 +25,7 @@ mod examination;
 pub mod fence;
 mod guarantees;
 mod guard;
+mod guard_ext;
 #[doc(hidden)]
 pub mod internal;
 #[cfg(all(feature = "file", target_os = "linux"))]
@@ -70,6 +71,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use examination::{Examination, ExaminedServer, Finding, RoundTrip, Severity};
 pub use guarantees::{CrashRelease, Guarantees, SemaphoreSupport};
 pub use guard::Guard;
+pub use guard_ext::{FileGuardExt, RedlockGuardExt};
 pub use lock::Lock;
 pub use lock_state::{ClaimProcess, Entry, ExternalHolder, LockState, ServerStatus, ServerVote};
 pub use locks::Locks;

@@ -1,8 +1,9 @@
 //! The state of a lock, in readable form.
 
 use std::fmt;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
+use crate::claimant_info::foreign_claimant;
 use crate::name::Escaped;
 use crate::{ClaimId, ClaimantInfo, Name, Share, Standing, Token};
 
@@ -31,19 +32,19 @@ pub struct LockState {
     pub servers: Vec<ServerStatus>,
 }
 
-impl LockState {
-    /// Creates the state of a lock that is free and was never held.
-    #[must_use]
-    pub fn new(name: Name) -> Self {
-        Self {
-            name,
-            entries: Vec::new(),
-            last_token: None,
-            external_holders: Vec::new(),
-            servers: Vec::new(),
-        }
+/// Creates the state of a lock that is free and was never held.
+#[must_use]
+pub fn lock_state(name: Name) -> LockState {
+    LockState {
+        name,
+        entries: Vec::new(),
+        last_token: None,
+        external_holders: Vec::new(),
+        servers: Vec::new(),
     }
+}
 
+impl LockState {
     /// Returns the claims that hold the lock.
     pub fn holders(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(|entry| entry.token().is_some())
@@ -61,15 +62,8 @@ impl LockState {
         let mut votes = self.servers.iter().filter_map(|server| server.holder);
         let (id, token) = votes.find(|(_, voted)| *voted == token)?;
 
-        let info = ClaimantInfo {
-            host: String::new(),
-            pid: 0,
-            program: "unknown".to_owned(),
-            label: "votes of a minority".to_owned(),
-            is_candidate: false,
-            since: SystemTime::UNIX_EPOCH,
-        };
-        Some(Entry::new(id, Share::MUTEX, Standing::Held { token }, info))
+        let info = foreign_claimant("unknown", "votes of a minority".to_owned());
+        Some(entry(id, Share::MUTEX, Standing::Held { token }, info))
     }
 }
 
@@ -99,40 +93,22 @@ pub struct Entry {
     pub process: Option<ClaimProcess>,
 }
 
+/// Creates an entry of a queue. A store sets the other fields that it knows.
+#[must_use]
+pub fn entry(id: ClaimId, share: Share, standing: Standing, info: ClaimantInfo) -> Entry {
+    Entry {
+        id,
+        share,
+        standing,
+        reserved: 0,
+        info,
+        lease_left: None,
+        connected: None,
+        process: None,
+    }
+}
+
 impl Entry {
-    /// Creates an entry of a queue.
-    #[must_use]
-    pub fn new(id: ClaimId, share: Share, standing: Standing, info: ClaimantInfo) -> Self {
-        Self {
-            id,
-            share,
-            standing,
-            reserved: 0,
-            info,
-            lease_left: None,
-            connected: None,
-            process: None,
-        }
-    }
-
-    /// Adds how long the store keeps the claim without a renewal.
-    #[must_use]
-    pub fn with_lease_left(self, lease_left: Option<Duration>) -> Self {
-        Self { lease_left, ..self }
-    }
-
-    /// Adds whether the claim's client is connected to the store.
-    #[must_use]
-    pub fn with_connected(self, connected: Option<bool>) -> Self {
-        Self { connected, ..self }
-    }
-
-    /// Sets how many tokens the grant reserved below its own.
-    #[must_use]
-    pub fn with_reserved(self, reserved: u32) -> Self {
-        Self { reserved, ..self }
-    }
-
     /// Returns the token of a claim that holds.
     ///
     /// If the grant [reserved](Self::reserved) tokens for a [cohort](crate::Lock::cohort), it is
@@ -178,6 +154,7 @@ pub enum ClaimProcess {
     /// It runs in another PID namespace, and has this id here.
     OtherNamespace(ExternalHolder),
     /// It has ended, and these processes that it started still hold the lock.
+    #[non_exhaustive]
     Ended {
         /// The processes that have inherited its descriptors, as far as this user may see them.
         held_by: Vec<ExternalHolder>,
@@ -215,17 +192,15 @@ pub struct ServerStatus {
     pub error: Option<String>,
 }
 
-impl ServerStatus {
-    /// Creates the status of a server that has given no vote.
-    #[must_use]
-    pub fn new(server: String) -> Self {
-        Self {
-            server,
-            holder: None,
-            last_token: None,
-            remaining: Duration::ZERO,
-            error: None,
-        }
+/// Creates the status of a server that has given no vote.
+#[must_use]
+pub fn server_status(server: String) -> ServerStatus {
+    ServerStatus {
+        server,
+        holder: None,
+        last_token: None,
+        remaining: Duration::ZERO,
+        error: None,
     }
 }
 
@@ -241,12 +216,10 @@ pub struct ServerVote {
     pub remaining: Duration,
 }
 
-impl ServerVote {
-    /// Creates the vote of a server, which counts for `remaining`.
-    #[must_use]
-    pub fn new(server: String, remaining: Duration) -> Self {
-        Self { server, remaining }
-    }
+/// Creates the vote of a server, which counts for `remaining`.
+#[must_use]
+pub fn server_vote(server: String, remaining: Duration) -> ServerVote {
+    ServerVote { server, remaining }
 }
 
 /// A process that holds a lock without an entry in the queue.
@@ -257,14 +230,6 @@ pub struct ExternalHolder {
     pub pid: u32,
     /// The program's name in the kernel; empty if the kernel does not show it.
     pub program: String,
-}
-
-impl ExternalHolder {
-    /// Creates an external holder.
-    #[must_use]
-    pub fn new(pid: u32, program: String) -> Self {
-        Self { pid, program }
-    }
 }
 
 /// Writes `program[pid]`, with escaped control characters.

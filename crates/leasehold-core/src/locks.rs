@@ -182,13 +182,6 @@ impl Locks {
     }
 }
 
-/// Two values are equal if they share renewals and connections.
-impl PartialEq for Locks {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.engine, &other.engine)
-    }
-}
-
 /// Returns a URL without what precedes its last `@`, which ends a user name and a password.
 ///
 /// The path of a folder may contain `@`. Without one, what follows `://` is shown only if it begins

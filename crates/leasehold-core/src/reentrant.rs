@@ -9,6 +9,7 @@ use tokio::time;
 
 use crate::engine::Engine;
 use crate::runtime::background::on_background;
+use crate::store::replies;
 use crate::{Error, Guard, Lock, Locks, Refused, Result, Token};
 
 /// The owner of [`Reentrant`] mutexes: a task, a thread, a request.
@@ -110,7 +111,7 @@ impl OwnedHold {
         let lock_state = read.unwrap_or_else(|_elapsed| Err(no_reply(lock)))?;
         match self.reenter()? {
             Some(again) => Ok(Ok(again)),
-            None => Ok(Err(Refused::by(lock_state, None))),
+            None => Ok(Err(replies::refused(lock_state, None))),
         }
     }
 }

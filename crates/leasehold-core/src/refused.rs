@@ -47,43 +47,6 @@ impl Refused {
             ahead: None,
         }
     }
-
-    /// Creates the refusal of a claim by a lock in this state.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn by(state: LockState, refused: Option<ClaimId>) -> Self {
-        let others = state
-            .entries
-            .iter()
-            .filter(|entry| Some(entry.id) != refused);
-        let own_at = state
-            .entries
-            .iter()
-            .position(|entry| Some(entry.id) == refused);
-        let ahead = own_at.unwrap_or_else(|| others.clone().count());
-
-        Self {
-            holders: others
-                .filter(|entry| entry.token().is_some())
-                .take(HOLDERS_MAX)
-                .cloned()
-                .collect(),
-            // A process that holds by flock(1) has no entry in the queue.
-            ahead: u32::try_from(ahead).ok().filter(|ahead| *ahead > 0),
-            external_holders: state.external_holders,
-            name: state.name,
-        }
-    }
-
-    /// Sets the number of claims ahead.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn with_ahead(self, ahead: u32) -> Self {
-        Self {
-            ahead: Some(ahead),
-            ..self
-        }
-    }
 }
 
 /// The text is one line, without control characters.
@@ -106,6 +69,29 @@ impl Display for Refused {
 }
 
 impl std::error::Error for Refused {}
+
+/// Creates the refusal of a claim by a lock in this state.
+#[must_use]
+pub fn refused(state: LockState, claim: Option<ClaimId>) -> Refused {
+    let others = state.entries.iter().filter(|entry| Some(entry.id) != claim);
+    let own_at = state
+        .entries
+        .iter()
+        .position(|entry| Some(entry.id) == claim);
+    let ahead = own_at.unwrap_or_else(|| others.clone().count());
+
+    Refused {
+        holders: others
+            .filter(|entry| entry.token().is_some())
+            .take(HOLDERS_MAX)
+            .cloned()
+            .collect(),
+        // A process that holds by flock(1) has no entry in the queue.
+        ahead: u32::try_from(ahead).ok().filter(|ahead| *ahead > 0),
+        external_holders: state.external_holders,
+        name: state.name,
+    }
+}
 
 /// How many holders a refusal names. A semaphore may have a thousand.
 const HOLDERS_MAX: usize = 8;

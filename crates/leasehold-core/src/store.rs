@@ -11,7 +11,14 @@ use async_trait::async_trait;
 use crate::{Error, Guarantees, LockState, Name, Refused, Result, ServerVote, Token};
 
 pub use crate::admission::admitted;
-pub use crate::claim::{Claim, ClaimId, Share};
+pub use crate::claim::{
+    Claim, ClaimId, Share, check_same_kind, check_shrinks, claim_id_from_bytes, draw_claim_id,
+    share_from_parts, units,
+};
+pub use crate::claimant_info::{
+    HOST_MAX, LABEL_MAX, PROGRAM_MAX, claimant_here, foreign_claimant, parse_words, write_words,
+    write_words_encoded,
+};
 pub use intercept::{Intercept, Intercepted, Request};
 
 /// A service that keeps queues of claims.
@@ -45,11 +52,11 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// # Repeated calls
     /// The store finds the claim by its id. The claim keeps its position, and its lease starts
     /// again. A claim with a smaller share than before gives back the difference. A larger share is
-    /// rejected as invalid: [`Share::check_shrinks_from`] returns the error.
+    /// rejected as invalid: [`check_shrinks`] returns the error.
     ///
     /// # Errors
     /// [`is_mismatch`](crate::Error::is_mismatch) if the name is in use with another capacity:
-    /// [`Share::check_same_kind`] returns the error.
+    /// [`check_same_kind`] returns the error.
     ///
     /// # Cancel safety
     /// The engine never drops this future; it runs to its end.
@@ -97,6 +104,15 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// A wrapper returns the extensions of the store that it wraps.
     fn extensions(&self) -> Extensions<'_>;
+}
+
+/// Creates what a store replies.
+///
+/// Users only read these types, so they have no constructors of their own.
+pub mod replies {
+    pub use crate::guarantees::{guarantees, released_within};
+    pub use crate::lock_state::{entry, lock_state, server_status, server_vote};
+    pub use crate::refused::refused;
 }
 
 /// What only some kinds of store have.
@@ -369,6 +385,7 @@ impl Entered {
 
 /// What a claim does if it cannot be granted at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OnContention {
     /// It waits in the queue.
     Queue,

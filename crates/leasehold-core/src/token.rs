@@ -69,9 +69,9 @@ impl fmt::Debug for Token {
 ///
 /// let guard = leasehold::open("memory:").await?.mutex("a").acquire().await?;
 /// let ours = guard.fencing_token()?;
-/// let same_token = FencingToken::new(ours.token(), ClaimId::draw());
+/// let other: ClaimId = "6f1c2a4e9b0d4c5f8a7e3d2b1c0f9e8d".parse()?;
 /// assert!(ours.is_accepted_after(ours));
-/// assert!(!same_token.is_accepted_after(ours));
+/// assert!(!FencingToken::new(ours.token(), other).is_accepted_after(ours));
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -15,7 +15,8 @@ use tokio::time::timeout;
 use super::client::{Address, Session, check_mode, field};
 use checks::CHECKS;
 use clocks::Clock;
-use leasehold_core::{Error, Examination, ExaminedServer, Finding, Result};
+use leasehold_core::internal::examination::{danger, examined_server};
+use leasehold_core::{Error, Examination, ExaminedServer, Result};
 
 /// The store whose servers are examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +47,7 @@ pub(super) async fn examine(kind: Kind, addresses: &[Address]) -> Result<Examina
             Err(error) if error.is_unavailable() => unreachable.push((address, error)),
             Err(error) => {
                 let remedy = error.hint().unwrap_or("check the URL");
-                let finding = Finding::danger("refused", error.reason(), remedy);
+                let finding = danger("refused", error.reason(), remedy);
                 examination.findings.push(finding.about(address));
             }
         }
@@ -59,7 +60,7 @@ pub(super) async fn examine(kind: Kind, addresses: &[Address]) -> Result<Examina
     }
     for (address, error) in unreachable {
         let remedy = "start the server again: with it, one more server may fail";
-        let finding = Finding::danger("server-missing", error.reason(), remedy);
+        let finding = danger("server-missing", error.reason(), remedy);
         examination.findings.push(finding.about(address));
     }
     Ok(examination)
@@ -145,7 +146,7 @@ impl Facts {
 
     fn server(&self) -> ExaminedServer {
         let version = self.value("redis_version");
-        let mut server = ExaminedServer::new(self.address.to_string());
+        let mut server = examined_server(self.address.to_string());
         server.version = version.map(|version| format!("Redis {version}"));
         server.round_trip = self.clock.as_ref().map(|clock| clock.round_trip);
         server.clock_ahead_ms = self.clock.as_ref().map(Clock::ahead_ms);

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use leasehold_core::internal::BootInstant;
-use leasehold_core::store::{Claim, Share, Standing};
+use leasehold_core::store::{Claim, Share, Standing, replies};
 use leasehold_core::{ClaimId, ClaimantInfo, Entry, Name, Token};
 
 /// For how many names a client remembers a head start.
@@ -174,7 +174,7 @@ impl<D> LocalClaims<D> {
         let entries = kept.zip(1..).map(|(local, ahead)| {
             let info = ClaimantInfo::clone(&local.claim.info);
             let standing = Standing::Queued { ahead };
-            Entry::new(local.claim.id, local.share(), standing, info)
+            replies::entry(local.claim.id, local.share(), standing, info)
         });
         entries.collect()
     }

@@ -51,7 +51,7 @@ pub use builder::RedisBuilder;
 use claims::Claims;
 use enter::EnterMode;
 use leasehold_core::internal::BootInstant;
-use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store};
+use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store, replies};
 use leasehold_core::{
     CrashRelease, Error, Guarantees, LockState, Name, Result, SemaphoreSupport, Token,
 };
@@ -223,10 +223,10 @@ impl Redis {
 impl Store for Redis {
     fn guarantees(&self) -> Guarantees {
         let crash = match self.settings.crash_grace {
-            Some(grace) if self.crash_detection.is_on() => CrashRelease::Within(grace),
+            Some(grace) if self.crash_detection.is_on() => replies::released_within(grace),
             _ => CrashRelease::LeaseExpiry,
         };
-        let mut guarantees = Guarantees::new(crash);
+        let mut guarantees = replies::guarantees(crash);
         guarantees.fifo = true;
         guarantees.tokens = true;
         guarantees.rwlock = true;
@@ -238,9 +238,10 @@ impl Store for Redis {
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
         self.check_lease(claim)?;
-        let mode = match on_contention {
-            OnContention::Queue => EnterMode::Queue,
-            OnContention::Fail => EnterMode::TryNow,
+        let mode = if on_contention == OnContention::Fail {
+            EnterMode::TryNow
+        } else {
+            EnterMode::Queue
         };
         let tracked = self.claims.begin(claim);
         let reply = self.send_enter(claim, mode, &tracked).await?;
@@ -359,7 +360,7 @@ impl Store for Redis {
         let texts: Vec<String> = decode(reply)?;
         let (last_token, records) = texts.split_first().ok_or_else(client::protocol_error)?;
 
-        let mut lock_state = LockState::new(name.clone());
+        let mut lock_state = replies::lock_state(name.clone());
         lock_state.last_token = last_token.parse().ok().and_then(Token::new);
         for (ahead, record) in (0..).zip(records) {
             lock_state.entries.push(record::inspected(record, ahead)?);

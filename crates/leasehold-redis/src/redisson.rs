@@ -36,7 +36,9 @@ use address::RedissonAddress;
 use class::Class;
 use keys::KeyMapper;
 use leasehold_core::internal::{BootInstant, background};
-use leasehold_core::store::{Claim, Entered, Extensions, OnContention, OwnLeases, Standing, Store};
+use leasehold_core::store::{
+    Claim, Entered, Extensions, OnContention, OwnLeases, Standing, Store, check_shrinks, replies,
+};
 use leasehold_core::{
     ClaimId, CrashRelease, Examination, Guarantees, LockState, Name, Result, SemaphoreSupport,
 };
@@ -172,7 +174,7 @@ impl Redisson {
         self.check_lease(claim)?;
         let keys = self.mapper.keys(&claim.name)?;
         let local = self.claims.begin(claim, ClaimField::new(keys));
-        claim.share.check_shrinks_from(local.share())?;
+        check_shrinks(claim.share, local.share())?;
         Ok(local)
     }
 }
@@ -180,7 +182,7 @@ impl Redisson {
 #[async_trait]
 impl Store for Redisson {
     fn guarantees(&self) -> Guarantees {
-        let mut guarantees = Guarantees::new(CrashRelease::LeaseExpiry);
+        let mut guarantees = replies::guarantees(CrashRelease::LeaseExpiry);
         guarantees.tokens = self.mapper.class == Class::Fenced;
         guarantees.rwlock = self.mapper.class == Class::ReadWrite;
         if self.mapper.class == Class::Semaphore {

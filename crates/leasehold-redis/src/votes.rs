@@ -41,7 +41,9 @@ use crate::local_claims::LocalClaims;
 use acquire::AcquireOutcome;
 use events::Events;
 use leasehold_core::internal::BootInstant;
-use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store, Votes};
+use leasehold_core::store::{
+    Claim, Entered, Extensions, OnContention, Standing, Store, Votes, replies,
+};
 use leasehold_core::{
     CrashRelease, Error, Guarantees, LockState, Name, Refused, Result, ServerVote, Token,
 };
@@ -82,7 +84,7 @@ const RENEWALS_AT_ONCE: usize = 64;
 #[async_trait]
 impl<const MASTERS_MIN: usize> Store for VotingStore<MASTERS_MIN> {
     fn guarantees(&self) -> Guarantees {
-        let mut guarantees = Guarantees::new(CrashRelease::LeaseExpiry);
+        let mut guarantees = replies::guarantees(CrashRelease::LeaseExpiry);
         guarantees.tokens = self.format.guarantees_tokens();
         guarantees.lease_expiry = true;
         guarantees
@@ -150,7 +152,7 @@ impl<const MASTERS_MIN: usize> Store for VotingStore<MASTERS_MIN> {
     async fn inspect(&self, name: &Name) -> Result<LockState> {
         let key = self.format.keys(name)?.lock;
         let observations = self.observe(&key).await?;
-        let mut lock_state = LockState::new(name.clone());
+        let mut lock_state = replies::lock_state(name.clone());
 
         if let Some((holder, token)) = self.elected(&observations) {
             lock_state.entries.push(self.entry(holder, token));
@@ -229,7 +231,7 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
         match self.try_acquire(tracked, VoteMode::Acquire).await? {
             AcquireOutcome::Won(token) => Ok(Entered::new(Standing::Held { token }, claim.lease)),
             AcquireOutcome::Contended { holder, .. } => {
-                let mut lock_state = LockState::new(claim.name.clone());
+                let mut lock_state = replies::lock_state(claim.name.clone());
                 let token = holder.as_ref().and_then(|holder| Token::new(holder.token));
                 let entry = holder
                     .as_ref()
@@ -238,7 +240,7 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
                 lock_state.entries.extend(entry);
 
                 let standing = self.claims.gone(tracked);
-                let refused = Refused::by(lock_state, None);
+                let refused = replies::refused(lock_state, None);
                 Ok(Entered::new(standing, claim.lease).with_refused(Some(refused)))
             }
         }
@@ -305,7 +307,7 @@ impl<const MASTERS_MIN: usize> Votes for VotingStore<MASTERS_MIN> {
             let tracked = tracked.as_ref();
             let until = tracked.and_then(|tracked| tracked.vote_until(master.at));
             let remaining = until.map_or(Duration::ZERO, |until| until.duration_since(now));
-            ServerVote::new(master.url.clone(), remaining)
+            replies::server_vote(master.url.clone(), remaining)
         };
         self.masters.iter().map(vote).collect()
     }

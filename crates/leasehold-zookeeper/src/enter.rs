@@ -8,7 +8,7 @@ use super::queue::{Queue, QueuePosition};
 use super::search::find;
 use super::{ZooKeeper, generation, leave, replacement};
 use leasehold_core::Result;
-use leasehold_core::store::{Claim, OnContention, Standing};
+use leasehold_core::store::{Claim, OnContention, Standing, check_shrinks, units};
 
 /// Derives the standing of a claim from a listing, and records the nodes that it watches from now
 /// on.
@@ -147,8 +147,8 @@ async fn apply_downgrade(
         return Ok(None);
     }
     let present = store.dialect().member(&node.name)?;
-    claim.share.check_shrinks_from(present.share)?;
-    if claim.share.units() == present.share.units() {
+    check_shrinks(claim.share, present.share)?;
+    if units(claim.share) == units(present.share) {
         return Ok(Some((node, children)));
     }
 

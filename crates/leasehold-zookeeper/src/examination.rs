@@ -10,7 +10,8 @@ use tokio::time::timeout;
 
 use super::address::Address;
 use super::supervisor::connect;
-use leasehold_core::internal::{BootInstant, Check, Host, version_numbers};
+use leasehold_core::internal::examination::{Check, examined_server, percentiles, version_numbers};
+use leasehold_core::internal::{BootInstant, Host};
 use leasehold_core::{Examination, ExaminedServer, Result, RoundTrip};
 
 const SAMPLES: usize = 50;
@@ -125,7 +126,7 @@ async fn round_trip(client: &zookeeper_client::Client) -> Option<RoundTrip> {
         client.check_stat("/").await.ok()?;
         samples.push(BootInstant::now().duration_since(sent_at));
     }
-    RoundTrip::of(samples)
+    percentiles(samples)
 }
 
 /// What one server replies to its administrator's requests, which it may not permit.
@@ -166,7 +167,7 @@ impl ServerReplies {
     }
 
     fn examined(&self) -> ExaminedServer {
-        let mut examined = ExaminedServer::new(self.host.to_string());
+        let mut examined = examined_server(self.host.to_string());
         examined.version = self.version().map(|version| format!("ZooKeeper {version}"));
         examined
     }
@@ -245,7 +246,7 @@ mod tests {
         Ensemble {
             requested: Duration::from_secs(10),
             agreed: Duration::from_secs(10),
-            round_trip: RoundTrip::of(vec![p99]),
+            round_trip: percentiles(vec![p99]),
             servers,
         }
     }

@@ -9,7 +9,7 @@ use super::lock_node::LockNode;
 use super::queue::Queue;
 use super::session::Session;
 use super::{ZooKeeper, record};
-use leasehold_core::store::Standing;
+use leasehold_core::store::{Standing, replies};
 use leasehold_core::{Entry, Name, Result};
 
 /// Reads all claims of a lock, including those of other libraries.
@@ -36,11 +36,11 @@ pub(super) async fn entries(lock_node: LockNode<'_>, dialect: Dialect) -> Result
 
 fn entry(dialect: Dialect, member: &Member, standing: Standing, data: &[u8], stat: &Stat) -> Entry {
     if let (Some(record), Some(id)) = (record::read(data), member.id) {
-        return Entry::new(id, record.share, standing, record.info);
+        return replies::entry(id, record.share, standing, record.info);
     }
 
     let info = record::foreign_info(data, &dialect.to_string(), stat.ctime);
-    Entry::new(record::foreign_id(stat), member.share, standing, info)
+    replies::entry(record::foreign_id(stat), member.share, standing, info)
 }
 
 /// Whether a lock has claims.

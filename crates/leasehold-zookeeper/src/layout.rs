@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use leasehold_core::store::{Claim, Share};
+use leasehold_core::store::{Claim, Share, claim_id_from_bytes};
 use leasehold_core::{ClaimId, Error, Result};
 
 /// The library whose layout a store uses.
@@ -124,7 +124,7 @@ impl Dialect {
             Self::Kazoo => head.get(..32)?,
         };
         let id = uuid::Uuid::try_parse(text).ok()?;
-        Some(ClaimId::from_bytes(id.into_bytes()))
+        Some(claim_id_from_bytes(id.into_bytes()))
     }
 
     #[cold]
@@ -191,10 +191,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use leasehold_core::{ClaimantInfo, Name};
+    use leasehold_core::Name;
+    use leasehold_core::store::claimant_here;
+    use leasehold_core::store::units;
 
     fn claim(share: Share) -> Claim {
-        let info = Arc::new(ClaimantInfo::here("").expect("a label"));
+        let info = Arc::new(claimant_here("").expect("a label"));
         Claim::new(Name::parse("a").expect("a name"), share, info)
     }
 
@@ -208,7 +210,7 @@ mod tests {
                     .member(&format!("{}0000000012", dialect.prefix(&claim)))
                     .expect("it is ours");
                 assert_eq!((member.id, member.sequence), (Some(claim.id), 12));
-                assert_eq!(member.share.units(), share.units());
+                assert_eq!(units(member.share), units(share));
             }
         }
     }
@@ -224,7 +226,7 @@ mod tests {
                         .member(&format!("{}{digits}", dialect.prefix(&claim)))
                         .expect("it is ours");
                     assert_eq!((member.id, member.sequence), (Some(claim.id), number));
-                    assert_eq!(member.share.units(), share.units());
+                    assert_eq!(units(member.share), units(share));
                 }
             }
         }

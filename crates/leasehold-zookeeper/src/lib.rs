@@ -49,8 +49,8 @@ use examination::examine;
 use generation::ExhaustedNodes;
 use layout::Dialect;
 use leasehold_core::internal::{BootInstant, OpenedStore, StoreKind, background};
-use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store};
-use leasehold_core::{CrashRelease, Entry, Guarantees, LockState, Name, Result, SemaphoreSupport};
+use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store, replies};
+use leasehold_core::{Entry, Guarantees, LockState, Name, Result, SemaphoreSupport};
 use lock_node::LockNode;
 use supervisor::SessionSupervisor;
 use wait::{Step, WaitPass, any_changed};
@@ -188,7 +188,7 @@ impl Store for ZooKeeper {
             .supervisor
             .current()
             .map_or(self.address.settings.session, |session| session.timeout());
-        let mut guarantees = Guarantees::new(CrashRelease::Within(timeout));
+        let mut guarantees = replies::guarantees(replies::released_within(timeout));
         guarantees.fifo = true;
         guarantees.tokens = true;
         guarantees.rwlock = true;
@@ -290,7 +290,7 @@ impl Store for ZooKeeper {
         let lock_node = LockNode::new(&session, &self.address, &path);
         let entries = inspect::entries(lock_node, self.dialect()).await?;
 
-        let mut lock_state = LockState::new(name.clone());
+        let mut lock_state = replies::lock_state(name.clone());
         lock_state.last_token = entries.iter().filter_map(Entry::token).max();
         lock_state.entries = entries;
         Ok(lock_state)

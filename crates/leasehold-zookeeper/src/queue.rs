@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use super::generation;
 use super::layout::{Dialect, Member};
 use leasehold_core::Result;
-use leasehold_core::store::{Share, admitted};
+use leasehold_core::store::{Share, admitted, check_same_kind, units};
 
 /// The claims of one lock.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl Queue {
             return Err(generation::out_of_order());
         }
         for other in ahead {
-            own.share.check_same_kind(other.share)?;
+            check_same_kind(own.share, other.share)?;
         }
 
         if at < self.granted {
@@ -107,10 +107,10 @@ impl Queue {
 /// reader the writer before it, one slot of n the n nodes before it. Among equal nodes it chooses
 /// the nearest ones, because they leave last.
 fn watched(ahead: &[Member], own: Share) -> Vec<String> {
-    let (weight, capacity) = own.units();
+    let (weight, capacity) = units(own);
     let beside = u64::from(capacity - weight);
     let mut by_weight: Vec<&Member> = ahead.iter().rev().collect();
-    by_weight.sort_by_key(|member| Reverse(member.share.units().0));
+    by_weight.sort_by_key(|member| Reverse(units(member.share).0));
 
     let mut taken = 0;
     let mut watched = Vec::new();
@@ -118,7 +118,7 @@ fn watched(ahead: &[Member], own: Share) -> Vec<String> {
         if taken > beside {
             break;
         }
-        taken += u64::from(member.share.units().0);
+        taken += u64::from(units(member.share).0);
         watched.push(member.node.clone());
     }
     watched

@@ -7,7 +7,10 @@ use std::time::{Duration, UNIX_EPOCH};
 use percent_encoding::AsciiSet;
 use zookeeper_client::Stat;
 
-use leasehold_core::store::{Claim, Share};
+use leasehold_core::store::{
+    Claim, HOST_MAX, Share, claim_id_from_bytes, foreign_claimant, parse_words, share_from_parts,
+    write_words_encoded,
+};
 use leasehold_core::{ClaimId, ClaimantInfo, Error, Result, Token, internal};
 
 /// The data of a node that leasehold creates.
@@ -25,7 +28,7 @@ pub(super) fn write(claim: &Claim, token: Option<Token>) -> Vec<u8> {
     let token = token.map_or(0, Token::get);
 
     let mut text = format!("{HEAD}{weight} {capacity} {token}");
-    claim.info.write_words_encoded(&mut text, ENCODED);
+    write_words_encoded(&claim.info, &mut text, ENCODED);
     text.into_bytes()
 }
 
@@ -39,9 +42,9 @@ pub(super) fn read(data: &[u8]) -> Option<Record> {
     let token = words.next()?.parse().ok()?;
 
     Some(Record {
-        share: Share::from_parts(weight, capacity).ok()?,
+        share: share_from_parts(weight, capacity).ok()?,
         token: Token::new(token),
-        info: ClaimantInfo::parse_words(&mut words)?,
+        info: parse_words(&mut words)?,
     })
 }
 
@@ -65,8 +68,8 @@ pub(super) fn foreign_info(data: &[u8], library: &str, created_millis: i64) -> C
     let text = String::from_utf8_lossy(data);
     let printable = text.chars().filter(|c| !c.is_control());
 
-    let mut info = ClaimantInfo::foreign(library, String::new());
-    info.host = printable.take(ClaimantInfo::HOST_MAX / 4).collect();
+    let mut info = foreign_claimant(library, String::new());
+    info.host = printable.take(HOST_MAX / 4).collect();
     info.since = UNIX_EPOCH + Duration::from_millis(created_millis.try_into().unwrap_or(0));
     info
 }
@@ -80,7 +83,7 @@ pub(super) fn foreign_id(stat: &Stat) -> ClaimId {
     let (head, number) = bytes.split_at_mut(FOREIGN_HEAD.len());
     head.copy_from_slice(FOREIGN_HEAD);
     number.copy_from_slice(&stat.czxid.to_be_bytes());
-    ClaimId::from_bytes(bytes)
+    claim_id_from_bytes(bytes)
 }
 
 /// Returns the transaction in a [`foreign_id`]; `None` for a claim of leasehold.
@@ -107,6 +110,7 @@ mod tests {
 
     use super::*;
     use leasehold_core::Name;
+    use leasehold_core::store::claimant_here;
 
     fn claim(info: ClaimantInfo) -> Claim {
         let name = Name::parse("a").expect("a name");
@@ -114,7 +118,7 @@ mod tests {
     }
 
     fn info(label: &str) -> ClaimantInfo {
-        let mut info = ClaimantInfo::here(label).expect("a short label");
+        let mut info = claimant_here(label).expect("a short label");
         info.since = UNIX_EPOCH + Duration::from_millis(1_763_731_234_567);
         info
     }

@@ -116,8 +116,11 @@
 //! | `tls` | TLS for the stores on a network |
 //! | `aws-lc-rs` (default) | the cryptography of `tls` for programs that install no provider |
 //! | `metrics` | the metrics of the module `metrics`, by the facade of that name |
+//! | `unstable-store` | the module `store`, with the trait that a store of your own implements; it promises nothing |
 //!
-//! A feature never changes a result. To add a store of your own, implement [`store::Store`].
+//! A feature never changes a result. The page
+//! [stability](https://docs.rs/crate/leasehold/latest/source/docs/stability.md) states what a later
+//! version may change.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -132,12 +135,15 @@ pub use leasehold_core::metrics;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub use leasehold_core::simulation;
+#[cfg(feature = "unstable-store")]
+pub use leasehold_core::store;
+pub use leasehold_core::store::{Cleanup, Share, Standing};
 pub use leasehold_core::{
     ClaimId, ClaimProcess, ClaimantInfo, CrashRelease, Election, Entry, Error, ErrorKind,
     Examination, ExaminedServer, ExternalHolder, FencingToken, Finding, Guarantees, Guard, Leader,
     LeaderObserver, Leadership, Lock, LockState, Locks, LossReason, MultiGuard, MultiLock, Name,
     Observer, Owner, Reentrant, ReentrantGuard, Refused, RenewalStatus, Result, RoundTrip, RwLock,
-    SemaphoreSupport, ServerStatus, ServerVote, Severity, Token, Watch, all, drain, fence, store,
+    SemaphoreSupport, ServerStatus, ServerVote, Severity, Token, Watch, all, drain, fence,
 };
 pub use open::{examine, open};
 #[doc(hidden)]
@@ -145,6 +151,10 @@ pub use schemes::{SCHEMES, Scheme};
 
 /// The places where locks can be kept, one type each.
 pub mod stores {
+    #[cfg(all(feature = "file", target_os = "linux"))]
+    pub use leasehold_core::FileGuardExt;
+    #[cfg(feature = "redis")]
+    pub use leasehold_core::RedlockGuardExt;
     pub use leasehold_core::stores::Memory;
     #[cfg(all(feature = "file", target_os = "linux"))]
     pub use leasehold_core::stores::{File, FileBuilder};
@@ -172,3 +182,24 @@ struct TestingYourService;
 #[cfg(all(doctest, feature = "file"))]
 #[doc = include_str!("../../../CONTRIBUTING.md")]
 struct Contributing;
+/// Users only read these types, and draw no claim of their own.
+///
+/// ```compile_fail,E0599
+/// let id = leasehold::ClaimId::draw();
+/// ```
+/// ```compile_fail,E0599
+/// let parts = leasehold::Share::from_parts(1, 4);
+/// ```
+/// ```compile_fail,E0599
+/// let info = leasehold::ClaimantInfo::here("label");
+/// ```
+/// ```compile_fail,E0599
+/// let entry = leasehold::Entry::new;
+/// ```
+/// ```compile_fail,E0369
+/// fn is_one(one: &leasehold::Locks, other: &leasehold::Locks) -> bool {
+///     one == other
+/// }
+/// ```
+#[cfg(doctest)]
+struct NotPublic;

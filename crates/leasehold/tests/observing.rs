@@ -116,7 +116,7 @@ async fn leaders_are_a_stream() {
 
     let leadership = election.campaign("one:1").await.expect("elected");
     let leader = leaders.next().await.expect("no end").expect("read");
-    assert_eq!(leader.expect("it leads").address, "one:1");
+    assert_eq!(leader.expect("it leads").address(), "one:1");
     leadership.resign().await.expect("resigned");
     assert_eq!(leaders.next().await.expect("no end").expect("read"), None);
 }
@@ -144,7 +144,7 @@ async fn leader_has_the_token_of_its_leadership_with_every_lock_setting() {
             let leader = election.leader().await.expect("read").expect("it leads");
 
             assert_eq!(leader.token, leadership.token(), "{setting} on {store}");
-            assert_eq!(leader.address, "one:1", "{setting} on {store}");
+            assert_eq!(leader.address(), "one:1", "{setting} on {store}");
             leadership.resign().await.expect("resigned");
         }
     }

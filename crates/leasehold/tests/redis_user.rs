@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use lab_servers::Redis;
 use leasehold::store::Store;
+use leasehold::store::replies::released_within;
 use leasehold::{CrashRelease, Guard, Locks, Result, stores};
 use leasehold_conformance::Service;
 use tokio::task::JoinHandle;
@@ -163,7 +164,7 @@ async fn crash_detection_falls_back_to_the_lease_without_rights() {
         .expect("the user has all rights");
     assert_eq!(
         locks.guarantees().crash_release,
-        CrashRelease::Within(Duration::from_secs(10))
+        released_within(Duration::from_secs(10))
     );
 }
 

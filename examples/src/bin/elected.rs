@@ -111,7 +111,7 @@ impl Replica {
     }
 
     async fn forward(&self, leader: &Leader) -> reqwest::Result<String> {
-        let url = format!("http://{}/leader/work", leader.address);
+        let url = format!("http://{}/leader/work", leader.address());
         let reply = self.client.post(url).send().await?;
         reply.error_for_status()?.text().await
     }
@@ -124,7 +124,7 @@ async fn ready(State(replica): State<Arc<Replica>>) -> Result<String, StatusCode
         .borrow()
         .clone()
         .ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
-    Ok(leader.address)
+    Ok(leader.address().to_owned())
 }
 
 async fn work_or_forward(State(replica): State<Arc<Replica>>) -> Result<String, StatusCode> {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use leasehold::store::ClaimId;
+use leasehold::store::{ClaimId, units};
 
 use crate::server::{Nanos, nanos};
 use crate::world::{State, World};
@@ -184,7 +184,7 @@ impl World {
             let mut taken = 0;
             let mut capacity = u64::MAX;
             for hold in holds {
-                let (weight, of) = hold.share.units();
+                let (weight, of) = units(hold.share);
                 taken += u64::from(weight);
                 capacity = u64::from(of);
             }

@@ -61,7 +61,7 @@ impl Profile {
     #[must_use]
     pub fn hold_length(&self) -> Duration {
         match self.crash {
-            CrashRelease::Within(grace) => self.lease.min(grace),
+            CrashRelease::Within { grace, .. } => self.lease.min(grace),
             _ => self.lease,
         }
     }

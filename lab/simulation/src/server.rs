@@ -30,7 +30,7 @@ impl Server {
             leases: Leases {
                 lease: profile.lease,
                 expire: profile.lease_expiry,
-                crash: profile.crash,
+                crash: profile.crash.clone(),
             },
             ended: BTreeMap::new(),
             entries: 0,
@@ -44,12 +44,12 @@ impl Server {
         on_contention: OnContention,
     ) -> (Standing, Vec<Push>) {
         let mut pushes = self.update(now, claimed.name);
-        let leases = self.leases;
+        let leases = self.leases.clone();
         let queue = self.queues.entry(claimed.name).or_default();
 
         if let Some(entry) = queue.entry_mut(claimed.id) {
             entry.claimed.share = claimed.share;
-            entry.renew(now, leases);
+            entry.renew(now, &leases);
         } else {
             let shares = queue.entries.iter().map(|entry| entry.claimed.share);
             let fits = admitted(shares.chain([claimed.share])) > queue.entries.len();
@@ -72,12 +72,12 @@ impl Server {
     /// Renews a claim; returns its lease.
     pub(crate) fn renew(&mut self, now: Nanos, claimed: Claimed) -> (Option<Duration>, Vec<Push>) {
         let pushes = self.update(now, claimed.name);
-        let leases = self.leases;
+        let leases = self.leases.clone();
         let queue = self.queues.entry(claimed.name).or_default();
 
         let renewed = queue
             .entry_mut(claimed.id)
-            .map(|entry| entry.renew(now, leases));
+            .map(|entry| entry.renew(now, &leases));
         (renewed.map(|lease| leases.reported(lease)), pushes)
     }
 
@@ -154,8 +154,8 @@ impl Server {
 
     /// Removes expired claims, and grants the claims that fit.
     fn update(&mut self, now: Nanos, name: u8) -> Vec<Push> {
-        let leases = self.leases;
-        let has_grace = matches!(leases.crash, CrashRelease::Within(_));
+        let leases = self.leases.clone();
+        let has_grace = matches!(leases.crash, CrashRelease::Within { .. });
         let queue = self.queues.entry(name).or_default();
 
         for entry in queue

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold::store::{Claim, Entered, Extensions, OnContention, Standing, Store};
+use leasehold::store::{Claim, Entered, Extensions, OnContention, Standing, Store, replies};
 use leasehold::{Guarantees, LockState, Name, Result, SemaphoreSupport};
 use tokio::time::timeout;
 
@@ -81,7 +81,7 @@ impl SimulatedStore {
 impl Store for SimulatedStore {
     fn guarantees(&self) -> Guarantees {
         let profile = &self.world.profile;
-        let mut guarantees = Guarantees::new(profile.crash);
+        let mut guarantees = replies::guarantees(profile.crash.clone());
         guarantees.fifo = true;
         guarantees.tokens = true;
         guarantees.rwlock = true;
@@ -172,7 +172,7 @@ impl Store for SimulatedStore {
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
-        Ok(LockState::new(name.clone()))
+        Ok(replies::lock_state(name.clone()))
     }
 
     async fn list(&self, _prefix: &str, _count_max: usize) -> Result<Vec<Name>> {

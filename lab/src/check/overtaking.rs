@@ -103,11 +103,12 @@ mod tests {
     use super::super::samples::{mutex, reader};
     use super::*;
     use crate::ObservedClaim;
+    use leasehold::store::claim_id_from_bytes;
 
     /// An inspection from `begun` to the next nanosecond.
     fn seen(begun: u64, id: u8, holds: bool) -> Observation {
         let claim = ObservedClaim {
-            id: ClaimId::from_bytes([id; 16]),
+            id: claim_id_from_bytes([id; 16]),
             thread: 7,
             holds,
         };

@@ -49,15 +49,15 @@ pub fn queue_positions(
 
 #[cfg(test)]
 mod tests {
-    use leasehold::ClaimId;
 
     use super::super::samples::events;
     use super::*;
     use crate::ObservedClaim;
+    use leasehold::store::claim_id_from_bytes;
 
     fn times(lines: &[&str], thread: u32, begun: u64) -> Vec<u64> {
         let claims = vec![ObservedClaim {
-            id: ClaimId::from_bytes([1; 16]),
+            id: claim_id_from_bytes([1; 16]),
             thread,
             holds: false,
         }];

@@ -96,10 +96,11 @@ mod tests {
     use super::super::samples::events;
     use super::*;
     use crate::ObservedClaim;
+    use leasehold::store::claim_id_from_bytes;
 
     fn observation(begun: u64, claim: u8) -> Observation {
         let claim = ObservedClaim {
-            id: ClaimId::from_bytes([claim; 16]),
+            id: claim_id_from_bytes([claim; 16]),
             thread: 7,
             holds: false,
         };

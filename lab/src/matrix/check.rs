@@ -234,7 +234,7 @@ fn longest_validity(cell: &Cell, outcome: &Outcome) -> Option<Duration> {
 
     match outcome.guarantees.crash_release {
         CrashRelease::Immediate => None,
-        CrashRelease::Within(grace) => Some(lease.min(grace)),
+        CrashRelease::Within { grace, .. } => Some(lease.min(grace)),
         _ => Some(lease),
     }
 }

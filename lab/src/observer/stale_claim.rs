@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use leasehold::store::{Claim, OnContention, Share, Store};
-use leasehold::{ClaimantInfo, Name};
+use leasehold::Name;
+use leasehold::store::{Claim, OnContention, Share, Store, claimant_here};
 use tokio::time::{sleep, timeout};
 
 use super::REPLY_TIMEOUT;
@@ -161,7 +161,7 @@ async fn enters(store: &dyn Store, present: &Claim) -> bool {
 }
 
 fn claim(name: &Name, lease: Duration) -> Result<Claim> {
-    let info = Arc::new(ClaimantInfo::here("")?);
+    let info = Arc::new(claimant_here("")?);
     let mut claim = Claim::new(name.clone(), Share::MUTEX, info);
     claim.lease = lease;
     claim.auto_renew = false;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use leasehold::{Election, Error, Locks};
+use leasehold::store::LABEL_MAX;
+use leasehold::{Error, Locks};
 use tokio::time::sleep;
 
 use super::child::reap_as_init;
@@ -114,7 +115,7 @@ impl Candidate<'_> {
 }
 
 fn check_address(address: &str) -> leasehold::Result<()> {
-    let max = Election::ADDRESS_MAX;
+    let max = LABEL_MAX;
     if (1..=max).contains(&address.len()) {
         return Ok(());
     }

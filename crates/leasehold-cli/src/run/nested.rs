@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use anyhow::Result;
-use leasehold::store::Share;
+use leasehold::store::{Share, check_same_kind, units};
 use leasehold::{Error, Guard, Locks};
 use serde::{Deserialize, Serialize};
 
@@ -223,8 +223,8 @@ fn check_share(outer: &Enclosing, args: &Run) -> leasehold::Result<()> {
         return Err(waits_for_itself(name).help("add --reentrant to run it under that hold"));
     }
 
-    requested.check_same_kind(outer.share)?;
-    if requested.units().0 > outer.share.units().0 {
+    check_same_kind(requested, outer.share)?;
+    if units(requested).0 > units(outer.share).0 {
         let name = Escaped(name);
         let held = outer.share;
         return Err(Error::invalid(format!(

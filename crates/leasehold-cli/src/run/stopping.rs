@@ -172,14 +172,14 @@ fn validity(lock: &LockOptions, guarantees: &Guarantees) -> Option<Validity> {
         setting: "lease",
         lasts: lock.lease,
     };
-    match (guarantees.lease_expiry, guarantees.crash_release) {
-        (true, CrashRelease::Within(grace)) if grace < lock.lease => Some(Validity {
+    match (guarantees.lease_expiry, guarantees.crash_release.clone()) {
+        (true, CrashRelease::Within { grace, .. }) if grace < lock.lease => Some(Validity {
             setting: "crash grace",
             lasts: grace,
         }),
         (true, _) => Some(lease),
         // A claim lives as long as its client's session. Its lease does not matter.
-        (false, CrashRelease::Within(session)) => Some(Validity {
+        (false, CrashRelease::Within { grace: session, .. }) => Some(Validity {
             setting: Validity::SESSION,
             lasts: session,
         }),

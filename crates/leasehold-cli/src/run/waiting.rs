@@ -6,7 +6,8 @@ use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use leasehold::{ClaimantInfo, Entry, Guard, Lock, LockState, Locks};
+use leasehold::store::claimant_here;
+use leasehold::{Entry, Guard, Lock, LockState, Locks};
 use nix::sys::signal::Signal;
 use tokio::time::{Instant, interval, sleep};
 
@@ -222,8 +223,7 @@ fn missing_holder_text(lock_state: &LockState) -> String {
 }
 
 pub(crate) fn is_own(entry: &Entry) -> bool {
-    ClaimantInfo::here("")
-        .is_ok_and(|here| (&here.host, here.pid) == (&entry.info.host, entry.info.pid))
+    claimant_here("").is_ok_and(|here| (&here.host, here.pid) == (&entry.info.host, entry.info.pid))
 }
 
 pub(crate) async fn print_timed_out(locks: &Locks, name: &str, request: Request<'_>) {

@@ -15,7 +15,7 @@ use crate::{Leader, Refused, Result};
 /// let leadership = election.campaign("10.0.0.5:8080")?;
 ///
 /// let leader = election.leader()?.expect("this client leads");
-/// assert_eq!(leader.address, "10.0.0.5:8080");
+/// assert_eq!(leader.address(), "10.0.0.5:8080");
 /// assert_eq!(leader.token, leadership.token());
 /// leadership.resign()?;
 /// # Ok::<(), leasehold::Error>(())
@@ -24,9 +24,6 @@ use crate::{Leader, Refused, Result};
 pub struct Election(crate::Election);
 
 impl Election {
-    /// The longest address, in bytes.
-    pub const ADDRESS_MAX: usize = crate::Election::ADDRESS_MAX;
-
     /// See [`leasehold::Election::configure`](crate::Election::configure).
     #[must_use]
     pub fn configure(self, change: impl FnOnce(Lock) -> Lock) -> Self {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::runtime::background::{block_on, on_background};
 use crate::{ClaimId, FencingToken, LossReason, RenewalStatus, Result, ServerVote, Token};
+use crate::{FileGuardExt, RedlockGuardExt};
 
 /// A granted lock; see [`leasehold::Guard`](crate::Guard).
 ///
@@ -32,13 +33,23 @@ forward!(Guard of Guard {
     call check() -> Result<()>;
     get loss() -> Option<LossReason>;
     get remaining() -> Duration;
-    get votes() -> Vec<ServerVote>;
     get renewal() -> RenewalStatus;
-    call inheritable_fds() -> Result<Vec<OwnedFd>>;
     wait downgrade() -> Result<()>;
     end release() -> Result<()>;
 });
 from_async!(Guard => Guard);
+
+impl FileGuardExt for Guard {
+    fn inheritable_fds(&self) -> Result<Vec<OwnedFd>> {
+        self.0.inheritable_fds()
+    }
+}
+
+impl RedlockGuardExt for Guard {
+    fn votes(&self) -> Vec<ServerVote> {
+        self.0.votes()
+    }
+}
 
 /// Converts the guard for async code; the hold stays the same.
 impl From<Guard> for crate::Guard {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::guard::block_on_timeout;
 use super::{Lock, Locks};
+use crate::FileGuardExt;
 use crate::runtime::background::block_on;
 use crate::{LossReason, Refused, RenewalStatus, Result, Token};
 
@@ -59,10 +60,15 @@ forward!(MultiGuard of MultiGuard {
     get loss() -> Option<LossReason>;
     get remaining() -> Duration;
     get renewal() -> RenewalStatus;
-    call inheritable_fds() -> Result<Vec<OwnedFd>>;
     end release() -> Result<()>;
 });
 from_async!(MultiGuard => MultiGuard);
+
+impl FileGuardExt for MultiGuard {
+    fn inheritable_fds(&self) -> Result<Vec<OwnedFd>> {
+        self.0.inheritable_fds()
+    }
+}
 
 /// Converts the guard for async code; the holds stay the same.
 impl From<MultiGuard> for crate::MultiGuard {

@@ -19,9 +19,10 @@ use super::{Engine, Hold};
 use crate::runtime::background::Detached;
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
+use crate::store::{claimant_here, replies};
 use crate::{
-    Claim, ClaimId, ClaimantInfo, Entered, Error, LossReason, Name, OnContention, Refused, Result,
-    Standing, Token,
+    Claim, ClaimId, Entered, Error, LossReason, Name, OnContention, Refused, Result, Standing,
+    Token,
 };
 
 pub(crate) use options::{AcquireOptions, WaitLimit};
@@ -112,7 +113,7 @@ impl<'a> Attempt<'a> {
         on_contention: OnContention,
         events: &'a AcquireEvents,
     ) -> Result<Self> {
-        let mut info = ClaimantInfo::here(&options.label)?;
+        let mut info = claimant_here(&options.label)?;
         info.is_candidate = options.is_candidate;
 
         let mut claim = Claim::new(options.name.clone(), options.share, Arc::new(info));
@@ -389,7 +390,7 @@ pub(super) fn read_refusal(
     let name = name.clone();
     Box::pin(async move {
         match timeout(NO_REPLY_MIN, calls.inspect(&name)).await {
-            Ok(Ok(lock_state)) => Refused::by(lock_state, claim),
+            Ok(Ok(lock_state)) => replies::refused(lock_state, claim),
             Ok(Err(_)) | Err(_) => Refused::new(name),
         }
     })

@@ -348,7 +348,7 @@ pub fn hold_from(
     lease: Duration,
     crash: CrashRelease,
 ) -> (BootInstant, Duration) {
-    let CrashRelease::Within(grace) = crash else {
+    let CrashRelease::Within { grace } = crash else {
         return (until, lease);
     };
 

@@ -1,7 +1,6 @@
 //! The guard of several locks.
 
 use std::future::Future;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use futures_util::future::{join_all, select_all};
@@ -120,15 +119,6 @@ impl MultiGuard {
             Some(done) => self.check().map(|()| done),
             None => Err(self.check().expect_err("one of the locks was lost")),
         }
-    }
-
-    /// Returns the descriptors that keep all locks held; see [`Guard::inheritable_fds`].
-    ///
-    /// # Errors
-    /// As [`Guard::inheritable_fds`].
-    pub fn inheritable_fds(&self) -> Result<Vec<OwnedFd>> {
-        let fds: Result<Vec<_>> = self.guards.iter().map(Guard::inheritable_fds).collect();
-        Ok(fds?.into_iter().flatten().collect())
     }
 
     /// Releases all locks at the same time, and waits for the replies.

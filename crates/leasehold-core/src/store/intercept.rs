@@ -17,7 +17,7 @@ use crate::{Claim, Entered, Guarantees, LockState, Name, OnContention, Result, S
 ///
 /// ```
 /// use leasehold::store::{Intercept, Intercepted, Request, Store};
-/// use leasehold::{Error, Result, stores};
+/// use leasehold::{Error, ErrorKind, Result, stores};
 ///
 /// /// Executes every request and loses its reply.
 /// #[derive(Debug)]
@@ -35,7 +35,7 @@ use crate::{Claim, Entered, Guarantees, LockState, Name, OnContention, Result, S
 ///         reply: impl Future<Output = Result<T>> + Send,
 ///     ) -> Result<T> {
 ///         reply.await?;
-///         Err(Error::unavailable("the reply was lost"))
+///         Err(Error::for_test(ErrorKind::Unavailable))
 ///     }
 /// }
 ///

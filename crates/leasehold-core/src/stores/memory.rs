@@ -13,11 +13,11 @@ use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
 use crate::runtime::clock::BootInstant;
-use crate::store::{Extensions, Observe, Subscription};
+use crate::store::{Extensions, Observe, Subscription, check_same_kind, check_shrinks, replies};
 use crate::store_kind::{OpenedStore, StoreKind, after_scheme};
 use crate::{
     Claim, ClaimantInfo, CrashRelease, Entered, Entry, Error, Guarantees, LockState, Name,
-    OnContention, Refused, Result, Share, SemaphoreSupport, Standing, Store, Token, admitted,
+    OnContention, Result, SemaphoreSupport, Share, Standing, Store, Token, admitted,
 };
 
 /// Locks inside one process, for tests, examples, and programs that can also run without a service.
@@ -173,22 +173,22 @@ impl LockQueue {
         let expires_at = BootInstant::now().saturating_add(claim.lease);
         if let Some(at) = self.position(claim) {
             let present = &mut self.entries[at];
-            claim.share.check_shrinks_from(present.entry.share)?;
+            check_shrinks(claim.share, present.entry.share)?;
             present.entry.share = claim.share;
             present.expires_at = expires_at;
             return Ok(false);
         }
 
         if let Some(first) = self.shares().next() {
-            claim.share.check_same_kind(first)?;
+            check_same_kind(claim.share, first)?;
         }
         let has_room = admitted(self.shares().chain([claim.share])) > self.entries.len();
         let is_new = has_room || on_contention == OnContention::Queue;
         if is_new {
             let standing = Standing::Queued { ahead: 0 };
             let info = ClaimantInfo::clone(&claim.info);
-            let entry =
-                Entry::new(claim.id, claim.share, standing, info).with_reserved(claim.reserved);
+            let mut entry = replies::entry(claim.id, claim.share, standing, info);
+            entry.reserved = claim.reserved;
             self.entries.push(QueueEntry { entry, expires_at });
         }
         Ok(is_new)
@@ -225,9 +225,9 @@ impl Store for Memory {
         Ok(self.queue(&claim.name, |queue| {
             let standing = queue.standing(claim);
             let refused = (standing == Standing::Gone).then(|| {
-                let mut lock_state = LockState::new(claim.name.clone());
+                let mut lock_state = replies::lock_state(claim.name.clone());
                 lock_state.entries = queue.entries();
-                Refused::by(lock_state, None)
+                replies::refused(lock_state, None)
             });
             Entered::new(standing, claim.lease).with_refused(refused)
         }))
@@ -281,7 +281,7 @@ impl Store for Memory {
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
-        let mut lock_state = LockState::new(name.clone());
+        let mut lock_state = replies::lock_state(name.clone());
         if !self.queues.lock().contains_key(name) {
             return Ok(lock_state);
         }

@@ -5,6 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
 
 use leasehold_core::ClaimId;
+use leasehold_core::store::{claim_id_from_bytes, draw_claim_id};
 
 /// All characters except those that are plain in keys, patterns and shells.
 pub(crate) const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
@@ -17,7 +18,7 @@ pub(crate) const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
 
 /// Returns 64 new random bits, which cannot be guessed.
 pub(crate) fn fresh_client() -> String {
-    URL_SAFE_NO_PAD.encode(&ClaimId::draw().to_bytes()[..8])
+    URL_SAFE_NO_PAD.encode(&draw_claim_id().to_bytes()[..8])
 }
 
 pub(crate) fn id_text(id: ClaimId) -> String {
@@ -26,5 +27,5 @@ pub(crate) fn id_text(id: ClaimId) -> String {
 
 pub(crate) fn id_from(text: &str) -> Option<ClaimId> {
     let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
-    Some(ClaimId::from_bytes(bytes.try_into().ok()?))
+    Some(claim_id_from_bytes(bytes.try_into().ok()?))
 }

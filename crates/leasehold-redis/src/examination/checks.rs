@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Facts, Kind};
 use leasehold_core::Severity;
 use leasehold_core::Severity::{Danger, Warning};
-use leasehold_core::internal::{Check, version_numbers};
+use leasehold_core::internal::examination::{Check, version_numbers};
 
 /// The findings have this order.
 pub(super) const CHECKS: &[Check<Facts>] = &[

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::client;
 use crate::client::Session;
 use leasehold_core::internal::BootInstant;
+use leasehold_core::internal::examination::percentiles;
 use leasehold_core::{Result, RoundTrip};
 
 /// Readings of a server's clock, some time apart.
@@ -41,7 +42,7 @@ impl Clock {
         let samples = earlier.iter().chain(&later);
         let round_trips = samples.map(|sample| sample.round_trip).collect();
         Ok(Self {
-            round_trip: RoundTrip::of(round_trips).expect("there are samples"),
+            round_trip: percentiles(round_trips).expect("there are samples"),
             first: Sample::fastest(&earlier),
             last: Sample::fastest(&later),
         })
@@ -118,7 +119,7 @@ mod tests {
         /// Returns the readings of a right clock.
         pub(crate) fn with_round_trip(round_trip: Duration) -> Self {
             Self {
-                round_trip: RoundTrip::of(vec![round_trip]).expect("a sample"),
+                round_trip: percentiles(vec![round_trip]).expect("a sample"),
                 ..between((0, 0), (1_000, 0))
             }
         }
@@ -134,7 +135,7 @@ mod tests {
             against_boot,
         };
         Clock {
-            round_trip: RoundTrip::of(vec![round_trip]).expect("a sample"),
+            round_trip: percentiles(vec![round_trip]).expect("a sample"),
             first: sample(first),
             last: sample(last),
         }

@@ -4,6 +4,7 @@ use redis::Cmd;
 
 use super::Kind;
 use crate::client::{Address, Session, fresh_client};
+use leasehold_core::internal::examination::{danger, warning};
 use leasehold_core::{Finding, Severity};
 
 /// A right, and a request that needs it and changes nothing but the key of the examination.
@@ -85,7 +86,7 @@ fn all_rights(needed: &[&Right]) -> Finding {
         "ACL SETUSER … ~leasehold:* &leasehold:* {}",
         rights.join(" ")
     );
-    Finding::warning(
+    warning(
         "rights",
         "one line gives all rights that locks need",
         &remedy,
@@ -123,13 +124,13 @@ impl Right {
 
         let is_access = error.contains("access");
         Some(if is_access && error.contains("channel") {
-            Finding::danger(
+            danger(
                 "right-to-channels",
                 "the user may not use the channels of leasehold",
                 "ACL SETUSER … &leasehold:*",
             )
         } else if is_access && error.contains("key") {
-            Finding::danger(
+            danger(
                 "right-to-keys",
                 "the user may not use the keys of leasehold",
                 "ACL SETUSER … ~leasehold:*",
@@ -137,7 +138,7 @@ impl Right {
         } else {
             let message = format!("the user lacks the right {}: {}", self.name, self.without);
             let remedy = format!("ACL SETUSER … {}", self.name);
-            let mut finding = Finding::danger("right", message, &remedy);
+            let mut finding = danger("right", message, &remedy);
             finding.severity = self.severity;
             finding
         })

@@ -11,7 +11,7 @@ use super::{Redis, record, scripts};
 use crate::client;
 use crate::client::{ServerClock, Session, decode, id_text};
 use leasehold_core::internal::BootInstant;
-use leasehold_core::store::{Claim, Share, Standing};
+use leasehold_core::store::{Claim, Share, Standing, check_same_kind, share_from_parts};
 use leasehold_core::{Error, Result};
 
 /// How long after it was sent the server may execute a request to enter. It is longer than the
@@ -236,8 +236,8 @@ fn mismatch(error: Error, requested: Share) -> Error {
     let present = numbers
         .next()
         .zip(numbers.next())
-        .map(|(weight, capacity)| Share::from_parts(weight, capacity));
-    match present.map(|present| requested.check_same_kind(present?)) {
+        .map(|(weight, capacity)| share_from_parts(weight, capacity));
+    match present.map(|present| check_same_kind(requested, present?)) {
         Some(Err(mismatch)) => mismatch,
         _ => error,
     }

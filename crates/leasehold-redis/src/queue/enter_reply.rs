@@ -126,13 +126,13 @@ mod tests {
     use super::*;
     use crate::client::id_text;
     use crate::test_inputs::altered_text;
-    use leasehold_core::ClaimId;
+    use leasehold_core::store::draw_claim_id;
     use proptest::prelude::*;
 
     #[test]
     fn reply_about_another_claim_is_refused() {
-        let id = ClaimId::draw();
-        let other = ClaimId::draw();
+        let id = draw_claim_id();
+        let other = draw_claim_id();
         let reply = |id| {
             let id = id_text(id);
             let absence = format!("{}{}0005000", "c".repeat(22), "n".repeat(11));
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn reply_to_a_holder_ends_with_its_claim() {
-        let id = id_text(ClaimId::draw());
+        let id = id_text(draw_claim_id());
         let text = format!("0000000000000009H{id}");
         assert_eq!(record::CLAIM.read(&text), Some(&*id));
 

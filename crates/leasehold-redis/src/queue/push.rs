@@ -38,11 +38,12 @@ mod tests {
     use super::*;
     use crate::client::id_text;
     use crate::test_inputs::altered_text;
+    use leasehold_core::store::draw_claim_id;
     use proptest::prelude::*;
 
     #[test]
     fn malformed_push_is_ignored() {
-        let id = ClaimId::draw();
+        let id = draw_claim_id();
         let token = Token::new(5).expect("above zero");
         let granted = format!("H0000000000000005{}leasehold:{{a}}", id_text(id));
         assert_eq!(

@@ -13,10 +13,10 @@ use super::enter_reply::RefusedReply;
 use super::layout::record;
 use super::liveness::LivenessRef;
 use crate::client::{OTHER_VERSION, PLAIN, id_from};
-use leasehold_core::store::{Claim, Share, Standing};
-use leasehold_core::{
-    ClaimId, ClaimantInfo, Entry, Error, LockState, Name, Refused, Result, Token,
+use leasehold_core::store::{
+    Claim, Standing, draw_claim_id, parse_words, replies, share_from_parts, write_words,
 };
+use leasehold_core::{Entry, Error, Name, Refused, Result, Token};
 
 const PREFIX: &str = "leasehold:{";
 /// The nonce of a holder that is present.
@@ -88,7 +88,7 @@ pub(super) struct Nonces(AtomicU64);
 
 impl Default for Nonces {
     fn default() -> Self {
-        let drawn = u128::from_be_bytes(ClaimId::draw().to_bytes());
+        let drawn = u128::from_be_bytes(draw_claim_id().to_bytes());
         // The last bits are random in every version of an id.
         let last = drawn & u128::from(u64::MAX);
         Self(AtomicU64::new(u64::try_from(last).expect("it is masked")))
@@ -115,7 +115,7 @@ pub(super) fn record(claim: &Claim, id: &str, proposal: u64, liveness: &Liveness
     let capacity = claim.share.capacity();
     // Writing to a string cannot fail.
     let _ = write!(text, " {weight} {capacity} {}", millis(claim.lease));
-    claim.info.write_words(&mut text);
+    write_words(&claim.info, &mut text);
     if claim.reserved > 0 {
         let _ = write!(text, " +{}", claim.reserved);
     }
@@ -148,16 +148,20 @@ pub(super) fn inspected(text: &str, ahead: u32) -> Result<Entry> {
         Some('-') => Some(false),
         _ => None,
     };
-    entry(record.as_str(), ahead).map(|entry| entry.with_connected(connected))
+    let mut entry = entry(record.as_str(), ahead)?;
+    entry.connected = connected;
+    Ok(entry)
 }
 
 /// Decodes the holders in a reply to a claim that was refused. Records of another version are left
 /// out: they do not change the refusal.
 pub(super) fn refused(name: &Name, reply: &RefusedReply) -> Refused {
-    let mut lock_state = LockState::new(name.clone());
+    let mut lock_state = replies::lock_state(name.clone());
     let holders = reply.holders.iter().map(|record| entry(record, 0));
     lock_state.entries = holders.filter_map(Result::ok).collect();
-    Refused::by(lock_state, None).with_ahead(reply.ahead)
+    let mut refused = replies::refused(lock_state, None);
+    refused.ahead = Some(reply.ahead);
+    refused
 }
 
 /// Decodes a record as an entry of a queue.
@@ -187,14 +191,18 @@ fn decode(text: &str, ahead: u32) -> Option<Result<Entry>> {
     let weight = words.next()?.parse().ok()?;
     let capacity = words.next()?.parse().ok()?;
     let _lease = words.next()?;
-    let info = ClaimantInfo::parse_words(&mut words)?;
+    let info = parse_words(&mut words)?;
     let reserved = match words.next() {
         Some(word) => word.strip_prefix('+')?.parse().ok()?,
         None => 0,
     };
 
-    let share = Share::from_parts(weight, capacity);
-    Some(share.map(|share| Entry::new(id, share, standing, info).with_reserved(reserved)))
+    let share = share_from_parts(weight, capacity);
+    Some(share.map(|share| {
+        let mut entry = replies::entry(id, share, standing, info);
+        entry.reserved = reserved;
+        entry
+    }))
 }
 
 #[cfg(test)]
@@ -208,11 +216,13 @@ mod tests {
     use super::super::liveness::CrashCheck;
     use super::*;
     use crate::client::id_text;
+    use leasehold_core::store::Share;
+    use leasehold_core::store::claimant_here;
 
     const TOKEN: u64 = 1_795_268_260_247_958;
 
     fn claim(label: &str) -> Claim {
-        let info = ClaimantInfo::here(label).expect("a label");
+        let info = claimant_here(label).expect("a label");
         Claim::new(
             Name::parse("a").expect("a name"),
             Share::MUTEX,

@@ -1,7 +1,7 @@
 //! The classes of Redisson: their scripts, and which shares they have.
 
 use crate::client::{Script, script};
-use leasehold_core::store::Share;
+use leasehold_core::store::{Share, units};
 use leasehold_core::{Error, Result};
 
 /// Redisson's class for the locks of a store.
@@ -96,7 +96,7 @@ impl Class {
 
     /// Checks that locks of this class have such a share.
     pub(super) fn check(self, share: Share) -> Result<()> {
-        let (weight, capacity) = share.units();
+        let (weight, capacity) = units(share);
         let is_slots = capacity < Share::RW_CAPACITY;
         let is_supported = match self {
             Self::Lock | Self::Fenced => !is_slots && weight == capacity,
@@ -118,7 +118,7 @@ impl Class {
 
 /// Returns the permits of a claim, and those of its semaphore. A mutex is a semaphore of one.
 pub(super) fn permits(share: Share) -> (u32, u32) {
-    if share.units() == Share::MUTEX.units() {
+    if units(share) == units(Share::MUTEX) {
         (1, 1)
     } else {
         (share.weight(), share.capacity())

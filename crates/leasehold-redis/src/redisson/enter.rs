@@ -10,8 +10,8 @@ use super::local_claim::RedissonClaim;
 use super::requests::LockReply;
 use crate::client::reply_timeout;
 use leasehold_core::internal::BootInstant;
-use leasehold_core::store::{Entered, OnContention, Share, Standing};
-use leasehold_core::{Error, Refused, Result};
+use leasehold_core::store::{Entered, OnContention, Share, Standing, replies};
+use leasehold_core::{Error, Result};
 
 impl Redisson {
     /// Returns the standing of a claim that an earlier request has entered.
@@ -62,7 +62,7 @@ impl Redisson {
             LockReply::Held(_) if waits => self.claims.wait(local, until),
             LockReply::Held(held) => {
                 let reply = InspectReply::of_holders(held.holders, share.capacity());
-                refused = Some(Refused::by(reply.lock_state(&local.claim.name), None));
+                refused = Some(replies::refused(reply.lock_state(&local.claim.name), None));
                 self.claims.gone(local)
             }
             LockReply::Gone => self.claims.gone(local),

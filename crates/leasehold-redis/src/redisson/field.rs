@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use crate::votes::{hashed, parse_info, write_info};
-use leasehold_core::store::{Claim, Share, Standing};
-use leasehold_core::{ClaimId, ClaimantInfo, Entry, Error, Token};
+use leasehold_core::store::{
+    Claim, Share, Standing, claim_id_from_bytes, foreign_claimant, replies,
+};
+use leasehold_core::{Entry, Error, Token};
 
 /// The length of a client id of Redisson.
 const UUID_LEN: usize = 36;
@@ -58,8 +60,9 @@ pub(super) fn holder(raw: &RawHolder, counter: Option<Token>, slots: u32) -> Ent
         _ => Share::MUTEX,
     };
     let own = own_holder(&raw.field, share);
-    let entry = own.unwrap_or_else(|| external_holder(raw, share, counter));
-    entry.with_lease_left(raw.left)
+    let mut entry = own.unwrap_or_else(|| external_holder(raw, share, counter));
+    entry.lease_left = raw.left;
+    entry
 }
 
 fn own_holder(field: &[u8], share: Share) -> Option<Entry> {
@@ -72,8 +75,8 @@ fn own_holder(field: &[u8], share: Share) -> Option<Entry> {
         token: token_in(text)?,
     };
     let share = if share.is_whole() { requested } else { share };
-    let id = ClaimId::from_bytes(id.into_bytes());
-    Some(Entry::new(id, share, standing, info))
+    let id = claim_id_from_bytes(id.into_bytes());
+    Some(replies::entry(id, share, standing, info))
 }
 
 /// Describes a holder of Redisson. The hash of its field identifies it, on an `RLock` with a token
@@ -83,8 +86,8 @@ fn external_holder(raw: &RawHolder, share: Share, counter: Option<Token>) -> Ent
     let standing = Standing::Held {
         token: counter.unwrap_or(token),
     };
-    let info = ClaimantInfo::foreign("Redisson", label(raw));
-    Entry::new(id, share, standing, info)
+    let info = foreign_claimant("Redisson", label(raw));
+    replies::entry(id, share, standing, info)
 }
 
 /// Returns a permit as Redisson shows it, or the client, the thread and the number of acquires.

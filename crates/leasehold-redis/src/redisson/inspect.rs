@@ -4,7 +4,7 @@ use redis::Value;
 
 use super::Redisson;
 use super::field::{RawHolder, foreign, holder};
-use leasehold_core::store::{Share, Standing};
+use leasehold_core::store::{Share, Standing, replies};
 use leasehold_core::{Entry, LockState, Name, Result, Token};
 
 /// What the server knows of one lock.
@@ -28,7 +28,7 @@ impl InspectReply {
 
     /// Returns the holders, of leasehold or of Redisson.
     pub(super) fn lock_state(&self, name: &Name) -> LockState {
-        let mut lock_state = LockState::new(name.clone());
+        let mut lock_state = replies::lock_state(name.clone());
         for raw in &self.holders {
             let mut entry = holder(raw, self.counter, self.slots);
             if raw.kind == "Q" {

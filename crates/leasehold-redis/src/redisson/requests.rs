@@ -13,7 +13,7 @@ use super::local_claim::{LATE_MAX, RedissonClaim};
 use crate::client;
 use crate::client::{Script, decode, reply_timeout, with_reply_timeout};
 use leasehold_core::internal::BootInstant;
-use leasehold_core::store::{Claim, Share};
+use leasehold_core::store::{Claim, Share, check_same_kind};
 use leasehold_core::{Error, Result, Token};
 
 /// How long after it was sent the server may execute a request to lock.
@@ -335,7 +335,7 @@ fn other_size(requested: Share, size: &str) -> Error {
         .parse()
         .ok()
         .and_then(|slots| Share::slots(1, slots).ok());
-    match present.map(|present| requested.check_same_kind(present)) {
+    match present.map(|present| check_same_kind(requested, present)) {
         Some(Err(error)) => error.help(
             "use the size of the semaphore; if permits of an RSemaphore are held, use another name",
         ),

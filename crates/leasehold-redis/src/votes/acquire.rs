@@ -14,7 +14,7 @@ use super::round::RoundResult;
 use super::tracked_claim::{ClaimVotes, TrackedClaim};
 use super::vote::VoteMode;
 use super::voting::TallyOutcome;
-use leasehold_core::store::{Claim, Share};
+use leasehold_core::store::{Claim, Share, units};
 use leasehold_core::{Error, Result, Token};
 
 /// The outcome of an attempt to acquire the lock.
@@ -45,7 +45,7 @@ const PING_MAX: Duration = Duration::from_millis(500);
 impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
     /// Returns the state of a claim that this store supports.
     pub(super) fn tracked(&self, claim: &Claim) -> Result<Arc<TrackedClaim>> {
-        if claim.share.units() != Share::MUTEX.units() {
+        if units(claim.share) != units(Share::MUTEX) {
             return Err(Error::unsupported(format!(
                 "this store supports mutexes only, not {}",
                 claim.share.kind()

@@ -12,7 +12,7 @@ use super::quorum_count::QuorumCount;
 use super::record::{Holder, Inspected};
 use crate::client;
 use crate::client::{READ_TIMEOUT, Scan, decode, reply_timeout};
-use leasehold_core::store::Standing;
+use leasehold_core::store::{Standing, replies};
 use leasehold_core::{Entry, Error, Name, Result, ServerStatus, Token};
 
 /// The status of one master, and the claim that has its vote.
@@ -26,8 +26,9 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
         let standing = Standing::Held { token };
         // A key that does not expire is reported with the shortest time.
         let ends = self.masters.len() == 1 && holder.remaining > Duration::from_millis(1);
-        Entry::new(holder.id, holder.share, standing, holder.info.clone())
-            .with_lease_left(ends.then_some(holder.remaining))
+        let mut entry = replies::entry(holder.id, holder.share, standing, holder.info.clone());
+        entry.lease_left = ends.then_some(holder.remaining);
+        entry
     }
 
     /// Returns the holder that has the votes of a quorum, and its token.
@@ -123,7 +124,7 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
 }
 
 fn observation(master: &Master, reply: &Result<Inspected>) -> Observation {
-    let mut status = ServerStatus::new(master.url.clone());
+    let mut status = replies::server_status(master.url.clone());
     let inspected = match reply {
         Ok(inspected) => inspected,
         Err(error) => {

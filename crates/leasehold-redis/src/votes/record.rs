@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::voting::VoteOutcome;
 use crate::client::id_from;
-use leasehold_core::store::{Claim, Share};
+use leasehold_core::store::{Claim, Share, claim_id_from_bytes, parse_words, write_words};
 use leasehold_core::{ClaimId, ClaimantInfo, Token};
 
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -124,7 +124,7 @@ pub(crate) fn hashed(value: &[u8]) -> (ClaimId, Token) {
 
     let number = u64::from(u32::from_be_bytes([id[0], id[1], id[2], id[3]]));
     let token = Token::new(number.max(1)).expect("it is above zero");
-    (ClaimId::from_bytes(*id), token)
+    (claim_id_from_bytes(*id), token)
 }
 
 /// Appends the share, the lease and the claimant, with which every record ends.
@@ -137,7 +137,7 @@ pub(crate) fn write_info(record: &mut String, claim: &Claim) {
     };
     // Writing to a string does not fail.
     let _ = write!(record, " {kind} {}", millis(claim.lease));
-    claim.info.write_words(record);
+    write_words(&claim.info, record);
 }
 
 /// Reads what [`write_info`] has written.
@@ -149,7 +149,7 @@ pub(crate) fn parse_info(text: &str) -> Option<(Share, ClaimantInfo)> {
         Share::MUTEX
     };
     let _lease = words.next()?;
-    Some((share, ClaimantInfo::parse_words(&mut words)?))
+    Some((share, parse_words(&mut words)?))
 }
 
 pub(super) fn millis(duration: Duration) -> u64 {

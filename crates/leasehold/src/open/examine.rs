@@ -1,6 +1,7 @@
 //! Examining the store of a URL.
 
 use leasehold_core::internal::background;
+use leasehold_core::internal::examination::danger;
 
 use super::open_store;
 use crate::schemes::Scheme;
@@ -56,5 +57,5 @@ fn refusal(url: &str, error: &Error) -> Finding {
     let remedy = error
         .hint()
         .unwrap_or("Read the message: it names the reason.");
-    Finding::danger("refused", error.reason(), remedy).about(redacted(url))
+    danger("refused", error.reason(), remedy).about(redacted(url))
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use lab_servers::{Redis, Wire};
+use leasehold::stores::RedlockGuardExt;
 use leasehold::{Guard, Locks, LossReason, ServerVote, Token, blocking};
 
 use super::{DEADLINE, open, start, wait_until_all_vote};

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use leasehold::CrashRelease;
+use leasehold::store::replies;
 
 use super::{
     Bound, ClientPlan, Ending, Fault, FaultKind, LockKind, Network, Operation, Plan, Profile,
@@ -63,8 +64,8 @@ fn profile(rng: &mut Rng) -> Profile {
     let crash = match rng.u8(..4) {
         _ if !lease_expiry => CrashRelease::Immediate,
         0 => CrashRelease::Immediate,
-        1 => CrashRelease::Within(lease.mul_f64(0.2 + rng.f64())),
-        2 => CrashRelease::Within(lease / 2),
+        1 => replies::released_within(lease.mul_f64(0.2 + rng.f64())),
+        2 => replies::released_within(lease / 2),
         _ => CrashRelease::LeaseExpiry,
     };
     let kind = match rng.u8(..6) {

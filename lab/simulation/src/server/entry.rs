@@ -64,7 +64,7 @@ pub(crate) struct Claimed {
 }
 
 /// For how long the server keeps claims.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Leases {
     pub(super) lease: Duration,
     /// Whether leases end.
@@ -81,7 +81,7 @@ impl Queue {
 
 impl QueueEntry {
     /// Renews the claim; returns its lease.
-    pub(super) fn renew(&mut self, now: Nanos, leases: Leases) -> Duration {
+    pub(super) fn renew(&mut self, now: Nanos, leases: &Leases) -> Duration {
         let lease = leases.of(self.token.is_some());
         self.expires_at = self.expires_at.max(leases.end(now, lease));
         lease
@@ -90,15 +90,15 @@ impl QueueEntry {
 
 impl Leases {
     /// Returns the lease of a claim that holds or waits.
-    pub(super) fn of(self, holds: bool) -> Duration {
+    pub(super) fn of(&self, holds: bool) -> Duration {
         match self.crash {
-            CrashRelease::Within(grace) if holds => self.lease.min(grace),
+            CrashRelease::Within { grace, .. } if holds => self.lease.min(grace),
             _ => self.lease,
         }
     }
 
     /// Returns when a lease ends that begins now.
-    pub(super) fn end(self, now: Nanos, lease: Duration) -> Nanos {
+    pub(super) fn end(&self, now: Nanos, lease: Duration) -> Nanos {
         if self.expire {
             now + nanos(lease)
         } else {
@@ -107,7 +107,7 @@ impl Leases {
     }
 
     /// Returns the lease that a reply contains.
-    pub(super) fn reported(self, lease: Duration) -> Duration {
+    pub(super) fn reported(&self, lease: Duration) -> Duration {
         if self.expire { lease } else { Duration::MAX }
     }
 }

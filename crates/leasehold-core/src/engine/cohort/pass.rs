@@ -160,7 +160,7 @@ fn successor(token: Token) -> Token {
 fn is_renewed(hold: &Hold) -> bool {
     let lease = hold.claim().lease;
     let length = match hold.guarantees().crash_release {
-        CrashRelease::Within(grace) => lease.min(grace),
+        CrashRelease::Within { grace } => lease.min(grace),
         CrashRelease::Immediate | CrashRelease::LeaseExpiry => lease,
     };
     let validity = hold.origin().validity;

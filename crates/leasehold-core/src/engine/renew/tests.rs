@@ -9,13 +9,13 @@ use tracing_subscriber::{Layer, Registry};
 use super::*;
 use crate::engine::Engine;
 use crate::runtime::background;
-use crate::store::{Intercept, Intercepted};
+use crate::store::{Intercept, Intercepted, claimant_here};
 use crate::stores::Memory;
-use crate::{ClaimantInfo, Error, Locks, Name, OnContention, Share, Store};
+use crate::{Error, Locks, Name, OnContention, Share, Store};
 
 fn claim(name: &str) -> Claim {
     let name = Name::parse(name).expect("a valid name");
-    let info = ClaimantInfo::here("").expect("a valid label");
+    let info = claimant_here("").expect("a valid label");
     Claim::new(name, Share::MUTEX, info.into())
 }
 

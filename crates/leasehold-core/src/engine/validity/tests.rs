@@ -1,13 +1,14 @@
 //! When a validity ends, and what extends it.
 
 use super::*;
-use crate::{ClaimantInfo, Name, Share};
+use crate::store::claimant_here;
+use crate::{Name, Share};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn validity(valid_until: BootInstant) -> Validity {
     let name = Name::parse("a").expect("a valid name");
-    let info = ClaimantInfo::here("").expect("a valid label");
+    let info = claimant_here("").expect("a valid label");
     let claim = Claim::new(name, Share::MUTEX, info.into());
     Validity::held(Arc::new(claim), valid_until)
 }

@@ -12,6 +12,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::process::ProcessId;
+use crate::store::{HOST_MAX, LABEL_MAX, PROGRAM_MAX, claim_id_from_bytes, share_from_parts};
 use crate::{Claim, ClaimId, ClaimantInfo, Error, Result, Share, Token};
 
 /// An entry as it is stored in the file, and its slot.
@@ -34,13 +35,9 @@ impl StoredClaim {
         stored.set_since(claim.info.since);
 
         stored.put(PID_AT, &claim.info.pid.to_le_bytes());
-        stored.put_text(HOST_AT, &claim.info.host, ClaimantInfo::HOST_MAX);
-        stored.put_text(
-            PROGRAM_AT,
-            &claim.info.stored_program(),
-            ClaimantInfo::PROGRAM_MAX,
-        );
-        stored.put_text(LABEL_AT, &claim.info.label, ClaimantInfo::LABEL_MAX);
+        stored.put_text(HOST_AT, &claim.info.host, HOST_MAX);
+        stored.put_text(PROGRAM_AT, &claim.info.stored_program(), PROGRAM_MAX);
+        stored.put_text(LABEL_AT, &claim.info.label, LABEL_MAX);
         stored.put(RESERVED_AT, &claim.reserved.to_le_bytes());
         stored
     }
@@ -64,7 +61,7 @@ impl StoredClaim {
                 "the entry in slot {slot} has an impossible number"
             )));
         }
-        Share::from_parts(stored.weight(), stored.capacity())?;
+        share_from_parts(stored.weight(), stored.capacity())?;
         Ok(Some(stored))
     }
 
@@ -82,7 +79,7 @@ impl StoredClaim {
     }
 
     pub(super) fn id(&self) -> ClaimId {
-        ClaimId::from_bytes(self.field(ID_AT))
+        claim_id_from_bytes(self.field(ID_AT))
     }
 
     pub(super) fn process(&self) -> ProcessId {
@@ -90,7 +87,7 @@ impl StoredClaim {
     }
 
     pub(super) fn share(&self) -> Share {
-        Share::from_parts(self.weight(), self.capacity())
+        share_from_parts(self.weight(), self.capacity())
             .expect("the share was checked when the entry was read or made")
     }
 
@@ -105,13 +102,13 @@ impl StoredClaim {
 
     pub(super) fn info(&self) -> ClaimantInfo {
         let since = Duration::from_millis(u64::from_le_bytes(self.field(SINCE_AT)));
-        let stored_program = self.text(PROGRAM_AT, ClaimantInfo::PROGRAM_MAX);
+        let stored_program = self.text(PROGRAM_AT, PROGRAM_MAX);
         let (program, is_candidate) = ClaimantInfo::from_stored_program(&stored_program);
         ClaimantInfo {
-            host: self.text(HOST_AT, ClaimantInfo::HOST_MAX),
+            host: self.text(HOST_AT, HOST_MAX),
             pid: u32::from_le_bytes(self.field(PID_AT)),
             program,
-            label: self.text(LABEL_AT, ClaimantInfo::LABEL_MAX),
+            label: self.text(LABEL_AT, LABEL_MAX),
             is_candidate,
             since: UNIX_EPOCH + since,
         }
@@ -178,7 +175,7 @@ const TOKEN_AT: usize = 48;
 const SINCE_AT: usize = 56;
 const PID_AT: usize = 64;
 const HOST_AT: usize = 68;
-const PROGRAM_AT: usize = HOST_AT + 1 + ClaimantInfo::HOST_MAX;
-const LABEL_AT: usize = PROGRAM_AT + 1 + ClaimantInfo::PROGRAM_MAX;
-const RESERVED_AT: usize = LABEL_AT + 1 + ClaimantInfo::LABEL_MAX;
+const PROGRAM_AT: usize = HOST_AT + 1 + HOST_MAX;
+const LABEL_AT: usize = PROGRAM_AT + 1 + PROGRAM_MAX;
+const RESERVED_AT: usize = LABEL_AT + 1 + LABEL_MAX;
 const CRC_AT: usize = ENTRY_LEN - 4;

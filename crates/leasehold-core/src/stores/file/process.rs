@@ -26,6 +26,7 @@ use super::folder::location::{FILE_MODE, Location};
 use super::folder::names::PENDING;
 use super::folder::object::{ObjectKind, OpenError, touch};
 use crate::local_fs::io_error;
+use crate::store::{claim_id_from_bytes, draw_claim_id};
 use crate::{ClaimId, Result};
 
 pub(super) use members::{FileId, Members, file_id, flags, remove_stale};
@@ -68,7 +69,7 @@ impl Process {
     /// that will read the inbox.
     pub(super) fn join(folder: &Arc<Folder>) -> Result<(Self, Inbox)> {
         remove_stale(folder);
-        let id = ProcessId(ClaimId::draw().to_bytes());
+        let id = ProcessId(draw_claim_id().to_bytes());
         let at = Location::member(folder, &id.to_string());
         let pending_name = format!("{PENDING}{id}");
         let pending = Location::member(folder, &pending_name);
@@ -219,7 +220,7 @@ impl Peer {
 pub(super) fn parse_ids(bytes: &[u8]) -> Vec<ClaimId> {
     bytes
         .chunks_exact(ID_LEN)
-        .map(|id| ClaimId::from_bytes(id.try_into().expect("an id has 16 bytes")))
+        .map(|id| claim_id_from_bytes(id.try_into().expect("an id has 16 bytes")))
         .collect()
 }
 

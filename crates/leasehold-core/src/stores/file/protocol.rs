@@ -13,6 +13,7 @@ use super::lock_file;
 use super::process::{Peer, ProcessId};
 use super::queue_file::{Locking, QueueFile};
 use super::shared::Shared;
+use crate::store::{check_same_kind, check_shrinks, replies};
 use crate::{Claim, Entry, LockState, Name, OnContention, Refused, Result, Standing};
 
 /// One change of a queue, under its lock.
@@ -163,7 +164,7 @@ impl Transaction {
     ///
     /// The second part is the process of each entry.
     pub(super) fn inspect(&self, name: &Name) -> Result<(LockState, Vec<ProcessId>)> {
-        let mut lock_state = LockState::new(name.clone());
+        let mut lock_state = replies::lock_state(name.clone());
         let mut processes = Vec::new();
         lock_state.last_token = self.queue.last_token();
 
@@ -178,7 +179,7 @@ impl Transaction {
 
     /// Returns why a claim was refused, after the claims of dead processes were removed.
     pub(super) fn refusal(&self, name: &Name) -> Refused {
-        let mut lock_state = LockState::new(name.clone());
+        let mut lock_state = replies::lock_state(name.clone());
         let entries = 0..self.queue.entries().len();
         lock_state.entries = entries.map(|at| self.entry(at)).collect();
 
@@ -186,14 +187,15 @@ impl Transaction {
             let lock_path = Location::lock(&self.shared.folder(), name);
             lock_state.external_holders = lock_file::flock_holders(&lock_path);
         }
-        Refused::by(lock_state, None)
+        replies::refused(lock_state, None)
     }
 
     fn entry(&self, at: usize) -> Entry {
         let stored = &self.queue.entries()[at];
         let standing = self.queue.standing(at);
-        Entry::new(stored.id(), stored.share(), standing, stored.info())
-            .with_reserved(stored.reserved())
+        let mut entry = replies::entry(stored.id(), stored.share(), standing, stored.info());
+        entry.reserved = stored.reserved();
+        entry
     }
 
     /// Returns the other living processes in the queue, for an observer that watches them.
@@ -223,7 +225,7 @@ impl Transaction {
             return Ok(());
         }
 
-        claim.share.check_shrinks_from(present)?;
+        check_shrinks(claim.share, present)?;
         if let Some(flock) = self.shared.flocks.lock().get_mut(&claim.id) {
             flock.downgrade(&Location::lock(&self.shared.folder(), &claim.name))?;
         }
@@ -234,7 +236,7 @@ impl Transaction {
     /// Checks that a claim has the same kind and capacity as the other claims of living processes.
     fn check_kind(&mut self, claim: &Claim) -> Result<()> {
         let check = |queue: &QueueFile| match queue.entries().first() {
-            Some(first) => claim.share.check_same_kind(first.share()),
+            Some(first) => check_same_kind(claim.share, first.share()),
             None => Ok(()),
         };
 

@@ -22,6 +22,7 @@ use super::entry::ENTRY_LEN;
 use super::process::{ProcessId, Wakeups};
 use super::*;
 use crate::local_fs::Locality;
+use crate::store::{claimant_here, draw_claim_id};
 use crate::{ClaimId, ClaimantInfo, Locks, Share, Token};
 
 const BLOCK: u64 = COUNTER_LEN as u64 / 2;
@@ -93,11 +94,11 @@ async fn grant(locks: &Locks) -> u64 {
 fn claim() -> Claim {
     Claim {
         name: Name::parse("a").expect("a good name"),
-        id: ClaimId::draw(),
+        id: draw_claim_id(),
         share: Share::MUTEX,
         lease: Duration::from_secs(30),
         auto_renew: true,
         reserved: 0,
-        info: ClaimantInfo::here("label").expect("a good label").into(),
+        info: claimant_here("label").expect("a good label").into(),
     }
 }

@@ -119,10 +119,11 @@ pub(super) fn to_wake(before: &[Position], after: &[Position]) -> Vec<(ProcessId
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::claim_id_from_bytes;
 
     fn position(number: u8, share: Share, held: bool) -> Position {
         Position {
-            id: ClaimId::from_bytes([number; 16]),
+            id: claim_id_from_bytes([number; 16]),
             process: ProcessId::from_bytes([number; 16]),
             share,
             held,

@@ -57,7 +57,7 @@ enum Contender {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct CrashRelease(Mutation, Contender);
+struct CrashDetection(Mutation, Contender);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
@@ -142,7 +142,7 @@ fn holder_liveness(connection: usize) -> LivenessRef {
     liveness(HOLDER, epoch(connection), Some(GRACE))
 }
 
-impl Model for CrashRelease {
+impl Model for CrashDetection {
     type State = State;
     type Action = Action;
 
@@ -282,7 +282,7 @@ impl Model for CrashRelease {
     }
 }
 
-impl CrashRelease {
+impl CrashDetection {
     fn trusted_from(self, sent_at: u8) -> BootInstant {
         let longer = if self.0 == Mutation::LongerGrace {
             Duration::from_secs(1)
@@ -425,13 +425,13 @@ fn id_of(connection: usize) -> ConnectionId {
 /// Shows G-01.
 #[test]
 fn crash_detection_model_keeps_exclusion() {
-    holds(CrashRelease(Mutation::None, Contender::Waits));
+    holds(CrashDetection(Mutation::None, Contender::Waits));
 }
 
 #[test]
 fn absence_counted_over_reconnect_breaks_exclusion() {
     breaks(
-        CrashRelease(Mutation::AnyConnection, Contender::Waits),
+        CrashDetection(Mutation::AnyConnection, Contender::Waits),
         "no two hold",
     );
 }
@@ -439,7 +439,7 @@ fn absence_counted_over_reconnect_breaks_exclusion() {
 #[test]
 fn absence_counted_from_request_breaks_exclusion() {
     breaks(
-        CrashRelease(Mutation::CountedFromRequest, Contender::Waits),
+        CrashDetection(Mutation::CountedFromRequest, Contender::Waits),
         "no two hold",
     );
 }
@@ -447,7 +447,7 @@ fn absence_counted_from_request_breaks_exclusion() {
 #[test]
 fn longer_grace_of_the_holder_breaks_exclusion() {
     breaks(
-        CrashRelease(Mutation::LongerGrace, Contender::Waits),
+        CrashDetection(Mutation::LongerGrace, Contender::Waits),
         "no two hold",
     );
 }
@@ -455,7 +455,7 @@ fn longer_grace_of_the_holder_breaks_exclusion() {
 #[test]
 fn reused_nonce_breaks_exclusion() {
     breaks(
-        CrashRelease(Mutation::SameNonce, Contender::Waits),
+        CrashDetection(Mutation::SameNonce, Contender::Waits),
         "no two hold",
     );
 }
@@ -465,11 +465,11 @@ fn reused_nonce_breaks_exclusion() {
 /// Shows G-01.
 #[test]
 fn sightings_of_earlier_processes_keep_exclusion() {
-    holds(CrashRelease(Mutation::None, Contender::Tries));
+    holds(CrashDetection(Mutation::None, Contender::Tries));
 }
 
 #[test]
 fn sighting_counted_from_request_breaks_exclusion() {
-    let model = CrashRelease(Mutation::CountedFromRequest, Contender::Tries);
+    let model = CrashDetection(Mutation::CountedFromRequest, Contender::Tries);
     breaks(model, "no two hold");
 }

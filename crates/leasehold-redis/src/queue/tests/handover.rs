@@ -11,9 +11,10 @@ use crate::queue::enter::{EnterMode, EnterRequest, Sent};
 use crate::queue::enter_reply::EnterReply;
 use crate::queue::push::Push;
 use crate::test_models::{breaks, holds};
+use leasehold_core::ClaimId;
 use leasehold_core::internal::{BootInstant, hold_from, safe_duration};
 use leasehold_core::store::Standing;
-use leasehold_core::{ClaimId, CrashRelease};
+use leasehold_core::store::replies::released_within;
 
 const OWN: u8 = 1;
 /// The claim that holds at first, and the claim that comes later.
@@ -327,7 +328,7 @@ impl State {
             Mutation::FromReceipt => self.now < self.pushed + GRACE,
             Mutation::WaitersLease => kept_until.is_some_and(|until| moment(self.now) < until),
             _ => kept_until.is_some_and(|until| {
-                moment(self.now) < hold_from(until, lease, CrashRelease::Within(grace)).0
+                moment(self.now) < hold_from(until, lease, released_within(grace)).0
             }),
         };
         let is_held = matches!(self.known.standing, Some(Standing::Held { .. }));

@@ -15,8 +15,8 @@ use crate::queue::push::Push;
 use crate::queue::record;
 use crate::queue::renewal::{Renewed, parse_renewals};
 use crate::queue::scripts::{ENTER, INSPECT, LEAVE, RENEW};
-use leasehold_core::store::{Claim, Share};
-use leasehold_core::{ClaimId, ClaimantInfo, Entry, Name};
+use leasehold_core::store::{Claim, Share, claim_id_from_bytes, parse_words};
+use leasehold_core::{ClaimId, Entry, Name};
 
 pub(super) const KEY: &str = "leasehold:{a}";
 /// The `master_replid` of the server.
@@ -192,7 +192,7 @@ fn id_of(text: &str) -> ClaimId {
 }
 
 pub(super) fn id(number: u8) -> ClaimId {
-    ClaimId::from_bytes([number; 16])
+    claim_id_from_bytes([number; 16])
 }
 
 fn client_text(number: u8) -> String {
@@ -202,7 +202,7 @@ fn client_text(number: u8) -> String {
 /// Returns the claim of a client.
 pub(super) fn claim(number: u8, lease: Duration) -> Claim {
     let mut info = "0 1 host program label".split(' ');
-    let info = ClaimantInfo::parse_words(&mut info).expect("five words");
+    let info = parse_words(&mut info).expect("five words");
 
     let name = Name::parse("a").expect("a name");
     let mut claim = Claim::new(name, Share::MUTEX, Arc::new(info));

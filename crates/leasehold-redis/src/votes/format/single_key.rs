@@ -15,8 +15,8 @@ use crate::votes::record::{
     CLIENT_LEN, Holder, ID_LEN, Inspected, TOKEN_LEN, hashed, parse_info, write_info,
 };
 use crate::votes::requests::{LeaveRequest, VoteRequest};
-use leasehold_core::store::{Claim, Share};
-use leasehold_core::{ClaimantInfo, Error, Name, Result};
+use leasehold_core::store::{Claim, Share, foreign_claimant};
+use leasehold_core::{Error, Name, Result};
 
 /// One key for each lock. The key is the lock's name, and expires with the lease.
 ///
@@ -166,7 +166,7 @@ fn external_holder(value: &[u8], remaining: Duration) -> Holder {
         id,
         token: token.get(),
         share: Share::MUTEX,
-        info: ClaimantInfo::foreign(library_of(value), format!("value {}", shown(value))),
+        info: foreign_claimant(library_of(value), format!("value {}", shown(value))),
         remaining,
     }
 }

@@ -19,7 +19,8 @@ use rustix::process::geteuid;
 use super::object::{Change, ObjectKind, READ, replaced};
 use super::sharing::{Access, Sharing, is_in_group};
 use crate::local_fs::{Locality, check_local, io_error};
-use crate::{ClaimId, Error, Result};
+use crate::store::draw_claim_id;
+use crate::{Error, Result};
 
 /// Opens the directory at an absolute path and makes the missing parts of the path.
 ///
@@ -65,7 +66,7 @@ fn make_shared_inside(
     path: &Path,
     sharing: Sharing,
 ) -> Result<OwnedFd> {
-    let pending = format!("{PENDING_DIRECTORY}{}", ClaimId::draw());
+    let pending = format!("{PENDING_DIRECTORY}{}", draw_claim_id());
     let pending_path = path.with_file_name(&pending);
     let made = make_part(parent, OsStr::new(&pending), &pending_path)?;
     if let Err(error) = sharing.apply(&made, ObjectKind::Directory, &pending_path) {

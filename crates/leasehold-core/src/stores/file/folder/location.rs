@@ -21,7 +21,8 @@ use super::object::{ObjectKind, OpenError, READ, look, open_checked};
 use super::sharing::Sharing;
 use super::{COUNTER, Folder, LOCK, MEMBERS, QUEUE, sharing_of};
 use crate::local_fs::io_error;
-use crate::{ClaimId, Error, Name, Result};
+use crate::store::draw_claim_id;
+use crate::{Error, Name, Result};
 
 /// A file of the folder. It is opened through a descriptor of the folder and shown by its path.
 ///
@@ -112,7 +113,7 @@ impl Location {
         let sharing = self.sharing()?;
         self.make_parents(sharing)?;
 
-        let pending = format!("{PENDING}{}", ClaimId::draw());
+        let pending = format!("{PENDING}{}", draw_claim_id());
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         let file = openat(&self.folder.members, &pending, flags, FILE_MODE)
             .map_err(|error| self.io_error(error, "make"))?;

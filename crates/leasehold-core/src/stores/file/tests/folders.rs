@@ -1,6 +1,7 @@
 //! Which folders and files are accepted, and what remains in a folder.
 
 use super::*;
+use crate::store::draw_claim_id;
 
 #[tokio::test]
 async fn links_and_devices_are_refused() {
@@ -200,7 +201,7 @@ fn own_fifo(test_folder: &TestFolder) -> PathBuf {
 async fn file_that_a_killed_process_was_naming_is_usable() {
     let test_folder = TestFolder::new();
     drop(test_folder.store());
-    let id = ClaimId::draw();
+    let id = draw_claim_id();
     let pending = format!(".members/new-{id}");
     fs::write(test_folder.queue(), "").expect("written");
     fs::hard_link(

@@ -1,6 +1,7 @@
 //! Waiting: for an external flock, for the disk, for another transaction, and a full inbox.
 
 use super::*;
+use crate::store::draw_claim_id;
 
 /// A waiter blocked only by an external flock sleeps until it is released and does not wake itself.
 #[tokio::test]
@@ -119,7 +120,7 @@ async fn full_inbox_wakes_every_waiter() {
         .expect("the store replies")
         .expect("alive");
 
-    let ids: Vec<ClaimId> = (0..300).map(|_| ClaimId::draw()).collect();
+    let ids: Vec<ClaimId> = (0..300).map(|_| draw_claim_id()).collect();
     peer.wake(&ids);
     assert!(matches!(inbox.read_wakeups().await, Wakeups::Claims(wakeups) if wakeups == ids));
     for _ in 0..100 {
