@@ -79,9 +79,10 @@ enum Task {
     /// Build the files of a release in target/dist: a static binary, man pages, completions, a
     /// Debian package, a Dockerfile and checksums
     Dist,
-    /// Try to publish both crates without uploading them, and compare the API with a release
+    /// Try to publish the crates without uploading them, and compare the API with a release
     Publishable {
-        /// The tag or commit of the earlier release, the last tag without it
+        /// The tag or commit of the earlier release; without it the last tag, or the first commit
+        /// whose API is promised
         baseline: Option<String>,
     },
     /// Apply each seeded bug of lab/mutants to a copy of the tree and run the test that finds it

@@ -26,8 +26,8 @@ use crate::usage::UsageError;
 /// Parts of one cargo command each.
 const OTHERS: [(&str, &str); 5] = [
     (
-        "installation of cargo-deny",
-        "install --quiet --locked cargo-deny",
+        "installation of cargo-deny and cargo-semver-checks",
+        "install --quiet --locked cargo-deny cargo-semver-checks",
     ),
     (
         "licences, bans and sources",
@@ -38,8 +38,8 @@ const OTHERS: [(&str, &str); 5] = [
         "doc -p leasehold --no-default-features --no-deps --lib --config build.rustdocflags=['-Dwarnings']",
     ),
     (
-        "packages, built against each other",
-        "publish --quiet --dry-run --workspace",
+        "packages, built against each other, and their API",
+        "run --quiet -p xtask -- publishable",
     ),
     ("a million cycles", "run --quiet -p xtask -- soak"),
 ];
@@ -163,6 +163,7 @@ fn parts() -> Result<Vec<Part>> {
         "old and new command in one folder",
         "lab/old_and_new.sh",
     ));
+    parts.push(Part::script("library for macOS", "packaging/macos.sh"));
     for (store, rest) in cells {
         let fault = rest.split(' ').next().unwrap_or_default();
         let cell = format!("{lab} --store {store} --fault {fault}");

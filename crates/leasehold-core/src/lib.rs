@@ -52,9 +52,11 @@ mod refused;
 )]
 mod runtime;
 mod rwlock;
-#[cfg(feature = "simulation")]
+#[cfg(feature = "unstable-simulation")]
 #[doc(hidden)]
 pub mod simulation;
+// It is no part of the promised API: `leasehold` exports it behind a feature.
+#[doc(hidden)]
 pub mod store;
 mod store_kind;
 pub mod stores;
@@ -63,7 +65,7 @@ mod test_inputs;
 mod token;
 mod watch;
 
-pub use claim::ClaimId;
+pub use claim::{ClaimId, Share};
 pub use claimant_info::ClaimantInfo;
 pub use drain::drain;
 pub use election::{Election, Leader, LeaderObserver, Leadership};
@@ -82,9 +84,10 @@ pub use observer::Observer;
 pub use reentrant::{Owner, Reentrant, ReentrantGuard};
 pub use refused::Refused;
 pub use rwlock::RwLock;
+pub use store::{Cleanup, Standing};
 pub use token::{FencingToken, Token};
 pub use watch::Watch;
 
 pub(crate) use admission::admitted;
-pub(crate) use claim::{Claim, Share};
-pub(crate) use store::{Entered, OnContention, Standing, Store};
+pub(crate) use claim::Claim;
+pub(crate) use store::{Entered, OnContention, Store};

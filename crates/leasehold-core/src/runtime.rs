@@ -16,9 +16,9 @@ pub(crate) mod backlog;
 pub(crate) mod backoff;
 #[allow(unreachable_pub, reason = "crate::simulation exports its time")]
 pub(crate) mod clock;
-#[cfg(feature = "simulation")]
+#[cfg(feature = "unstable-simulation")]
 #[allow(unreachable_pub, reason = "crate::simulation exports it")]
 pub mod simulation;
-#[cfg(not(feature = "simulation"))]
+#[cfg(not(feature = "unstable-simulation"))]
 #[path = "runtime/no_simulation.rs"]
 pub(crate) mod simulation;

@@ -118,9 +118,14 @@
 //! | `metrics` | the metrics of the module `metrics`, by the facade of that name |
 //! | `unstable-store` | the module `store`, with the trait that a store of your own implements; it promises nothing |
 //!
-//! A feature never changes a result. The page
-//! [stability](https://docs.rs/crate/leasehold/latest/source/docs/stability.md) states what a later
-//! version may change.
+//! A feature never changes a result.
+//!
+//! # Stability
+//!
+//! Within 0.1, names, signatures and results stay. Enums and structs are open, so a `match` needs a
+//! wildcard. What `unstable-store` adds, hidden items, and the crates that this one exports promise
+//! nothing. `docs/stability.md` in the repository states what 0.2 may change, on the wire too, and
+//! names the public dependencies.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -132,18 +137,19 @@ mod unknown_url;
 
 #[cfg(feature = "metrics")]
 pub use leasehold_core::metrics;
-#[cfg(feature = "simulation")]
+#[cfg(feature = "unstable-simulation")]
 #[doc(hidden)]
 pub use leasehold_core::simulation;
 #[cfg(feature = "unstable-store")]
+#[doc(inline)]
 pub use leasehold_core::store;
-pub use leasehold_core::store::{Cleanup, Share, Standing};
 pub use leasehold_core::{
-    ClaimId, ClaimProcess, ClaimantInfo, CrashRelease, Election, Entry, Error, ErrorKind,
+    ClaimId, ClaimProcess, ClaimantInfo, Cleanup, CrashRelease, Election, Entry, Error, ErrorKind,
     Examination, ExaminedServer, ExternalHolder, FencingToken, Finding, Guarantees, Guard, Leader,
     LeaderObserver, Leadership, Lock, LockState, Locks, LossReason, MultiGuard, MultiLock, Name,
     Observer, Owner, Reentrant, ReentrantGuard, Refused, RenewalStatus, Result, RoundTrip, RwLock,
-    SemaphoreSupport, ServerStatus, ServerVote, Severity, Token, Watch, all, drain, fence,
+    SemaphoreSupport, ServerStatus, ServerVote, Severity, Share, Standing, Token, Watch, all,
+    drain, fence,
 };
 pub use open::{examine, open};
 #[doc(hidden)]
