@@ -82,7 +82,7 @@ async fn acquire_names(
     signals: &mut Signals,
 ) -> Result<Acquired> {
     let Request { names, options, .. } = request;
-    let set = leasehold::all(names.iter().map(|name| {
+    let set = leasehold::multi_lock(names.iter().map(|name| {
         let lock = options.lock(locks, name, request.label);
         if name == &names[0] && request.needs_numbers() {
             lock.numbered()

@@ -22,7 +22,7 @@ pub async fn several_locks_are_granted_or_none(service: &dyn Service) {
     let theirs = client(service).await;
     let names = fresh_names("together");
     let [first, second, third] = &names;
-    let set = ours.all([third, first, second]);
+    let set = ours.multi_lock([third, first, second]);
 
     let held = acquire(&theirs.mutex(second)).await;
     assert!(set.try_acquire().await.expect("it replies").is_err());
@@ -75,7 +75,7 @@ pub async fn loss_of_one_lock_is_loss_of_the_set(service: &dyn Service) {
     let operator = client(service).await;
     let [first, second, third] = &fresh_names("lost");
     let guard = ours
-        .all([first, second, third])
+        .multi_lock([first, second, third])
         .acquire()
         .await
         .expect("granted");
@@ -118,7 +118,7 @@ pub async fn opposing_orders_do_not_deadlock(service: &dyn Service) {
         tasks.spawn(async move {
             for _ in 0..CYCLES {
                 let subset = random.subset();
-                let set = locks.all(subset.iter().map(|at| &names[*at]));
+                let set = locks.multi_lock(subset.iter().map(|at| &names[*at]));
                 hold_alone(set, number % 4 == 0, &subset, &inside).await;
             }
         });

@@ -8,18 +8,20 @@ mod guard;
 mod multi;
 mod observer;
 mod reentrant;
+mod watch;
 
 use std::time::Duration;
 
 use crate::drain::drain_blocking;
 use crate::runtime::background::block_on;
-use crate::{Entry, Guarantees, LockState, Name, Refused, Result, Token};
+use crate::{Cleanup, Entry, Guarantees, LockState, Name, Refused, Result, Token};
 
 pub use election::{Election, LeaderObserver, Leadership};
 pub use guard::Guard;
-pub use multi::{MultiGuard, MultiLock, all};
+pub use multi::{MultiGuard, MultiLock, multi_lock};
 pub use observer::Observer;
 pub use reentrant::{Reentrant, ReentrantGuard};
+pub use watch::Watch;
 
 /// Waits as [`leasehold::drain`](crate::drain()) does, for at most `timeout`.
 ///
@@ -57,6 +59,7 @@ forward!(Locks of Locks {
     wait inspect(name: impl AsRef<str>) -> Result<LockState>;
     wait list(prefix: &str, count_max: usize) -> Result<Vec<Name>>;
     wait break_hold(name: impl AsRef<str>, token: Token) -> Result<Option<Entry>>;
+    wait remove_unused() -> Result<Cleanup>;
     get guarantees() -> Guarantees;
     get url() -> &str;
 });
@@ -66,6 +69,7 @@ forward!(Locks of Locks {
 pub struct Lock(crate::Lock);
 
 forward!(Lock of Lock {
+    get name() -> &str;
     set lease(lease: Duration) -> Self;
     set no_renewal() -> Self;
     set max_hold(max_hold: Duration) -> Self;
@@ -84,6 +88,7 @@ from_async!(Lock => Lock);
 pub struct RwLock(crate::RwLock);
 
 forward!(RwLock of RwLock {
+    get name() -> &str;
     convert shared() -> Lock;
     convert exclusive() -> Lock;
 });

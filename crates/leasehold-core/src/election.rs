@@ -47,6 +47,12 @@ impl Locks {
 }
 
 impl Election {
+    /// Returns the name as it was given.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.lock.name()
+    }
+
     /// Changes the options of the mutex, such as its lease. The label is the leader's address.
     ///
     /// A campaign with a [cohort](Lock::cohort) fails with [`is_invalid`](Error::is_invalid): the

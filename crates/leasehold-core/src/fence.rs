@@ -31,17 +31,17 @@
 //! |---|---|---|
 //! | a file (feature `file`, on Linux) | `File::seal` | `File::write` |
 //! | [keys of Redis](redis) | [`redis::FENCED`] with a read or no command | [`redis::FENCED`] |
-//! | [tables of PostgreSQL](postgres) | [`postgres::SEAL`] | a transaction that begins with it |
+//! | [tables of PostgreSQL or SQLite](sql) | [`sql::SEAL`] | a transaction that begins with it |
 //!
 //! A resource of your own keeps the mark with the data, under the same lock as the data. It
 //! compares by [`FencingToken::is_accepted_after`](crate::FencingToken::is_accepted_after), as the
 //! example `fenced` shows. [`Guard::token`](crate::Guard::token) alone is for systems that only
-//! take a number.
+//! take a number. [`Token::to_i64`](crate::Token::to_i64) is that number for a column of a database.
 
 #[cfg(all(feature = "file", target_os = "linux"))]
 mod file;
-pub mod postgres;
 pub mod redis;
+pub mod sql;
 
 #[cfg(all(feature = "file", target_os = "linux"))]
 pub use file::File;

@@ -63,6 +63,7 @@ pub mod stores;
 #[cfg(test)]
 mod test_inputs;
 mod token;
+mod unwind;
 mod watch;
 
 pub use claim::{ClaimId, Share};
@@ -78,7 +79,7 @@ pub use lock::Lock;
 pub use lock_state::{ClaimProcess, Entry, ExternalHolder, LockState, ServerStatus, ServerVote};
 pub use locks::Locks;
 pub use loss_reason::{LossReason, RenewalStatus};
-pub use multi::{MultiGuard, MultiLock, all};
+pub use multi::{MultiGuard, MultiLock, multi_lock};
 pub use name::Name;
 pub use observer::Observer;
 pub use reentrant::{Owner, Reentrant, ReentrantGuard};

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::Error;
 
 /// Why a guard no longer holds, although its holder did not release it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {
     /// The store no longer has the claim: a client broke the lock, or the store lost its data.
@@ -19,7 +19,7 @@ pub enum LossReason {
 }
 
 /// The status of a hold's renewal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RenewalStatus {
     /// The last renewal got a reply, or none was due yet.
@@ -63,3 +63,6 @@ impl fmt::Display for LossReason {
         })
     }
 }
+
+/// So that `?` returns it from the code that waits for a loss.
+impl std::error::Error for LossReason {}

@@ -20,7 +20,7 @@ pub use guard::MultiGuard;
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
 /// let locks = leasehold::open("memory:").await?;
-/// let both = leasehold::all([locks.mutex("account/1"), locks.rwlock("rates").shared()]);
+/// let both = leasehold::multi_lock([locks.mutex("account/1"), locks.rwlock("rates").shared()]);
 /// let guard = both.acquire().await?;
 /// guard.check()?; // fails if one of the locks was lost
 /// guard.release().await?;
@@ -28,7 +28,7 @@ pub use guard::MultiGuard;
 /// ```
 ///
 /// See [`MultiLock`] for the order in which the locks are acquired.
-pub fn all(locks: impl IntoIterator<Item = Lock>) -> MultiLock {
+pub fn multi_lock(locks: impl IntoIterator<Item = Lock>) -> MultiLock {
     MultiLock {
         locks: locks.into_iter().collect(),
     }
@@ -36,7 +36,7 @@ pub fn all(locks: impl IntoIterator<Item = Lock>) -> MultiLock {
 
 /// Several locks that are granted all together or not at all.
 ///
-/// [`Locks::all`] creates it from mutexes of one store, and [`all`] from any locks.
+/// [`Locks::multi_lock`] creates it from mutexes of one store, and [`multi_lock`] from any locks.
 ///
 /// Every client acquires the locks in one order: by the URL of the store, then by the name. So two
 /// clients never wait for each other. This needs the same URL for a store in all clients, because
@@ -59,13 +59,13 @@ impl MultiLock {
     /// use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
     /// let locks = leasehold::open("memory:").await?;
-    /// let transfer = locks.all(["account/1", "account/2"]);
+    /// let transfer = locks.multi_lock(["account/1", "account/2"]);
     /// let transfer = transfer.configure(|lock| lock.lease(Duration::from_secs(10)));
     /// transfer.acquire().await?.release().await?;
     /// # Ok(()) }
     /// ```
     pub fn configure(self, change: impl FnMut(Lock) -> Lock) -> Self {
-        all(self.locks.into_iter().map(change))
+        multi_lock(self.locks.into_iter().map(change))
     }
 
     /// Waits until all locks are granted.
@@ -171,15 +171,15 @@ impl Locks {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
     /// let locks = leasehold::open("memory:").await?;
-    /// let guard = locks.all(["account/1", "account/2"]).acquire().await?;
+    /// let guard = locks.multi_lock(["account/1", "account/2"]).acquire().await?;
     /// let [one, two] = guard.tokens()[..] else { unreachable!("two locks have two tokens") };
     /// guard.release().await?;
     /// # Ok(()) }
     /// ```
     ///
-    /// [`all`] combines other locks, and those of several stores.
-    pub fn all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
-        all(names.into_iter().map(|name| self.mutex(name.as_ref())))
+    /// [`multi_lock`] combines other locks, and those of several stores.
+    pub fn multi_lock<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
+        multi_lock(names.into_iter().map(|name| self.mutex(name.as_ref())))
     }
 }
 

@@ -150,6 +150,12 @@ impl Reentrant {
         Self { lock }
     }
 
+    /// Returns the name as it was given.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.lock.name()
+    }
+
     /// Changes the options of the first acquire, as on any [`Lock`]; nested acquires share them.
     #[must_use]
     pub fn configure(self, change: impl FnOnce(Lock) -> Lock) -> Self {

@@ -30,6 +30,12 @@ impl RwLock {
         }
     }
 
+    /// Returns the name as it was given.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Returns the lock of a reader.
     #[must_use]
     pub fn shared(&self) -> Lock {

@@ -256,7 +256,7 @@ pub trait Observe: Send + Sync {
 
 /// The subscription to one lock. It ends when it is dropped.
 #[async_trait]
-pub trait Subscription: Debug + Send {
+pub trait Subscription: Debug + Send + Sync {
     /// Waits until the lock may have changed since the subscription, or since the last call.
     ///
     /// It may return without a change. A change that has no notification, such as the end of a

@@ -34,15 +34,42 @@ impl Token {
     pub fn get(self) -> u64 {
         self.0.get()
     }
+
+    /// Returns the number for a column of a database, which has signed numbers.
+    ///
+    /// No store grants a token above [`i64::MAX`]. Of a token that a program made itself, it is
+    /// [`i64::MAX`] then.
+    #[must_use]
+    pub fn to_i64(self) -> i64 {
+        i64::try_from(self.get()).unwrap_or(i64::MAX)
+    }
+}
+
+/// See [`Token::get`].
+impl From<Token> for u64 {
+    fn from(token: Token) -> Self {
+        token.get()
+    }
+}
+
+/// See [`Token::new`].
+impl TryFrom<u64> for Token {
+    type Error = Error;
+
+    fn try_from(number: u64) -> Result<Self> {
+        Self::new(number).ok_or_else(no_token)
+    }
+}
+
+fn no_token() -> Error {
+    Error::invalid("a token is a whole number above 0")
 }
 
 impl std::str::FromStr for Token {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        text.parse()
-            .map(Self)
-            .map_err(|_| Error::invalid("a token is a whole number above 0"))
+        text.parse().map(Self).map_err(|_| no_token())
     }
 }
 
@@ -61,7 +88,7 @@ impl fmt::Debug for Token {
 /// The token of a grant and the id of its claim, which a resource compares.
 ///
 /// A store that loses its data, or is split in two, can grant one token to two claims. Their claim
-/// ids differ.
+/// ids differ. Its text, `TOKEN:CLAIM`, carries both to a resource elsewhere, as in a header of HTTP.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -71,6 +98,7 @@ impl fmt::Debug for Token {
 /// let ours = guard.fencing_token()?;
 /// let other: ClaimId = "6f1c2a4e9b0d4c5f8a7e3d2b1c0f9e8d".parse()?;
 /// assert!(ours.is_accepted_after(ours));
+/// assert_eq!(ours.to_string().parse::<FencingToken>()?, ours);
 /// assert!(!FencingToken::new(ours.token(), other).is_accepted_after(ours));
 /// # Ok(()) }
 /// ```
@@ -105,5 +133,63 @@ impl FencingToken {
     #[must_use]
     pub fn is_accepted_after(self, last: Self) -> bool {
         self.token > last.token || self == last
+    }
+}
+
+/// Writes `TOKEN:CLAIM`.
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.token, self.claim)
+    }
+}
+
+/// Parses the displayed form.
+impl std::str::FromStr for FencingToken {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let Some((token, claim)) = text.split_once(':') else {
+            return Err(Error::invalid("a fencing token is TOKEN:CLAIM"));
+        };
+        Ok(Self::new(token.parse()?, claim.parse()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn token_converts_to_the_numbers_of_databases_and_back() -> Result<()> {
+        let largest = Token::try_from(i64::MAX.unsigned_abs())?;
+        assert_eq!(largest.to_i64(), i64::MAX);
+        assert_eq!(u64::from(largest), i64::MAX.unsigned_abs());
+
+        assert_eq!(Token::try_from(u64::MAX)?.to_i64(), i64::MAX);
+        assert!(Token::try_from(0).is_err_and(|error| error.is_invalid()));
+        Ok(())
+    }
+
+    #[test]
+    fn fencing_token_round_trips_as_text() -> Result<()> {
+        let text = "7:6f1c2a4e9b0d4c5f8a7e3d2b1c0f9e8d";
+        let parsed: FencingToken = text.parse()?;
+        assert_eq!(
+            (parsed.token().get(), parsed.to_string()),
+            (7, text.to_owned())
+        );
+
+        for malformed in [
+            "",
+            "7",
+            ":",
+            "7:",
+            "0:6f1c2a4e9b0d4c5f8a7e3d2b1c0f9e8d",
+            "7:6f1c",
+        ] {
+            let error = malformed.parse::<FencingToken>().unwrap_err();
+            assert!(error.is_invalid(), "{malformed:?}");
+        }
+        Ok(())
     }
 }

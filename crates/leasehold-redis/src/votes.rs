@@ -45,7 +45,7 @@ use leasehold_core::store::{
     Claim, Entered, Extensions, OnContention, Standing, Store, Votes, replies,
 };
 use leasehold_core::{
-    CrashRelease, Error, Guarantees, LockState, Name, Refused, Result, ServerVote, Token,
+    CrashRelease, Error, Guarantees, LockState, Name, Result, ServerVote, Token,
 };
 use master::Master;
 use tracked_claim::{ClaimVotes, TrackedClaim};
@@ -95,13 +95,11 @@ impl<const MASTERS_MIN: usize> Store for VotingStore<MASTERS_MIN> {
         if let Some(standing) = self.find_entered(&tracked, on_contention).await? {
             return Ok(Entered::new(standing, claim.lease));
         }
-        match on_contention {
-            OnContention::Queue => {
-                let standing = self.enter_queue(&tracked).await?;
-                Ok(Entered::new(standing, claim.lease))
-            }
-            OnContention::Fail => self.enter_now(&tracked).await,
+        if on_contention == OnContention::Fail {
+            return self.enter_now(&tracked).await;
         }
+        let standing = self.enter_queue(&tracked).await?;
+        Ok(Entered::new(standing, claim.lease))
     }
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {

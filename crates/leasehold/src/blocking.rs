@@ -1,8 +1,11 @@
 //! The same locks for threads without a runtime.
 //!
-//! Every public type of the crate is here under the same name, with the same options, errors and
+//! Every type whose methods wait is here under the same name, with the same options, errors and
 //! guarantees. A call that waits blocks its thread. The one background thread serves these types
 //! too, so no thread is started per lock.
+//!
+//! A guard has no `while_held`, because nothing can stop the work of a thread. The work calls
+//! `check` between its steps, or another thread waits for the loss by `watch`.
 //!
 //! ```
 //! use leasehold::blocking;
@@ -30,12 +33,12 @@
 
 use leasehold_core::internal::background::block_on;
 
-use crate::Result;
 use crate::open::open_on;
+use crate::{Examination, Result};
 
 pub use leasehold_core::blocking::{
     Election, Guard, LeaderObserver, Leadership, Lock, Locks, MultiGuard, MultiLock, Observer,
-    Reentrant, ReentrantGuard, RwLock, all, drain,
+    Reentrant, ReentrantGuard, RwLock, Watch, drain, multi_lock,
 };
 
 /// See [`leasehold::open`](crate::open).
@@ -45,4 +48,12 @@ pub use leasehold_core::blocking::{
 pub fn open(url: &str) -> Result<Locks> {
     // A runtime around this thread cannot drive a connection while the thread is blocked.
     block_on(open_on(url, None)).map(Locks::from)
+}
+
+/// See [`leasehold::examine`](crate::examine).
+///
+/// # Errors
+/// See [`leasehold::examine`](crate::examine).
+pub fn examine(url: &str) -> Result<Examination> {
+    block_on(crate::examine(url))
 }

@@ -73,7 +73,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`Locks::all`] and [`all`] acquire several locks at once: all of them, or none.
+//! [`Locks::multi_lock`] and [`multi_lock()`] acquire several locks at once: all of them, or none.
 //!
 //! [`Locks::election`] elects a leader, whose address others can read. [`Locks::observe`] reports
 //! the changes of a lock.
@@ -148,8 +148,8 @@ pub use leasehold_core::{
     Examination, ExaminedServer, ExternalHolder, FencingToken, Finding, Guarantees, Guard, Leader,
     LeaderObserver, Leadership, Lock, LockState, Locks, LossReason, MultiGuard, MultiLock, Name,
     Observer, Owner, Reentrant, ReentrantGuard, Refused, RenewalStatus, Result, RoundTrip, RwLock,
-    SemaphoreSupport, ServerStatus, ServerVote, Severity, Share, Standing, Token, Watch, all,
-    drain, fence,
+    SemaphoreSupport, ServerStatus, ServerVote, Severity, Share, Standing, Token, Watch, drain,
+    fence, multi_lock,
 };
 pub use open::{examine, open};
 #[doc(hidden)]

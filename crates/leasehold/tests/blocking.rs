@@ -100,3 +100,41 @@ fn drain_with_silent_server_returns_at_its_timeout() {
         .expect("it is free");
     guard.release().expect("it is released");
 }
+
+#[test]
+fn blocking_guards_have_what_the_async_ones_have() -> leasehold::Result<()> {
+    let locks = blocking::open("memory:")?;
+    let both = locks.multi_lock(["a", "b"]).acquire()?;
+    let names: Vec<&str> = both.guards().iter().map(|guard| guard.name()).collect();
+    assert_eq!(names, ["a", "b"]);
+    assert_eq!(both.weakest().loss(), None);
+
+    let joined = blocking::MultiGuard::new(both.into_guards());
+    let watch = joined.watch();
+    let waiting = std::thread::spawn(move || watch.lost());
+    joined.release()?;
+    assert_eq!(waiting.join().expect("it ends with the hold"), None);
+
+    let reentrant = locks
+        .reentrant("c")
+        .configure(|lock| lock.max_hold(Duration::from_millis(50)));
+    assert_eq!(reentrant.name(), "c");
+    assert_eq!(locks.rwlock("d").name(), "d");
+    assert_eq!(locks.election("e").name(), "e");
+    let guard = reentrant.acquire(&leasehold::Owner::new())?;
+    assert_eq!(guard.name(), "c");
+    guard.until_remaining(Duration::ZERO);
+    assert_eq!(
+        guard.lost_for(PROMPT),
+        Some(leasehold::LossReason::MaxHoldExceeded)
+    );
+    assert_eq!(guard.remaining(), Duration::ZERO);
+
+    assert!(
+        locks
+            .remove_unused()
+            .is_err_and(|error| error.is_unsupported())
+    );
+    assert!(blocking::examine("memory:")?.findings.is_empty());
+    Ok(())
+}

@@ -1,21 +1,23 @@
 //! Properties of every public type and future: `Send`, and no need of a runtime.
 #![allow(missing_docs)]
 
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
 use leasehold::stores::Memory;
 use leasehold::{
-    Guard, Lock, Locks, LossReason, Owner, Reentrant, ReentrantGuard, RwLock, Watch, blocking,
+    Election, Guard, LeaderObserver, Leadership, Lock, Locks, LossReason, MultiGuard, MultiLock,
+    Observer, Owner, Reentrant, ReentrantGuard, RwLock, Watch, blocking,
 };
 
 fn send<T: Send>(value: T) -> T {
     value
 }
 
-fn shared<T: Send + Sync + 'static>() {}
+fn shared<T: Send + Sync + UnwindSafe + RefUnwindSafe + 'static>() {}
 
 #[test]
-fn locks_and_guards_are_send_and_sync() {
+fn locks_and_guards_are_shared_and_cross_a_caught_panic() {
     shared::<Locks>();
     shared::<Lock>();
     shared::<RwLock>();
@@ -23,12 +25,19 @@ fn locks_and_guards_are_send_and_sync() {
     shared::<Owner>();
     shared::<Guard>();
     shared::<ReentrantGuard>();
+    shared::<MultiLock>();
+    shared::<MultiGuard>();
+    shared::<Election>();
+    shared::<Leadership>();
     shared::<Watch>();
+    shared::<Observer>();
+    shared::<LeaderObserver>();
     shared::<leasehold::Error>();
     shared::<blocking::Locks>();
     shared::<blocking::Lock>();
     shared::<blocking::Guard>();
     shared::<blocking::ReentrantGuard>();
+    shared::<blocking::Observer>();
 }
 
 #[tokio::test]
@@ -76,7 +85,9 @@ async fn acquires_are_spawned_and_selected_on() {
         tokio::spawn(locks.reentrant("b").acquire(&owner))
             .await
             .is_ok(),
-        tokio::spawn(locks.all(["c", "d"]).acquire()).await.is_ok(),
+        tokio::spawn(locks.multi_lock(["c", "d"]).acquire())
+            .await
+            .is_ok(),
         tokio::spawn(locks.election("e").campaign("here"))
             .await
             .is_ok(),
@@ -93,7 +104,11 @@ async fn watch_reports_a_loss_and_ends_with_the_hold() {
     let locks = Locks::from_store(store.clone(), "memory:").expect("opened");
     let held = locks.mutex("a").acquire().await.expect("granted");
     let released = locks.mutex("b").acquire().await.expect("granted");
-    let both = locks.all(["c", "d"]).acquire().await.expect("granted");
+    let both = locks
+        .multi_lock(["c", "d"])
+        .acquire()
+        .await
+        .expect("granted");
 
     let [first, second, third] = [held.watch(), released.watch(), both.watch()];
     let spawn = |watch: &Watch| tokio::spawn(watch.clone().lost());

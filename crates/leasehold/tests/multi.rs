@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lab_servers::Redis;
 use leasehold::stores::Memory;
-use leasehold::{Lock, Locks, all, blocking};
+use leasehold::{Lock, Locks, blocking, multi_lock};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -31,7 +31,7 @@ async fn opposing_orders_of_stores_do_not_deadlock() {
                 pair.reverse();
             }
             for _ in 0..4 {
-                let guard = all(pair.clone()).acquire().await.expect("granted");
+                let guard = multi_lock(pair.clone()).acquire().await.expect("granted");
                 for inside in inside.iter() {
                     assert!(!inside.swap(true, Ordering::SeqCst), "two hold at once");
                 }
@@ -61,7 +61,7 @@ async fn store_with_two_urls_is_refused_for_the_same_name() {
     let one = Locks::from_store(store.clone(), "memory:one").expect("it opens");
     let two = Locks::from_store(store, "memory:two").expect("it opens");
 
-    let both = all([one.mutex("a"), two.mutex("a")]);
+    let both = multi_lock([one.mutex("a"), two.mutex("a")]);
     let refused = timeout(Duration::from_secs(9), both.acquire()).await;
     let error = refused.expect("it does not wait").expect_err("refused");
     assert!(error.is_invalid(), "{error}");
@@ -75,9 +75,9 @@ async fn store_with_two_urls_is_refused_for_the_same_name() {
 async fn lock_that_occurs_twice_is_refused() {
     let locks = leasehold::open("memory:").await.expect("it opens");
 
-    let twice = locks.all(["a", "b", "a"]).acquire().await;
+    let twice = locks.multi_lock(["a", "b", "a"]).acquire().await;
     assert!(twice.expect_err("refused").is_invalid());
-    let none = locks.all([""; 0]).acquire().await;
+    let none = locks.multi_lock([""; 0]).acquire().await;
     assert!(none.expect_err("refused").is_invalid());
 }
 
@@ -86,7 +86,7 @@ async fn lock_that_occurs_twice_is_refused() {
 async fn hold_lost_while_waiting_is_acquired_again() {
     let locks = leasehold::open("memory:").await.expect("it opens");
     let held = locks.mutex("b").acquire().await.expect("granted");
-    let set = locks.all(["b", "a"]);
+    let set = locks.multi_lock(["b", "a"]);
     let waiting = tokio::spawn(async move { set.acquire().await });
 
     let token = loop {
@@ -114,7 +114,7 @@ async fn hold_lost_while_waiting_is_acquired_again() {
 fn blocking_set_is_granted_lost_and_released() {
     let locks = blocking::open("memory:").expect("it opens");
     let set = locks
-        .all(["b", "a"])
+        .multi_lock(["b", "a"])
         .configure(|lock| lock.max_hold(Duration::from_millis(300)));
 
     let guard = set.acquire().expect("granted");

@@ -39,9 +39,9 @@ async fn deposit(
     amount: i64,
 ) -> Result<Option<i64>> {
     let mut transaction = pool.begin().await?;
-    let sealed = sqlx::query(fence::postgres::SEAL)
+    let sealed = sqlx::query(fence::sql::SEAL)
         .bind(format!("accounts/{account}"))
-        .bind(i64::try_from(token.token().get())?)
+        .bind(token.token().to_i64())
         .bind(token.claim().to_string())
         .fetch_optional(&mut *transaction)
         .await?;

@@ -78,9 +78,9 @@ impl Schedule {
     /// Writes the report in the transaction that records the period as done.
     async fn report(&self, period: i64, token: FencingToken) -> Result<bool> {
         let mut transaction = self.pool.begin().await?;
-        let sealed = sqlx::query(fence::postgres::SEAL)
+        let sealed = sqlx::query(fence::sql::SEAL)
             .bind(REPORT)
-            .bind(i64::try_from(token.token().get())?)
+            .bind(token.token().to_i64())
             .bind(token.claim().to_string())
             .fetch_optional(&mut *transaction)
             .await?;

@@ -9,7 +9,7 @@ use crate::program::Program;
 fn database() -> Postgres {
     let postgres = Postgres::start();
     let mut session = postgres.session();
-    assert!(session.run(fence::postgres::TABLE).is_empty());
+    assert!(session.run(fence::sql::TABLE).is_empty());
     let table = "CREATE TABLE accounts (id int PRIMARY KEY, balance bigint NOT NULL)";
     assert!(session.run(table).is_empty());
     let row = "INSERT INTO accounts VALUES (42, 100)";

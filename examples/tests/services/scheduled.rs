@@ -11,7 +11,7 @@ use crate::program::{Program, until};
 fn database() -> Postgres {
     let postgres = Postgres::start();
     let mut session = postgres.session();
-    assert!(session.run(fence::postgres::TABLE).is_empty());
+    assert!(session.run(fence::sql::TABLE).is_empty());
     let table = "CREATE TABLE reports (period bigint NOT NULL, replica text NOT NULL)";
     assert!(session.run(table).is_empty());
     postgres

@@ -33,6 +33,7 @@ impl Election {
 }
 
 forward!(Election of Election {
+    get name() -> &str;
     grant campaign(address: &str) -> Result<Leadership>;
     try_grant try_campaign_for(
         address: &str,

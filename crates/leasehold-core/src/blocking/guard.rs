@@ -4,6 +4,7 @@ use std::future::Future;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use super::Watch;
 use crate::runtime::background::{block_on, on_background};
 use crate::{ClaimId, FencingToken, LossReason, RenewalStatus, Result, ServerVote, Token};
 use crate::{FileGuardExt, RedlockGuardExt};
@@ -34,6 +35,8 @@ forward!(Guard of Guard {
     get loss() -> Option<LossReason>;
     get remaining() -> Duration;
     get renewal() -> RenewalStatus;
+    convert watch() -> Watch;
+    wait until_remaining(margin: Duration) -> ();
     wait downgrade() -> Result<()>;
     end release() -> Result<()>;
 });

@@ -4,14 +4,14 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use super::guard::block_on_timeout;
-use super::{Lock, Locks};
+use super::{Guard, Lock, Locks, Watch};
 use crate::FileGuardExt;
 use crate::runtime::background::block_on;
 use crate::{LossReason, Refused, RenewalStatus, Result, Token};
 
-/// See [`leasehold::all`](crate::all()).
-pub fn all(locks: impl IntoIterator<Item = Lock>) -> MultiLock {
-    MultiLock::from(crate::all(locks.into_iter().map(|lock| lock.0)))
+/// See [`leasehold::multi_lock`](crate::multi_lock()).
+pub fn multi_lock(locks: impl IntoIterator<Item = Lock>) -> MultiLock {
+    MultiLock::from(crate::multi_lock(locks.into_iter().map(|lock| lock.0)))
 }
 
 /// Several locks that are granted together; see [`leasehold::MultiLock`](crate::MultiLock).
@@ -35,9 +35,9 @@ forward!(MultiLock of MultiLock {
 from_async!(MultiLock => MultiLock);
 
 impl Locks {
-    /// See [`leasehold::Locks::all`](crate::Locks::all).
-    pub fn all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
-        MultiLock::from(self.0.all(names))
+    /// See [`leasehold::Locks::multi_lock`](crate::Locks::multi_lock).
+    pub fn multi_lock<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
+        MultiLock::from(self.0.multi_lock(names))
     }
 }
 
@@ -47,6 +47,22 @@ impl Locks {
 pub struct MultiGuard(crate::MultiGuard);
 
 impl MultiGuard {
+    /// See [`leasehold::MultiGuard::new`](crate::MultiGuard::new).
+    ///
+    /// # Panics
+    /// If `guards` is empty.
+    pub fn new(guards: Vec<Guard>) -> Self {
+        let guards = guards.into_iter().map(crate::Guard::from).collect();
+        Self(crate::MultiGuard::new(guards))
+    }
+
+    /// See [`leasehold::MultiGuard::into_guards`](crate::MultiGuard::into_guards).
+    #[must_use]
+    pub fn into_guards(self) -> Vec<Guard> {
+        let guards = self.0.into_guards();
+        guards.into_iter().map(Guard::from).collect()
+    }
+
     /// Waits until a lock is lost, for at most `timeout`; returns `None` if none was lost.
     #[must_use]
     pub fn lost_for(&self, timeout: Duration) -> Option<LossReason> {
@@ -55,11 +71,15 @@ impl MultiGuard {
 }
 
 forward!(MultiGuard of MultiGuard {
+    get guards() -> &[crate::Guard];
+    get weakest() -> &crate::Guard;
     get tokens() -> Vec<Token>;
     call check() -> Result<()>;
     get loss() -> Option<LossReason>;
     get remaining() -> Duration;
     get renewal() -> RenewalStatus;
+    convert watch() -> Watch;
+    wait until_remaining(margin: Duration) -> ();
     end release() -> Result<()>;
 });
 from_async!(MultiGuard => MultiGuard);

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::Lock;
+use super::guard::block_on_timeout;
+use super::{Lock, Watch};
 use crate::runtime::background::block_on;
-use crate::{ClaimId, FencingToken, Owner, Refused, Result, Token};
+use crate::{ClaimId, FencingToken, LossReason, Owner, Refused, RenewalStatus, Result, Token};
 
 /// A mutex that its owner may acquire again; see [`leasehold::Reentrant`](crate::Reentrant).
 #[derive(Clone, Debug)]
@@ -19,6 +20,7 @@ impl Reentrant {
 }
 
 forward!(Reentrant of Reentrant {
+    get name() -> &str;
     grant acquire(owner: &Owner) -> Result<ReentrantGuard>;
     try_grant try_acquire(owner: &Owner) -> Result<Result<ReentrantGuard, Refused>>;
     try_grant try_acquire_for(
@@ -33,6 +35,14 @@ from_async!(Reentrant => Reentrant);
 #[must_use = "this acquire is undone when the guard is dropped"]
 pub struct ReentrantGuard(crate::ReentrantGuard);
 
+impl ReentrantGuard {
+    /// Waits until the lock is lost, for at most `timeout`; returns `None` if it was not lost.
+    #[must_use]
+    pub fn lost_for(&self, timeout: Duration) -> Option<LossReason> {
+        block_on_timeout(timeout, self.0.lost())
+    }
+}
+
 forward!(ReentrantGuard of ReentrantGuard {
     get token() -> Token;
     get count() -> usize;
@@ -41,6 +51,12 @@ forward!(ReentrantGuard of ReentrantGuard {
 forward!(ReentrantGuard of Guard {
     call fencing_token() -> Result<FencingToken>;
     get claim_id() -> ClaimId;
+    get name() -> &str;
     call check() -> Result<()>;
+    get loss() -> Option<LossReason>;
+    get remaining() -> Duration;
+    get renewal() -> RenewalStatus;
+    convert watch() -> Watch;
+    wait until_remaining(margin: Duration) -> ();
 });
 from_async!(ReentrantGuard => ReentrantGuard);

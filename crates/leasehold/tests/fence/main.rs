@@ -1,10 +1,11 @@
 //! Resources that reject late writers: files, keys of a real Redis server, tables of a real
-//! PostgreSQL server.
+//! PostgreSQL server and of SQLite.
 
 #[cfg(feature = "file")]
 mod file;
 mod postgres;
 mod redis;
+mod sqlite;
 
 #[cfg(all(feature = "redis", feature = "file"))]
 use {

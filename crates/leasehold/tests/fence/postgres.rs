@@ -1,13 +1,13 @@
 //! Tables of a PostgreSQL server that reject late writers.
 
 use lab_servers::{Postgres, PostgresSession};
-use leasehold::fence::postgres;
+use leasehold::fence::sql;
 
 use super::{CLAIM, OTHER_CLAIM};
 
 pub(super) fn session(server: &Postgres) -> PostgresSession {
     let mut session = server.session();
-    let seal = format!("PREPARE seal (text, bigint, text) AS {}", postgres::SEAL);
+    let seal = format!("PREPARE seal (text, bigint, text) AS {}", sql::SEAL);
     assert!(session.run(&seal).is_empty());
     session
 }
@@ -15,7 +15,7 @@ pub(super) fn session(server: &Postgres) -> PostgresSession {
 pub(super) fn database() -> Postgres {
     let server = Postgres::start();
     let mut session = server.session();
-    assert!(session.run(postgres::TABLE).is_empty());
+    assert!(session.run(sql::TABLE).is_empty());
     let table = "CREATE TABLE accounts
         (id int PRIMARY KEY, balance int NOT NULL,
         mark bigint NOT NULL DEFAULT 0, claim text NOT NULL DEFAULT '')";
@@ -55,7 +55,7 @@ fn postgres_fence_refuses_stale_tokens() {
             .contains("violates check constraint")
     );
     assert!(
-        one.run(postgres::TABLE)[0].contains("already exists"),
+        one.run(sql::TABLE)[0].contains("already exists"),
         "the table is created twice"
     );
 }
@@ -89,48 +89,6 @@ fn postgres_equal_token_of_another_claim_is_rejected() {
         );
     }
     assert!(one.run("EXECUTE seal('a', 9, NULL)")[0].contains("violates not-null constraint"));
-}
-
-/// A table of the version that compared tokens alone, the statement of that version, and both
-/// versions after the upgrade.
-#[test]
-fn postgres_mark_without_claim_is_raised_by_a_larger_token_only() {
-    const OLD_TABLE: &str = "CREATE TABLE leasehold_marks
-        (resource text PRIMARY KEY, mark bigint NOT NULL CHECK (mark > 0))";
-    const OLD_SEAL: &str = "INSERT INTO leasehold_marks AS known (resource, mark) VALUES ('a', 9)
-        ON CONFLICT (resource) DO UPDATE SET mark = EXCLUDED.mark
-        WHERE known.mark <= EXCLUDED.mark RETURNING mark";
-    let server = Postgres::start();
-    let mut one = server.session();
-    one.run(OLD_TABLE);
-    assert_eq!(one.run(OLD_SEAL), ["9"]);
-    assert!(one.run(postgres::TABLE)[0].contains("already exists"));
-    let unknown = one.run(&format!(
-        "PREPARE early (text, bigint, text) AS {}",
-        postgres::SEAL
-    ));
-    assert!(unknown[0].contains("\"claim\""), "{unknown:?}");
-
-    assert!(one.run(postgres::UPGRADE).is_empty());
-    let mut one = session(&server);
-    for token in [8, 9] {
-        assert_eq!(
-            one.run(&format!("EXECUTE seal('a', {token}, '{CLAIM}')")),
-            [""; 0],
-            "token {token}"
-        );
-    }
-    assert!(one.run(OLD_SEAL)[0].contains("violates check constraint"));
-    assert_eq!(
-        one.run(&format!("EXECUTE seal('a', 10, '{CLAIM}')")),
-        ["10"]
-    );
-    assert_eq!(
-        one.run(&format!("EXECUTE seal('a', 10, '{OTHER_CLAIM}')")),
-        [""; 0]
-    );
-    assert!(one.run("EXECUTE seal('a', 11, '')")[0].contains("violates check constraint"));
-    assert!(one.run("EXECUTE seal('a', 11, NULL)")[0].contains("violates check constraint"));
 }
 
 /// The earlier holder is in the middle of its transaction. The later holder waits for the end of
@@ -207,20 +165,20 @@ fn postgres_examples_run() {
     // The example's token is above the mark that the column has at first.
     assert_eq!(
         one.run(include_str!(
-            "../../../leasehold-core/src/fence/postgres/example.sql"
+            "../../../leasehold-core/src/fence/sql/example.sql"
         )),
         ["7", "0"]
     );
     assert_eq!(
         one.run(include_str!(
-            "../../../leasehold-core/src/fence/postgres/column.sql"
+            "../../../leasehold-core/src/fence/sql/column.sql"
         )),
         ["100"]
     );
     one.run("UPDATE accounts SET mark = 8, balance = 8");
     assert_eq!(
         one.run(include_str!(
-            "../../../leasehold-core/src/fence/postgres/column.sql"
+            "../../../leasehold-core/src/fence/sql/column.sql"
         )),
         [""; 0],
         "late"

@@ -231,7 +231,7 @@ async fn names_with_one_tag_share_a_slot() {
         cluster.node(node).command(&["CONFIG", "RESETSTAT"]);
     }
 
-    let held = locks.all(names).acquire().await.expect("granted");
+    let held = locks.multi_lock(names).acquire().await.expect("granted");
     let waiter = locks.mutex(names[0]);
     let waiting = tokio::spawn(async move { waiter.acquire().await });
     waiters(&locks, names[0], 1).await;
