@@ -106,6 +106,9 @@
 //! until the releases that it has begun have reached the store. So no lock stays behind when `main`
 //! returns or panics. [`drain()`] waits for the releases at any time.
 //!
+//! A dropped waiter loses its position. In a `select!` in a loop, make the acquire once, outside the
+//! loop.
+//!
 //! # Features
 //!
 //! | feature | adds |

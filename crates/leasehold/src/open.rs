@@ -21,6 +21,9 @@ use crate::{Error, Locks, Result, unknown_url};
 /// # Ok(()) }
 /// ```
 ///
+/// Open each store once, and clone the [`Locks`]: every open store has connections and files of its
+/// own, about 4 descriptors on Redis and 6 on files.
+///
 /// # Errors
 /// [`is_invalid`](Error::is_invalid) for an invalid URL, [`is_unsupported`](Error::is_unsupported)
 /// for a store whose feature this build lacks, and the errors of connecting to the store.

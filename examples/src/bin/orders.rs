@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
 use axum::routing::post;
 use axum::{Router, serve};
 use leasehold::{FencingToken, Locks};
+use leasehold_examples::failure::Failure;
 use leasehold_examples::settings::setting;
 use leasehold_examples::signals::terminated;
 use tokio::net::TcpListener;
@@ -43,30 +43,21 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-async fn charge(
-    State(orders): State<Orders>,
-    Path(order): Path<u64>,
-) -> Result<String, (StatusCode, String)> {
+async fn charge(State(orders): State<Orders>, Path(order): Path<u64>) -> Result<String, Failure> {
     let lock = orders.locks.mutex(format!("orders/{order}"));
-    let guard = lock.try_acquire_for(WAIT).await.map_err(unavailable)?;
-    let guard = guard.map_err(|refused| (StatusCode::LOCKED, refused.to_string()))?;
+    let guard = lock.try_acquire_for(WAIT).await??;
 
-    let token = guard.fencing_token().map_err(unavailable)?;
-    let charged = guard.while_held(orders.send_charge(order, token)).await;
+    let token = guard.fencing_token()?;
+    let charged = guard.while_held(orders.send_charge(order, token)).await?;
     drop(guard); // released in the background, so the client does not wait for it
-
-    charged.map_err(unavailable)?.map_err(unavailable)
+    Ok(charged?)
 }
 
 impl Orders {
     /// Sends the token too, so that the payment service can reject a late holder.
-    async fn send_charge(&self, order: u64, token: FencingToken) -> reqwest::Result<String> {
+    async fn send_charge(&self, order: u64, token: FencingToken) -> Result<String> {
         let url = format!("{}/charges/{order}/{}", self.payments, token.token());
         let reply = self.client.post(url).send().await?;
-        reply.error_for_status()?.text().await
+        Ok(reply.error_for_status()?.text().await?)
     }
-}
-
-fn unavailable(error: impl std::fmt::Display) -> (StatusCode, String) {
-    (StatusCode::SERVICE_UNAVAILABLE, error.to_string())
 }

@@ -96,9 +96,10 @@ async fn order_in_use_is_refused_after_the_wait() {
     let url = format!("{}/orders/42/charge", service.url().await);
     let guard = locks.mutex("orders/42").acquire().await.expect("granted");
 
-    let (status, _) = program::post(&url).await.expect("the service replies");
+    let (status, text) = program::post(&url).await.expect("the service replies");
 
-    assert_eq!(status, 409);
+    assert_eq!(status, 423);
+    assert!(text.contains("is held by services"), "{text}");
     guard.release().await.expect("it was not lost");
 }
 
