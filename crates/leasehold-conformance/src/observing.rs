@@ -20,7 +20,7 @@ pub async fn observer_receives_every_change(service: &dyn Service) {
 
     let cycles = if observer.is_pushed() { 12 } else { 1 };
     let changes = observe_holds(&ours, &name, cycles, &mut observer);
-    within_timeout("every change is observed", changes).await;
+    within_timeout("every change is observed", Box::pin(changes)).await;
 }
 
 async fn observe_holds(holder: &Locks, name: &str, cycles: u32, observer: &mut Observer) {

@@ -159,6 +159,7 @@ pub(super) async fn enter(
 
 /// The ways to acquire a lock exclusively.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LockKind {
     /// A mutex.
     Mutex,

@@ -107,7 +107,7 @@ impl Shared {
         }
 
         let leader = self.election.leader().await.ok()??;
-        match request(&leader.address(), "/lead").await {
+        match request(leader.address(), "/lead").await {
             Ok((200, done)) => Some(done),
             Ok(_) | Err(_) => None,
         }

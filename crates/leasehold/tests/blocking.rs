@@ -105,7 +105,7 @@ fn drain_with_silent_server_returns_at_its_timeout() {
 fn blocking_guards_have_what_the_async_ones_have() -> leasehold::Result<()> {
     let locks = blocking::open("memory:")?;
     let both = locks.multi_lock(["a", "b"]).acquire()?;
-    let names: Vec<&str> = both.guards().iter().map(|guard| guard.name()).collect();
+    let names: Vec<&str> = both.guards().iter().map(leasehold::Guard::name).collect();
     assert_eq!(names, ["a", "b"]);
     assert_eq!(both.weakest().loss(), None);
 

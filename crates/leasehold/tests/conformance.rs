@@ -30,7 +30,7 @@ macro_rules! stores {
             async fn lacking_guarantees_are_the_named_ones() {
                 let store = $service.connect().await.expect("the service is connected");
                 let lacks: &[&str] = &$lacks;
-                assert_eq!(lacking(store.guarantees()), lacks);
+                assert_eq!(lacking(&store.guarantees()), lacks);
             }
 
             /// The engine inspects a lock of ZooKeeper to find out who refused a claim.
@@ -102,7 +102,7 @@ async fn names_holder(store: &dyn Store) -> bool {
 }
 
 /// The names of the guarantees that a store does not give.
-fn lacking(guarantees: Guarantees) -> Vec<&'static str> {
+fn lacking(guarantees: &Guarantees) -> Vec<&'static str> {
     let given = [
         ("fifo", guarantees.fifo),
         ("tokens", guarantees.tokens),

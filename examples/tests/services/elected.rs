@@ -123,7 +123,7 @@ async fn terminated_leader_resigns() {
     let election = locks.election("replicas");
     let next = election.leader().await.expect("the server replies");
     assert_ne!(
-        next.as_ref().map(|next| next.address()),
+        next.as_ref().map(leasehold::Leader::address),
         Some(&*first.address)
     );
     assert!(replicas[0].work().await.token > first.token);

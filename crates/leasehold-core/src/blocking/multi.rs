@@ -71,8 +71,8 @@ impl MultiGuard {
 }
 
 forward!(MultiGuard of MultiGuard {
-    get guards() -> &[crate::Guard];
-    get weakest() -> &crate::Guard;
+    call guards() -> &[crate::Guard];
+    call weakest() -> &crate::Guard;
     get tokens() -> Vec<Token>;
     call check() -> Result<()>;
     get loss() -> Option<LossReason>;

@@ -230,7 +230,7 @@ impl<'a> Attempt<'a> {
         }
 
         let crash = self.engine.calls.guarantees().crash_release;
-        let (valid_until, lease) = hold_from(until, lease, crash);
+        let (valid_until, lease) = hold_from(until, lease, &crash);
         self.confirm_if_stale(Grant {
             token,
             sent_at: BootInstant::now(),

@@ -346,9 +346,9 @@ pub fn safe_duration(lease: Duration) -> Duration {
 pub fn hold_from(
     until: BootInstant,
     lease: Duration,
-    crash: CrashRelease,
+    crash: &CrashRelease,
 ) -> (BootInstant, Duration) {
-    let CrashRelease::Within { grace } = crash else {
+    let CrashRelease::Within { grace } = *crash else {
         return (until, lease);
     };
 

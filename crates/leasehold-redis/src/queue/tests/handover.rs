@@ -328,7 +328,7 @@ impl State {
             Mutation::FromReceipt => self.now < self.pushed + GRACE,
             Mutation::WaitersLease => kept_until.is_some_and(|until| moment(self.now) < until),
             _ => kept_until.is_some_and(|until| {
-                moment(self.now) < hold_from(until, lease, released_within(grace)).0
+                moment(self.now) < hold_from(until, lease, &released_within(grace)).0
             }),
         };
         let is_held = matches!(self.known.standing, Some(Standing::Held { .. }));
