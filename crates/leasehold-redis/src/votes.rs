@@ -44,9 +44,7 @@ use leasehold_core::internal::BootInstant;
 use leasehold_core::store::{
     Claim, Entered, Extensions, OnContention, Standing, Store, Votes, replies,
 };
-use leasehold_core::{
-    CrashRelease, Error, Guarantees, LockState, Name, Result, ServerVote, Token,
-};
+use leasehold_core::{CrashRelease, Error, Guarantees, LockState, Name, Result, ServerVote, Token};
 use master::Master;
 use tracked_claim::{ClaimVotes, TrackedClaim};
 use vote::VoteMode;

@@ -48,6 +48,7 @@ async fn hold_is_invalid_before_release_is_sent() {
             no_renewal: false,
             max_hold: None,
             reserved: 0,
+            is_part: false,
         };
         let acquired = acquire(&engine, &options, WaitLimit::Forever).await;
         let hold = acquired.expect("the store replies").expect("it is free");
