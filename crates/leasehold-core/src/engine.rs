@@ -19,6 +19,7 @@ mod renew;
 mod validity;
 mod wait;
 
+use std::fmt;
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
@@ -39,7 +40,6 @@ pub(crate) use validity::Validity;
 pub use validity::{hold_from, safe_duration};
 
 /// One open store, with the claims that this process has in it.
-#[derive(Debug)]
 pub(crate) struct Engine {
     calls: StoreCalls,
     renewals: Arc<Renewals>,
@@ -77,6 +77,13 @@ impl Engine {
 
     pub(crate) fn calls(&self) -> &StoreCalls {
         &self.calls
+    }
+}
+
+/// Shows the store only: the claims of other locks do not belong into the text of a guard.
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Engine").field(&self.calls.url()).finish()
     }
 }
 

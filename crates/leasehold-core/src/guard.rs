@@ -1,5 +1,6 @@
 //! The guard of a granted lock.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
@@ -28,7 +29,6 @@ use crate::{ClaimId, Error, FencingToken, LossReason, RenewalStatus, Result, Sha
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
-#[derive(Debug)]
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard {
     /// The mutexes of the numbers of the slots. They are dropped, and so released, first.
@@ -242,6 +242,17 @@ impl Guard {
 
     pub(crate) fn store_url(&self) -> &str {
         self.hold.store_url()
+    }
+}
+
+/// Shows the name, the store and the token.
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("name", &self.name())
+            .field("store", &self.store_url())
+            .field("token", &self.token().get())
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,5 +1,6 @@
 //! A lock to acquire.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ use crate::{Claim, Error, Guard, Locks, Name, Refused, Result, Share};
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Lock {
     locks: Locks,
     name: String,
@@ -400,6 +401,16 @@ async fn acquire_numbered(
             give_back(vec![guard]).await;
             Err(error)
         }
+    }
+}
+
+/// Shows the name and the store.
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock")
+            .field("name", &self.name)
+            .field("store", &self.locks.url())
+            .finish_non_exhaustive()
     }
 }
 

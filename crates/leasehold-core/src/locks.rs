@@ -1,5 +1,6 @@
 //! An open store, which creates locks.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::engine::Engine;
@@ -21,7 +22,7 @@ use crate::{
 /// let reader = locks.rwlock("config").shared();
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Locks {
     engine: Arc<Engine>,
 }
@@ -179,6 +180,15 @@ impl Locks {
 
     pub(crate) fn lock(&self, name: &str, share: Result<Share>) -> Lock {
         Lock::new(self.clone(), name, share)
+    }
+}
+
+/// Shows the store.
+impl fmt::Debug for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Locks")
+            .field("store", &self.url())
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Observing a lock without waiting for it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +24,6 @@ use crate::{LockState, Locks, Name, Result};
 /// assert_eq!(observer.next().await?.holders().count(), 1);
 /// # Ok(()) }
 /// ```
-#[derive(Debug)]
 pub struct Observer {
     engine: Arc<Engine>,
     name: Name,
@@ -130,6 +130,16 @@ impl Observer {
             tracing::debug!(name = %self.name, %error, "the subscription failed; polling");
             sleep(POLL_INTERVAL).await;
         }
+    }
+}
+
+/// Shows the name and the store.
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observer")
+            .field("name", &self.name.as_str())
+            .field("store", &self.engine.calls().url())
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Properties of every public type and future: `Send`, and no need of a runtime.
+//! Properties of every public type and future: `Send`, a short `Debug`, and no need of a runtime.
 #![allow(missing_docs)]
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -131,6 +131,60 @@ async fn watch_reports_a_loss_and_ends_with_the_hold() {
     let reason = end_of_both.await.expect("it runs");
     assert_eq!(reason, Some(LossReason::Revoked));
     assert!(third.check().is_err());
+}
+
+/// Texts of guards end in the logs of programs, where the names of other locks are of no use.
+#[cfg(feature = "file")]
+#[tokio::test]
+async fn debug_shows_a_lock_its_store_and_its_token_only() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = format!("file:{}", folder.path().display());
+
+    for url in ["memory:", &file] {
+        let locks = leasehold::open(url).await.expect("opened");
+        let other = locks.mutex("other").label("theirs").acquire().await;
+        let lock = locks.mutex("nightly");
+        let guard = lock.acquire().await.expect("granted");
+        let shown = format!("{guard:?}");
+        let token = format!("token: {}", guard.token());
+        assert!(
+            shown.contains("\"nightly\"") && shown.contains(url),
+            "{shown}"
+        );
+        assert!(shown.contains(&token), "{shown}");
+
+        let owned = locks.reentrant("owned").acquire(&Owner::new()).await;
+        let both = locks.multi_lock(["one", "two"]);
+        let held = both.acquire().await.expect("granted");
+        let election = locks.election("leader");
+        let leadership = election.campaign("here").await.expect("elected");
+        let observer = locks.observe("nightly").await.expect("observed");
+        let blocking = blocking::Locks::from(locks.clone());
+        let values: [&dyn std::fmt::Debug; 12] = [
+            &locks,
+            &lock,
+            &guard,
+            &guard.watch(),
+            &owned,
+            &both,
+            &held,
+            &election,
+            &leadership,
+            &observer,
+            &blocking,
+            &locks.rwlock("config"),
+        ];
+
+        for value in values {
+            let shown = format!("{value:?}");
+            assert!(shown.len() < 400, "{} bytes: {shown}", shown.len());
+            assert!(
+                !shown.contains("other") && !shown.contains("theirs"),
+                "{shown}"
+            );
+        }
+        drop(other);
+    }
 }
 
 /// Any executor can poll the futures. It may be gone when the guard is dropped.

@@ -22,7 +22,6 @@ use crate::{
 };
 
 /// A granted claim. Dropping it releases the lock in the background.
-#[derive(Debug)]
 pub(crate) struct Hold {
     engine: Arc<Engine>,
     validity: Arc<Validity>,
@@ -283,7 +282,7 @@ impl Drop for Hold {
 }
 
 /// Observes a hold, and does not keep it or the store.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct HoldWatch {
     calls: WeakStoreCalls,
     validity: Arc<Validity>,
@@ -336,6 +335,25 @@ impl HoldWatch {
 
     pub(crate) fn remaining(&self) -> Duration {
         self.validity.remaining()
+    }
+}
+
+impl fmt::Debug for HoldWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HoldWatch")
+            .field("name", &self.validity.claim.name.as_str())
+            .field("store", &self.calls.url())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold")
+            .field("name", &self.claim().name.as_str())
+            .field("store", &self.store_url())
+            .field("token", &self.token.get())
+            .finish_non_exhaustive()
     }
 }
 
