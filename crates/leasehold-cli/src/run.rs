@@ -21,7 +21,6 @@ pub(crate) mod watchdog_process;
 use std::io;
 
 use anyhow::{Context, Result};
-use leasehold::store::LABEL_MAX;
 use leasehold::{Error, Locks};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
@@ -95,6 +94,8 @@ impl Run {
 
     /// Returns the program's file name as the label. Its arguments may be secret.
     fn label(&self) -> String {
+        /// Every store keeps a label of this length, in bytes.
+        const LABEL_MAX: usize = 64;
         let program = std::path::Path::new(&self.command[0])
             .file_name()
             .unwrap_or_default()

@@ -3,7 +3,9 @@
 use super::Service;
 use super::support::{acquire, break_held, client, fresh_name, granted, release, within_timeout};
 use leasehold_core::store::LABEL_MAX;
-use leasehold_core::{Election, Error, Leader, LeaderObserver, LockState, Locks, Observer, Token};
+use leasehold_core::{
+    Election, Error, Leader, LeaderObserver, Leadership, LockState, Locks, Observer, Token,
+};
 
 /// An observer receives the grant and the release of every hold.
 ///
@@ -62,8 +64,8 @@ pub async fn leader_is_elected_and_observed(service: &dyn Service) {
         assert!(refused.expect_err("refused").is_invalid());
     }
 
-    let first = one.campaign("one:1").await.expect("elected");
-    observe_leader(&mut observer, "one:1", first.token()).await;
+    let (first, address) = campaign_with_longest_address(&one).await;
+    observe_leader(&mut observer, &address, first.token()).await;
     assert!(first.check().is_ok());
     let candidate = tokio::spawn(async move { two.campaign("two:2").await });
     first.resign().await.expect("resigned");
@@ -78,6 +80,22 @@ pub async fn leader_is_elected_and_observed(service: &dyn Service) {
     drop(second);
     let none = async { while observer.next().await.expect("inspected").is_some() {} };
     within_timeout("the end of the leadership is observed", none).await;
+}
+
+/// Campaigns with an address that is as long as the store keeps, of characters that formats encode.
+async fn campaign_with_longest_address(election: &Election) -> (Leadership, String) {
+    let of_length = |bytes: usize| "ü %".repeat(bytes / 4) + &"x".repeat(bytes % 4);
+
+    let address = of_length(255);
+    let refused = match election.campaign(&address).await {
+        Ok(leadership) => return (leadership, address),
+        Err(error) => error,
+    };
+    assert!(refused.is_invalid() && refused.to_string().contains("at most 64 bytes"));
+
+    let address = of_length(64);
+    let leadership = election.campaign(&address).await.expect("elected");
+    (leadership, address)
 }
 
 /// Waits until the observer reports this leader.

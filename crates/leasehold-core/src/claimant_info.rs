@@ -167,7 +167,7 @@ pub const HOST_MAX: usize = 64;
 /// The longest program name that is kept, in bytes.
 pub const PROGRAM_MAX: usize = 32;
 /// The longest label that is allowed, in bytes.
-pub const LABEL_MAX: usize = 64;
+pub const LABEL_MAX: usize = 255;
 
 /// The mark of a candidate at the end of its program.
 const CANDIDATE: &str = " elect";
@@ -235,16 +235,19 @@ mod tests {
 
     #[test]
     fn words_of_claimant_info_round_trip() {
-        let mut info = claimant_here(" two  words, 50 % of ü/ß\n\0").expect("a short label");
-        info.since = UNIX_EPOCH + Duration::from_millis(1_763_731_234_567);
-        info.program = String::new();
+        let longest = "%".repeat(LABEL_MAX);
+        for label in [" two  words, 50 % of ü/ß\n\0", &longest] {
+            let mut info = claimant_here(label).expect("it is short enough");
+            info.since = UNIX_EPOCH + Duration::from_millis(1_763_731_234_567);
+            info.program = String::new();
 
-        let mut text = String::new();
-        write_words(&info, &mut text);
+            let mut text = String::new();
+            write_words(&info, &mut text);
 
-        let mut words = text.strip_prefix(' ').expect("a space first").split(' ');
-        assert_eq!(parse_words(&mut words), Some(info));
-        assert_eq!(words.next(), None);
+            let mut words = text.strip_prefix(' ').expect("a space first").split(' ');
+            assert_eq!(parse_words(&mut words), Some(info));
+            assert_eq!(words.next(), None);
+        }
     }
 
     /// It fits into the field of the file store.

@@ -66,7 +66,8 @@ impl Election {
 
     /// Waits until this client leads.
     ///
-    /// `address` has 1 to 64 bytes and any form. Others read it from the store.
+    /// `address` has 1 to 255 bytes and any form. Others read it from the store. On the file store,
+    /// whose entries have a fixed length, it has at most 64 bytes.
     ///
     /// # Errors
     /// As [`Lock::acquire`]. Also [`is_invalid`](Error::is_invalid) for an empty or long address.

@@ -177,7 +177,8 @@ impl Lock {
         }
     }
 
-    /// Labels the claim for `show` and `ls`, with at most 64 bytes.
+    /// Labels the claim for `show` and `ls`, with at most 255 bytes; 64 on the file store, whose
+    /// entries have a fixed length.
     #[must_use]
     pub fn label(self, label: &str) -> Self {
         Self {

@@ -235,7 +235,7 @@ async fn invalid_options_are_refused_by_name() {
         (locks.mutex("a").lease(Duration::from_millis(99)), "lease"),
         (locks.mutex("a").lease(Duration::from_secs(86_401)), "lease"),
         (locks.mutex("a").max_hold(Duration::ZERO), "max_hold"),
-        (locks.mutex("a").label(&"x".repeat(65)), "label"),
+        (locks.mutex("a").label(&"x".repeat(256)), "label"),
         (locks.mutex("a").permits(2), "slots"),
         (locks.semaphore("a", 0), "slots"),
         (locks.semaphore("a", u32::MAX), "slots"),

@@ -16,7 +16,7 @@ pub(crate) struct Elect {
     /// The election's name, any text of 1 to 512 bytes
     name: String,
 
-    /// Where others reach this candidate while it leads, any text of 1 to 64 bytes
+    /// Where others reach this candidate while it leads, any text of 1 to 255 bytes (64 in a folder)
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) address: String,
 

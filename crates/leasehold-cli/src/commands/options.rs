@@ -152,7 +152,7 @@ pub(crate) struct LockOptions {
     #[arg(help_heading = heading::OUTPUT, short, long)]
     pub(crate) quiet: bool,
 
-    /// The label in show and ls, at most 64 bytes
+    /// The label in show and ls, at most 255 bytes (64 in a folder)
     ///
     /// Under `leasehold run` it is the file name of COMMAND by default.
     #[arg(help_heading = heading::OUTPUT, long, value_name = "TEXT")]

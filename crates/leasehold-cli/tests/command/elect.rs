@@ -127,7 +127,7 @@ fn election_without_tokens_or_address_is_refused() {
     let without = ["elect", "a", "--address", "", "--", "true"];
     sandbox
         .done(&without)
-        .assert(64, "", "--address has 1 to 64 bytes");
+        .assert(64, "", "--address has 1 to 255 bytes");
 
     sandbox.set("dialect=plain");
     let plain = ["elect", "a", "--address", "one:1", "--", "true"];

@@ -73,6 +73,7 @@ use crate::{
     SemaphoreSupport, Standing, Store,
 };
 use counter::Boot;
+use entry::check_label;
 use flock::{FlockGuard, FlockMode};
 use folder::Folder;
 use folder::location::Location;
@@ -184,6 +185,7 @@ impl Store for File {
     }
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
+        check_label(&claim.info)?;
         shared::keep_listed(&self.shared, &self.listener)?;
         transact(&self.shared, claim, Missing::Make, move |queue, claim| {
             let standing = queue.enter(claim, on_contention)?;

@@ -12,7 +12,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::process::ProcessId;
-use crate::store::{HOST_MAX, LABEL_MAX, PROGRAM_MAX, claim_id_from_bytes, share_from_parts};
+use crate::store::{HOST_MAX, PROGRAM_MAX, claim_id_from_bytes, share_from_parts};
 use crate::{Claim, ClaimId, ClaimantInfo, Error, Result, Share, Token};
 
 /// An entry as it is stored in the file, and its slot.
@@ -161,7 +161,26 @@ impl StoredClaim {
     }
 }
 
+/// Refuses a label for which an entry has no room.
+pub(super) fn check_label(info: &ClaimantInfo) -> Result<()> {
+    let len = info.label.len();
+    if len <= LABEL_MAX {
+        return Ok(());
+    }
+    let text = if info.is_candidate {
+        "a leader's address"
+    } else {
+        "a label"
+    };
+    Err(Error::invalid(format!(
+        "{text} in a folder has at most {LABEL_MAX} bytes, because its entries have a fixed \
+         length, and this one has {len}"
+    )))
+}
+
 pub(super) const ENTRY_LEN: usize = 256;
+
+const LABEL_MAX: usize = 64;
 
 /// The largest sequence number that is read, so that the next one does not overflow.
 const SEQUENCE_MAX: u64 = 1 << 62;
