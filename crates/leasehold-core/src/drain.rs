@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
-use crate::runtime::background::on_background;
+use crate::runtime::background::{is_forked, on_background};
 
 /// The number of departures that the background completes.
 static UNDER_WAY: Mutex<usize> = Mutex::new(0);
@@ -74,7 +74,7 @@ impl BegunHere {
 
 impl Drop for BegunHere {
     fn drop(&mut self) {
-        let Some(wait_until) = self.wait_until.get() else {
+        let Some(wait_until) = self.wait_until.get().filter(|_| !is_forked()) else {
             return;
         };
         let mut under_way = UNDER_WAY.lock();
@@ -117,7 +117,7 @@ async fn drained() {
     loop {
         let drained = DRAINED.notified();
 
-        if *UNDER_WAY.lock() == 0 {
+        if is_forked() || *UNDER_WAY.lock() == 0 {
             return;
         }
         drained.await;
@@ -126,6 +126,9 @@ async fn drained() {
 
 /// As [`drain`], on a thread that may block; returns whether all departures ended within `timeout`.
 pub(crate) fn drain_blocking(timeout: Duration) -> bool {
+    if is_forked() {
+        return true;
+    }
     let mut under_way = UNDER_WAY.lock();
 
     match Instant::now().checked_add(timeout) {

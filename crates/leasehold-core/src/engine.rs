@@ -92,6 +92,11 @@ impl fmt::Debug for Engine {
 /// The last departure closes the store.
 impl Drop for Engine {
     fn drop(&mut self) {
+        if background::is_forked() {
+            // A store that is dropped closes its connections or removes its files, which are those
+            // of the parent.
+            return std::mem::forget(self.calls.store());
+        }
         self.renewal_task.abort();
     }
 }

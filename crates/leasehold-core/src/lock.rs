@@ -283,6 +283,9 @@ impl Lock {
 
         async move {
             let options = options?;
+            let calls = engine.calls();
+            calls.check_not_forked("acquire", Some(&options.name))?;
+
             let acquired = if has_cohort {
                 let acquiring = Box::pin(cohort::acquire(&engine, &options, limit));
                 on_background(acquiring)

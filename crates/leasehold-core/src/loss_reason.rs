@@ -16,6 +16,8 @@ pub enum LossReason {
     LeaseExpired,
     /// The time that `max_hold` allows has passed.
     MaxHoldExceeded,
+    /// This process was forked from the one that holds the lock, and that one still holds it.
+    Forked,
 }
 
 /// The status of a hold's renewal.
@@ -40,6 +42,7 @@ impl LossReason {
             Self::RenewalTimedOut => "renewal_timed_out",
             Self::LeaseExpired => "lease_expired",
             Self::MaxHoldExceeded => "max_hold_exceeded",
+            Self::Forked => "forked",
         }
     }
 
@@ -60,6 +63,9 @@ impl fmt::Display for LossReason {
             }
             Self::LeaseExpired => "its lease, which was not renewed, has ended",
             Self::MaxHoldExceeded => "the time that max_hold allows has passed",
+            Self::Forked => {
+                "this process was forked from the one that acquired it, and only that one holds it"
+            }
         })
     }
 }

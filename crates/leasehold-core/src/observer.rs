@@ -97,6 +97,9 @@ impl Observer {
     }
 
     async fn next_state(&mut self) -> Result<LockState> {
+        let calls = self.engine.calls();
+        calls.check_not_forked("observe", Some(&self.name))?;
+
         loop {
             if !self.is_stale {
                 self.wait_for_change().await;

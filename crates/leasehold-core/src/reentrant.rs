@@ -8,9 +8,9 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::time;
 
 use crate::engine::Engine;
-use crate::runtime::background::on_background;
+use crate::runtime::background::{check_not_forked, on_background};
 use crate::store::replies;
-use crate::{Error, Guard, Lock, Locks, Refused, Result, Token};
+use crate::{Error, Guard, Lock, Refused, Result, Token};
 
 /// The owner of [`Reentrant`] mutexes: a task, a thread, a request.
 ///
@@ -50,7 +50,10 @@ impl Owner {
         Self::default()
     }
 
-    fn owned_hold(&self, locks: &Locks, name: &str) -> Arc<OwnedHold> {
+    fn owned_hold(&self, lock: &Lock) -> Result<Arc<OwnedHold>> {
+        let (locks, name) = (lock.locks(), lock.name());
+        check_not_forked().map_err(|error| error.during("acquire", locks.url(), Some(name)))?;
+
         let engine = Arc::downgrade(locks.engine());
         let mut holds = self.holds.lock();
 
@@ -67,7 +70,7 @@ impl Owner {
             .iter()
             .find(|entry| Weak::ptr_eq(&entry.engine, &engine))
         {
-            return Arc::clone(&entry.owned_hold);
+            return Ok(Arc::clone(&entry.owned_hold));
         }
 
         let entry = OwnerEntry {
@@ -75,7 +78,7 @@ impl Owner {
             owned_hold: Arc::default(),
         };
         entries.push(entry.clone());
-        entry.owned_hold
+        Ok(entry.owned_hold)
     }
 }
 
@@ -177,9 +180,9 @@ impl Reentrant {
         &self,
         owner: &Owner,
     ) -> impl Future<Output = Result<ReentrantGuard>> + Send + use<> {
-        let owned_hold = owner.owned_hold(self.lock.locks(), self.lock.name());
-        let lock = self.lock.clone();
+        let (lock, owner) = (self.lock.clone(), owner.clone());
         async move {
+            let owned_hold = owner.owned_hold(&lock)?;
             if let Some(again) = owned_hold.reenter()? {
                 return Ok(again);
             }
@@ -200,9 +203,9 @@ impl Reentrant {
         &self,
         owner: &Owner,
     ) -> impl Future<Output = Result<Result<ReentrantGuard, Refused>>> + Send + use<> {
-        let owned_hold = owner.owned_hold(self.lock.locks(), self.lock.name());
-        let lock = self.lock.clone();
+        let (lock, owner) = (self.lock.clone(), owner.clone());
         async move {
+            let owned_hold = owner.owned_hold(&lock)?;
             if let Some(again) = owned_hold.reenter()? {
                 return Ok(Ok(again));
             }
@@ -230,9 +233,9 @@ impl Reentrant {
         owner: &Owner,
         timeout: Duration,
     ) -> impl Future<Output = Result<Result<ReentrantGuard, Refused>>> + Send + use<> {
-        let owned_hold = owner.owned_hold(self.lock.locks(), self.lock.name());
-        let lock = self.lock.clone();
+        let (lock, owner) = (self.lock.clone(), owner.clone());
         async move {
+            let owned_hold = owner.owned_hold(&lock)?;
             if let Some(again) = owned_hold.reenter()? {
                 return Ok(Ok(again));
             }

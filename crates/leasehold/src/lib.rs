@@ -109,6 +109,13 @@
 //! A dropped waiter loses its position. In a `select!` in a loop, make the acquire once, outside the
 //! loop.
 //!
+//! # Forks
+//!
+//! A process that forks keeps its holds. Its child has no background thread, so there each call
+//! fails at once, as [invalid](Error::is_invalid), and each guard is [lost](LossReason::Forked).
+//! Dropping a guard in the child has no effect. Fork before you open a store, or execute a program
+//! in the child, as [`std::process::Command`] does.
+//!
 //! # Features
 //!
 //! | feature | adds |

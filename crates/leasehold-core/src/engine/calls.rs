@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use super::events::millis;
 use crate::metric_labels::RequestKind;
 use crate::metrics::{Meters, Started, started};
+use crate::runtime::background;
 use crate::runtime::backlog::Backlog;
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
@@ -190,6 +191,7 @@ impl StoreCalls {
     }
 
     pub(crate) async fn inspect(&self, name: &Name) -> Result<LockState> {
+        self.check_not_forked("inspect", Some(name))?;
         self.with_retries(RequestKind::Inspect, "inspect", Some(name), || {
             with_timeout(REPLY_TIMEOUT, self.store.inspect(name))
         })
@@ -197,6 +199,7 @@ impl StoreCalls {
     }
 
     pub(crate) async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        self.check_not_forked("list the locks", None)?;
         self.with_retries(RequestKind::List, "list the locks", None, || {
             with_timeout(REPLY_TIMEOUT, self.store.list(prefix, count_max))
         })
@@ -205,6 +208,7 @@ impl StoreCalls {
 
     /// Subscribes to a lock; `None` if the store pushes nothing to this client.
     pub(crate) async fn subscribe(&self, name: &Name) -> Result<Option<Box<dyn Subscription>>> {
+        self.check_not_forked("observe", Some(name))?;
         let Some(store) = self.store.extensions().observe else {
             return Ok(None);
         };
@@ -220,11 +224,21 @@ impl StoreCalls {
     }
 
     pub(crate) async fn remove_unused(&self) -> Result<Cleanup> {
+        self.check_not_forked("remove unused locks", None)?;
         let cleanup = match self.store.extensions().housekeeping {
             Some(store) => store.remove_unused().await,
             None => Err(Error::unsupported("free locks leave nothing in this store")),
         };
         self.with_context("remove unused locks", None, cleanup)
+    }
+
+    /// Fails in a fork, which must not send requests on the connections of its parent.
+    pub(crate) fn check_not_forked(
+        &self,
+        operation: &'static str,
+        name: Option<&Name>,
+    ) -> Result<()> {
+        self.with_context(operation, name, background::check_not_forked())
     }
 
     /// Sends a request again while the store is unavailable; every request is repeatable.

@@ -14,7 +14,7 @@ use super::depart::{PendingEntry, depart};
 use super::events::{GrantedAcquire, HoldEvents, failed};
 use super::validity::{End, Validity};
 use super::{Engine, StoreCalls, calls};
-use crate::runtime::background::Detached;
+use crate::runtime::background::{Detached, is_forked};
 use crate::runtime::backoff::Backoff;
 use crate::{
     Claim, Error, Guarantees, LossReason, OnContention, RenewalStatus, Result, ServerVote, Share,
@@ -193,6 +193,9 @@ impl Hold {
     /// If the hold can be passed on inside the process, no request is sent.
     pub(crate) async fn release(mut self) -> Result<()> {
         const LOST_WAIT_MAX: Duration = Duration::from_secs(1);
+        if is_forked() {
+            return Err(self.with_context("release", self.validity.error()));
+        }
         if self.pass() {
             return Ok(());
         }
@@ -275,7 +278,8 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if !self.departed && !self.pass() {
+        // In a fork the hold is that of the parent.
+        if !self.departed && !is_forked() && !self.pass() {
             drop(self.depart());
         }
     }

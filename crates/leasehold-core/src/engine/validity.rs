@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::events::HoldEvents;
+use crate::runtime::background;
 use crate::runtime::clock::BootInstant;
 use crate::{Claim, ClaimId, CrashRelease, Error, LossReason, RenewalStatus, Result};
 
@@ -18,8 +19,8 @@ use crate::{Claim, ClaimId, CrashRelease, Error, LossReason, RenewalStatus, Resu
 ///
 /// ```text
 /// Valid ──extend──► Valid
-///   ├── the time passes, revoked, limit ──► Lost(reason)
-///   └── leave ────────────────────────────► Left
+///   ├── the time passes, revoked, limit, fork ──► Lost(reason)
+///   └── leave ──────────────────────────────────► Left
 /// ```
 /// `valid_until` is when the claim ends without a renewal, regardless of the limit. It is 0 after
 /// the end. It is set after `ending`, so a reader that finds 0 finds the
@@ -145,6 +146,12 @@ impl Validity {
     ///
     /// It reads the clock, and records the loss if the time has passed.
     pub(crate) fn valid_until(&self) -> Option<BootInstant> {
+        if background::is_forked() {
+            // The hold is that of the parent, which alone logs and counts its end. An end before
+            // the fork stays the reason.
+            let _ = self.ending.set(End::Lost(LossReason::Forked));
+            return None;
+        }
         let claim_ends_at = self.claim_ends_at();
         if claim_ends_at.as_nanos() == 0 {
             return None;

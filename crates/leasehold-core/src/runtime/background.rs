@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
+use rustix::process::{Pid, getpid};
 use tokio::runtime::{Builder, Handle, Id};
 use tokio::task::{AbortHandle, JoinError};
 
@@ -23,26 +24,53 @@ use crate::{Error, Result};
 /// Starts the thread on first use.
 ///
 /// # Errors
-/// [`is_unavailable`](Error::is_unavailable) if the system has no thread or descriptor left.
+/// [`is_unavailable`](Error::is_unavailable) if the system has no thread or descriptor left, and
+/// that of [`check_not_forked`].
 pub fn start() -> Result<&'static Handle> {
     static STARTING: Mutex<()> = Mutex::new(());
+    check_not_forked()?;
     let _starting = STARTING.lock();
 
-    if HANDLE.get().is_none() {
-        let handle = spawn_thread().map_err(|error| {
+    if BACKGROUND.get().is_none() {
+        let runtime = spawn_thread().map_err(|error| {
             let message = format!("the background thread cannot be started: {error}");
             Error::unavailable(message).caused_by(error)
         })?;
-        HANDLE.set(handle).expect("the mutex admits one thread");
+        let process = getpid();
+        let started = BACKGROUND.set(Background { runtime, process });
+        started.expect("the mutex admits one thread");
     }
     Ok(handle())
 }
 
+/// Fails in a process that was forked from the one that started the thread.
+///
+/// A fork has only the thread that forked. In the child nothing renews, departs or fires a timer,
+/// and other threads may have held locks of this crate. So a call checks this before all else.
+///
+/// # Errors
+/// [`is_invalid`](Error::is_invalid).
+pub(crate) fn check_not_forked() -> Result<()> {
+    if !is_forked() {
+        return Ok(());
+    }
+    let message = "this process was forked from one that had opened a store, and has only one of \
+                   its threads";
+    Err(Error::invalid(message).help("fork before you open a store, or execute a program"))
+}
+
+/// Returns whether this process was forked from the one that started the thread.
+pub(crate) fn is_forked() -> bool {
+    let background = BACKGROUND.get();
+    background.is_some_and(|background| background.process != getpid())
+}
+
 /// Returns the runtime of the background thread, for code that runs after [`start`].
 pub fn handle() -> &'static Handle {
-    HANDLE
-        .get()
+    let background = BACKGROUND.get();
+    &background
         .expect("opening a store starts the background thread")
+        .runtime
 }
 
 /// Spawns a task on the background thread.
@@ -153,6 +181,10 @@ impl<T: Send + 'static> Drop for Detached<T> {
         let Some(future) = self.future.take() else {
             return;
         };
+        // The request belongs to the process that sent it, which shares the connection.
+        if is_forked() {
+            return std::mem::forget(future);
+        }
 
         let departure = Departure::begin(self.begun_at);
         spawn(async move {
@@ -216,14 +248,21 @@ fn current_runtime() -> Option<Id> {
     Handle::try_current().ok().map(|handle| handle.id())
 }
 
-static HANDLE: OnceLock<Handle> = OnceLock::new();
+static BACKGROUND: OnceLock<Background> = OnceLock::new();
+
+#[derive(Debug)]
+struct Background {
+    runtime: Handle,
+    /// The process that has the thread.
+    process: Pid,
+}
 
 /// Returns the runtime of the background thread, unless the thread is in a simulated world.
 fn current() -> Option<&'static Handle> {
     if simulation::is_active() {
         return None;
     }
-    HANDLE.get()
+    BACKGROUND.get().map(|background| &background.runtime)
 }
 
 fn spawn_thread() -> io::Result<Handle> {
