@@ -20,7 +20,7 @@ mod validity;
 mod wait;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
@@ -52,6 +52,8 @@ impl Engine {
         let runtime = background::start()?;
         let calls = StoreCalls::new(store, url);
         let renewals = Arc::new(Renewals::default());
+        let client: Weak<Renewals> = Arc::downgrade(&renewals);
+        calls.add_client(client);
 
         let timer = renewal_timer(runtime)?;
         let task = renew::run(calls.downgrade(), Arc::clone(&renewals), timer);

@@ -4,6 +4,7 @@ mod intercept;
 
 use std::fmt::{self, Debug, Formatter};
 use std::os::fd::OwnedFd;
+use std::sync::Weak;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -138,6 +139,9 @@ pub struct Extensions<'a> {
     /// Absences of holders that a later process of this machine may go on observing.
     #[doc(hidden)]
     pub sightings: Option<&'a dyn Sightings>,
+    /// A store inside this process.
+    #[doc(hidden)]
+    pub in_process: Option<&'a dyn InProcess>,
 }
 
 impl<'a> Extensions<'a> {
@@ -187,6 +191,16 @@ impl<'a> Extensions<'a> {
         }
     }
 
+    /// Adds what only a store inside this process has.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_in_process(self, store: &'a dyn InProcess) -> Self {
+        Self {
+            in_process: Some(store),
+            ..self
+        }
+    }
+
     /// Adds the votes of several servers.
     #[must_use]
     pub fn with_votes(self, store: &'a dyn Votes) -> Self {
@@ -206,6 +220,7 @@ impl Debug for Extensions<'_> {
             .field("observe", &self.observe.is_some())
             .field("own_leases", &self.own_leases.is_some())
             .field("sightings", &self.sightings.is_some())
+            .field("in_process", &self.in_process.is_some())
             .finish()
     }
 }
@@ -308,6 +323,23 @@ pub struct Sighting {
     pub grace: Duration,
     /// The nanoseconds of `CLOCK_BOOTTIME` after the mark was first read.
     pub read_at: u64,
+}
+
+/// A store inside this process, which needs no message to end the hold of a client.
+#[doc(hidden)]
+pub trait InProcess: Send + Sync {
+    /// Returns what tells the store from others: its clones have the same number.
+    fn id(&self) -> usize;
+
+    /// Adds a client, whose holds end before the store gives them to others.
+    fn add_client(&self, client: Weak<dyn Revocable>);
+}
+
+/// A client of a store inside this process.
+#[doc(hidden)]
+pub trait Revocable: Debug + Send + Sync {
+    /// Ends the client's hold of a claim, if it has it.
+    fn revoke(&self, id: ClaimId);
 }
 
 /// Whether a claim waits, holds, or is gone.

@@ -14,7 +14,7 @@ use crate::runtime::background;
 use crate::runtime::backlog::Backlog;
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
-use crate::store::{Cleanup, Subscription};
+use crate::store::{Cleanup, Revocable, Subscription};
 use crate::{
     Claim, Entered, Error, Guarantees, LockState, Name, OnContention, Result, ServerVote, Standing,
     Store,
@@ -62,6 +62,13 @@ impl StoreCalls {
             reachability: Arc::clone(&self.reachability),
             meters: Arc::clone(&self.meters),
             backlog: Arc::clone(&self.backlog),
+        }
+    }
+
+    /// Lets a store inside this process end the holds of this client.
+    pub(super) fn add_client(&self, client: Weak<dyn Revocable>) {
+        if let Some(store) = self.store.extensions().in_process {
+            store.add_client(client);
         }
     }
 

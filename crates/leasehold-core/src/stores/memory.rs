@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::future::ready;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,7 +13,10 @@ use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
 use crate::runtime::clock::BootInstant;
-use crate::store::{Extensions, Observe, Subscription, check_same_kind, check_shrinks, replies};
+use crate::store::{
+    Extensions, InProcess, Observe, Revocable, Subscription, check_same_kind, check_shrinks,
+    replies,
+};
 use crate::store_kind::{OpenedStore, StoreKind, after_scheme};
 use crate::{
     Claim, ClaimantInfo, CrashRelease, Entered, Entry, Error, Guarantees, LockState, Name,
@@ -37,6 +40,7 @@ use crate::{
 pub struct Memory {
     queues: Arc<Mutex<HashMap<Name, LockQueue>>>,
     changes: Arc<Notify>,
+    clients: Arc<Mutex<Vec<Weak<dyn Revocable>>>>,
 }
 
 /// The store of this process, for the table of schemes of `leasehold`.
@@ -57,10 +61,8 @@ impl Memory {
 
     /// Ends all holds of a name, as if an operator had broken the lock; returns their number.
     ///
-    /// A program tests by it how it handles a loss. [`Guard::lost`](crate::Guard::lost) resolves
-    /// with [`LossReason::Revoked`](crate::LossReason::Revoked) at once, and so does
-    /// [`Guard::while_held`](crate::Guard::while_held). A guard that nothing awaits notices the
-    /// loss at its next renewal. The next waiter is granted the lock.
+    /// A program tests by it how it handles a loss. The guards are lost when it returns, with
+    /// [`LossReason::Revoked`](crate::LossReason::Revoked), and the next waiter is granted the lock.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -70,19 +72,33 @@ impl Memory {
     /// let guard = locks.mutex("nightly").acquire().await?;
     ///
     /// assert_eq!(store.revoke("nightly"), 1);
-    /// assert_eq!(guard.lost().await, LossReason::Revoked);
     /// assert!(guard.check().unwrap_err().is_lost());
+    /// assert_eq!(guard.lost().await, LossReason::Revoked);
     /// # Ok(()) }
     /// ```
     pub fn revoke(&self, name: impl AsRef<str>) -> usize {
         let Ok(name) = Name::parse(name.as_ref()) else {
             return 0;
         };
+        let held = self.queue(&name, |queue| {
+            let holders = queue.entries.iter().map(|queued| &queued.entry);
+            let held = holders.filter(|entry| entry.token().is_some());
+            held.map(|entry| entry.id).collect::<Vec<_>>()
+        });
+
+        // The guards become invalid before another claim is granted.
+        let clients = self.clients.lock().clone();
+        for client in clients.iter().filter_map(Weak::upgrade) {
+            for &id in &held {
+                client.revoke(id);
+            }
+        }
+
         self.queue(&name, |queue| {
             let before = queue.entries.len();
             queue
                 .entries
-                .retain(|queued| queued.entry.token().is_none());
+                .retain(|queued| !held.contains(&queued.entry.id));
             before - queue.entries.len()
         })
     }
@@ -277,7 +293,9 @@ impl Store for Memory {
     }
 
     fn extensions(&self) -> Extensions<'_> {
-        Extensions::default().with_observe(self)
+        Extensions::default()
+            .with_observe(self)
+            .with_in_process(self)
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
@@ -316,6 +334,18 @@ impl Observe for Memory {
     }
 }
 
+impl InProcess for Memory {
+    fn id(&self) -> usize {
+        Arc::as_ptr(&self.queues).addr()
+    }
+
+    fn add_client(&self, client: Weak<dyn Revocable>) {
+        let mut clients = self.clients.lock();
+        clients.retain(|client| client.strong_count() > 0);
+        clients.push(client);
+    }
+}
+
 /// The changes of all names.
 #[derive(Debug)]
 struct Changes {
@@ -345,13 +375,15 @@ mod tests {
         let store = Memory::new();
         let locks = Locks::from_store(store.clone(), "memory:").expect("it starts");
         let guard = locks.mutex("a").acquire().await.expect("the store replies");
-        let second = locks.mutex("a").label("second");
+        let other = Locks::from_store(store.clone(), "memory:").expect("it starts");
+        let second = other.mutex("a").label("second");
         let waiting = tokio::spawn(async move { second.acquire().await });
         while locks.inspect("a").await.expect("a state").waiters().count() == 0 {
             tokio::task::yield_now().await;
         }
 
         assert_eq!(store.revoke("a"), 1);
+        assert!(guard.check().expect_err("it is revoked").is_lost());
         assert_eq!(guard.lost().await, LossReason::Revoked);
         let next = waiting.await.expect("it runs").expect("the store replies");
         assert!(next.token() > guard.token());
@@ -359,6 +391,8 @@ mod tests {
         // The late release of the first guard does not end the second hold.
         guard.release().await.expect_err("it was lost");
         assert!(next.check().is_ok());
+        assert_eq!(store.revoke("a"), 1);
+        assert!(next.check().expect_err("it is revoked").is_lost());
         assert_eq!((store.revoke("b"), store.revoke("")), (0, 0));
     }
 }

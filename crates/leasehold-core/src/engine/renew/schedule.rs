@@ -11,6 +11,7 @@ use crate::ClaimId;
 use crate::engine::calls::REPLY_TIMEOUT;
 use crate::engine::validity::{Phase, Validity, safe_duration};
 use crate::runtime::clock::BootInstant;
+use crate::store::Revocable;
 
 /// The claims to renew, and when.
 ///
@@ -149,6 +150,12 @@ impl Renewals {
             validities,
             next_wakeup: schedule.next_wakeup,
         }
+    }
+}
+
+impl Revocable for Renewals {
+    fn revoke(&self, id: ClaimId) {
+        Self::revoke(self, id);
     }
 }
 
