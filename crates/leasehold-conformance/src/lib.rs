@@ -89,7 +89,8 @@ pub use protocol::{
     repeated_leave_is_idempotent, share_can_only_shrink,
 };
 pub use reentry::{
-    nested_acquire_never_waits, nested_acquire_sends_no_request, owners_exclude_each_other,
+    nested_acquire_never_waits, nested_acquire_sends_no_request,
+    owner_is_one_in_all_clients_of_a_store, owners_exclude_each_other,
 };
 pub use sharing::{mutex_excludes_readers_and_writers, readers_share, writers_are_not_starved};
 pub use slots::{
@@ -138,6 +139,7 @@ macro_rules! conformance_suites {
                 observer_receives_every_change leader_is_elected_and_observed
                 blocking_leader_is_elected_and_observed
                 nested_acquire_sends_no_request nested_acquire_never_waits owners_exclude_each_other
+                owner_is_one_in_all_clients_of_a_store
                 mutex_excludes_readers_and_writers large_claims_are_not_overtaken
                 downgrade_is_not_reported_as_loss downgrade_lets_readers_in
                 mixed_kinds_are_refused readers_share semaphore_slots_are_counted

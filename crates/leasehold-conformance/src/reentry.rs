@@ -5,9 +5,38 @@ use std::time::Duration;
 use super::Service;
 use super::faulty_client::FaultyClient;
 use super::support::{
-    break_held, client, fresh_name, granted, try_acquire, waiters, within_timeout,
+    break_held, client, fresh_name, granted, store, try_acquire, waiters, within_timeout,
 };
-use leasehold_core::Owner;
+use leasehold_core::{Locks, Owner};
+
+/// An owner is one in all clients of a store. Through another URL of the store, which the client
+/// cannot know, the owner is refused before it waits for itself.
+///
+/// Shows G-08, S9.
+pub async fn owner_is_one_in_all_clients_of_a_store(service: &dyn Service) {
+    let name = fresh_name("owner");
+    let lock = client(service).await.reentrant(&name);
+    let again = client(service).await.reentrant(&name);
+    let owner = Owner::new();
+
+    let outer = lock.acquire(&owner).await.expect("granted");
+    let nested = within_timeout("it is nested", again.acquire(&owner)).await;
+    assert_eq!(nested.expect("it is nested").token(), outer.token());
+    let nested = again.try_acquire(&owner).await.expect("it is nested");
+    assert!(nested.is_ok(), "the owner waits for itself");
+
+    let store = store(service).await;
+    let is_in_process = store.extensions().in_process.is_some();
+    let alias = Locks::from_arc(store, "alias:").expect("the background thread runs");
+    let alias = alias.reentrant(&name);
+    match within_timeout("nothing waits", alias.acquire(&owner)).await {
+        Ok(nested) => assert!(is_in_process && nested.token() == outer.token()),
+        Err(error) => assert!(
+            error.is_invalid() && error.to_string().contains("would wait for itself"),
+            "{error}"
+        ),
+    }
+}
 
 /// Five nested acquires are one claim and one request. The lock is free after the last release, and
 /// not before.

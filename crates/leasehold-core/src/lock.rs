@@ -12,7 +12,7 @@ use crate::engine::{
 };
 use crate::multi::give_back;
 use crate::runtime::background::on_background;
-use crate::{Claim, Error, Guard, Locks, Name, Refused, Result, Share};
+use crate::{Claim, ClaimId, Error, Guard, Locks, Name, Refused, Result, Share};
 
 /// A lock to acquire: its name, the share to take, and the options.
 ///
@@ -268,6 +268,15 @@ impl Lock {
 
     pub(crate) fn locks(&self) -> &Locks {
         &self.locks
+    }
+
+    /// Returns whether the store has one of these claims as a holder of this lock.
+    pub(crate) async fn is_held_by(&self, claims: &[ClaimId]) -> Result<bool> {
+        if claims.is_empty() {
+            return Ok(false);
+        }
+        let lock_state = self.locks.inspect(&self.name).await?;
+        Ok(lock_state.holders().any(|entry| claims.contains(&entry.id)))
     }
 
     pub(crate) fn acquire_within(

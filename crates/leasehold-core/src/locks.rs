@@ -31,7 +31,8 @@ impl Locks {
     /// Opens a store that was built without `leasehold::open`.
     ///
     /// Errors and logs show `url`, and `…@` in place of a user name and a password. The URL of a
-    /// store's builder, such as `RedisBuilder::url`, has neither.
+    /// store's builder, such as `RedisBuilder::url`, has neither. Two stores with one URL count as
+    /// one for an [`Owner`](crate::Owner) and for [`multi_lock`](crate::multi_lock()).
     ///
     /// ```
     /// use leasehold::{Locks, stores::Memory};
@@ -57,6 +58,9 @@ impl Locks {
     /// The name is a text or a [`Name`], owned or borrowed.
     /// On one name it excludes the readers and writers of [`rwlock`](Self::rwlock). A name of 0 or
     /// more than 512 bytes is rejected when the lock is acquired.
+    ///
+    /// It has no owner: a task that holds the name and acquires it again waits for itself, also if
+    /// the hold is that of a [`reentrant`](Self::reentrant) mutex.
     #[must_use]
     pub fn mutex(&self, name: impl AsRef<str>) -> Lock {
         self.lock(name.as_ref(), Ok(Share::MUTEX))
@@ -78,6 +82,8 @@ impl Locks {
     }
 
     /// Creates a mutex that its owner may acquire again while it holds it.
+    ///
+    /// A [`mutex`](Self::mutex) of the same name has no owner, and waits for this one.
     #[must_use]
     pub fn reentrant(&self, name: impl AsRef<str>) -> Reentrant {
         Reentrant::new(self.mutex(name))

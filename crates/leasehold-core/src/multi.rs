@@ -211,23 +211,13 @@ async fn acquire_each(
 ///
 /// The client would wait for itself.
 async fn check_store_is_another(lock: &Lock, granted: &[Guard]) -> Result<()> {
-    let same_name: Vec<_> = granted
-        .iter()
-        .filter(|guard| guard.name() == lock.name())
-        .collect();
-    if same_name.is_empty() {
-        return Ok(());
-    }
+    let same_name = granted.iter().filter(|guard| guard.name() == lock.name());
+    let claims: Vec<_> = same_name.map(Guard::claim_id).collect();
 
-    let lock_state = lock.locks().inspect(lock.name()).await?;
-    let is_own = |guard: &Guard| {
-        let mut holders = lock_state.holders();
-        holders.any(|entry| entry.id == guard.claim_id())
-    };
-    match same_name.iter().find(|guard| is_own(guard)) {
-        Some(_) => Err(occurs_twice(lock)),
-        None => Ok(()),
+    if lock.is_held_by(&claims).await? {
+        return Err(occurs_twice(lock));
     }
+    Ok(())
 }
 
 /// Releases the guards of locks that are not used.

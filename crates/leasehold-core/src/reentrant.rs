@@ -7,15 +7,16 @@ use std::time::Duration;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time;
 
-use crate::engine::Engine;
+use crate::engine::StoreId;
 use crate::runtime::background::{check_not_forked, on_background};
 use crate::store::replies;
-use crate::{Error, Guard, Lock, Refused, Result, Token};
+use crate::{ClaimId, Error, Guard, Lock, Refused, Result, Token};
 
 /// The owner of [`Reentrant`] mutexes: a task, a thread, a request.
 ///
 /// This value and its clones identify the owner; a thread id does not. Every part of a program that
-/// acts for one owner uses a clone.
+/// acts for one owner uses a clone. It is one owner in all [`Locks`](crate::Locks) of a store, also
+/// if the store was opened twice. [`Locks::url`](crate::Locks::url) tells the store from others.
 ///
 /// ```
 /// let owner = leasehold::Owner::new();
@@ -24,17 +25,13 @@ use crate::{Error, Guard, Lock, Refused, Result, Token};
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Owner {
-    holds: Arc<parking_lot::Mutex<HashMap<String, Vec<OwnerEntry>>>>,
+    holds: Arc<parking_lot::Mutex<OwnedHolds>>,
 }
+
+/// The holds by store and name. A guard keeps its store open; an owner does not.
+type OwnedHolds = HashMap<(StoreId, String), Arc<OwnedHold>>;
 
 /// The hold of an owner under one name of one store.
-#[derive(Clone, Debug)]
-struct OwnerEntry {
-    /// The store. A guard keeps it open; an owner does not.
-    engine: Weak<Engine>,
-    owned_hold: Arc<OwnedHold>,
-}
-
 #[derive(Debug, Default)]
 struct OwnedHold {
     hold: parking_lot::Mutex<Weak<Guard>>,
@@ -54,31 +51,34 @@ impl Owner {
         let (locks, name) = (lock.locks(), lock.name());
         check_not_forked().map_err(|error| error.during("acquire", locks.url(), Some(name)))?;
 
-        let engine = Arc::downgrade(locks.engine());
         let mut holds = self.holds.lock();
-
         // An entry is dropped once it is neither held nor being acquired.
-        holds.retain(|_, entries| {
-            entries.retain(|entry| {
-                Arc::strong_count(&entry.owned_hold) > 1 || entry.owned_hold.is_held()
-            });
-            !entries.is_empty()
-        });
+        holds.retain(|_, hold| Arc::strong_count(hold) > 1 || hold.is_held());
 
-        let entries = holds.entry(name.to_owned()).or_default();
-        if let Some(entry) = entries
-            .iter()
-            .find(|entry| Weak::ptr_eq(&entry.engine, &engine))
-        {
-            return Ok(Arc::clone(&entry.owned_hold));
+        let key = (locks.engine().calls().store_id(), name.to_owned());
+        Ok(Arc::clone(holds.entry(key).or_default()))
+    }
+
+    /// Refuses a lock that the owner holds through another URL of its store.
+    async fn check_store_is_another(&self, lock: &Lock) -> Result<()> {
+        let claims = self.claims_named(lock.name());
+        if !lock.is_held_by(&claims).await? {
+            return Ok(());
         }
 
-        let entry = OwnerEntry {
-            engine,
-            owned_hold: Arc::default(),
-        };
-        entries.push(entry.clone());
-        Ok(entry.owned_hold)
+        let error = Error::invalid(
+            "its owner holds it through another URL of this store, and would wait for itself",
+        );
+        let error = error.help("open the store by one URL");
+        Err(error.during("acquire", lock.locks().url(), Some(lock.name())))
+    }
+
+    /// Returns the claims that the owner holds under this name, whatever their store.
+    fn claims_named(&self, name: &str) -> Vec<ClaimId> {
+        let holds = self.holds.lock();
+        let named = holds.iter().filter(|((_, held), _)| held == name);
+        let guards = named.filter_map(|(_, owned_hold)| owned_hold.hold.lock().upgrade());
+        guards.map(|guard| guard.claim_id()).collect()
     }
 }
 
@@ -133,6 +133,9 @@ impl Eq for Owner {}
 /// The first acquire sends a request to the store; nested acquires only count. The lock is free
 /// when the last guard has been dropped or released. All guards of one hold share its token.
 ///
+/// Only this lock knows the owner. A [mutex](crate::Locks::mutex) of the same name has none: if the
+/// owner holds this lock, an acquire of that mutex waits for the owner, which must not await it.
+///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
 /// let lock = leasehold::open("memory:").await?.reentrant("ledger");
@@ -172,7 +175,9 @@ impl Reentrant {
     ///
     /// # Errors
     /// As [`Lock::acquire`]. Also [`is_lost`](crate::Error::is_lost) if an outer guard of this
-    /// owner has lost the lock: a nested acquire does not acquire it again.
+    /// owner has lost the lock: a nested acquire does not acquire it again. And
+    /// [`is_invalid`](crate::Error::is_invalid) if the owner holds the lock through another URL of
+    /// its store, because it would wait for itself.
     ///
     /// # Cancel safety
     /// As [`Lock::acquire`].
@@ -188,10 +193,12 @@ impl Reentrant {
             }
 
             let _first = owned_hold.first.lock().await;
-            match owned_hold.reenter()? {
-                Some(again) => Ok(again),
-                None => Ok(owned_hold.enter_first(lock.acquire().await?)),
+            if let Some(again) = owned_hold.reenter()? {
+                return Ok(again);
             }
+
+            owner.check_store_is_another(&lock).await?;
+            Ok(owned_hold.enter_first(lock.acquire().await?))
         }
     }
 
@@ -218,6 +225,7 @@ impl Reentrant {
                 return Ok(Ok(again));
             }
 
+            owner.check_store_is_another(&lock).await?;
             let granted = lock.try_acquire().await?;
             Ok(granted.map(|guard| owned_hold.enter_first(guard)))
         }
@@ -249,6 +257,7 @@ impl Reentrant {
                 return Ok(Ok(again));
             }
 
+            owner.check_store_is_another(&lock).await?;
             let remaining = timeout.saturating_sub(started.elapsed());
             let granted = lock.try_acquire_for(remaining).await?;
             Ok(granted.map(|guard| owned_hold.enter_first(guard)))

@@ -38,6 +38,13 @@ pub(crate) struct StoreCalls {
     backlog: Arc<Backlog<Claim>>,
 }
 
+/// A store inside this process, or one whose URL is shown so.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum StoreId {
+    InProcess(usize),
+    Url(Arc<str>),
+}
+
 /// A reply, and the time just before its request was sent.
 pub(crate) struct Timed<T> {
     pub(crate) sent_at: BootInstant,
@@ -62,6 +69,14 @@ impl StoreCalls {
             reachability: Arc::clone(&self.reachability),
             meters: Arc::clone(&self.meters),
             backlog: Arc::clone(&self.backlog),
+        }
+    }
+
+    /// Returns what two engines have in common if they are clients of one store.
+    pub(crate) fn store_id(&self) -> StoreId {
+        match self.store.extensions().in_process {
+            Some(store) => StoreId::InProcess(store.id()),
+            None => StoreId::Url(self.shared_url()),
         }
     }
 
