@@ -49,13 +49,13 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(store: Arc<dyn Store>, url: &str) -> Result<Arc<Self>> {
-        let runtime = background::start()?;
+        background::start()?;
         let calls = StoreCalls::new(store, url);
         let renewals = Arc::new(Renewals::default());
         let client: Weak<Renewals> = Arc::downgrade(&renewals);
         calls.add_client(client);
 
-        let timer = renewal_timer(runtime)?;
+        let timer = renewal_timer()?;
         let task = renew::run(calls.downgrade(), Arc::clone(&renewals), timer);
         let renewal_task = background::spawn(task);
 
@@ -105,8 +105,8 @@ impl Drop for Engine {
 
 /// Creates the timer of the renewal task. It is created when the store is opened, so that the
 /// caller receives the error: without a timer no lock can be renewed.
-fn renewal_timer(runtime: &Handle) -> Result<BootTimer> {
-    let _entered = runtime.enter();
+fn renewal_timer() -> Result<BootTimer> {
+    let _entered = background::current().map(Handle::enter);
     BootTimer::new().map_err(|error| {
         let message = format!("the timer for renewals cannot be created: {error}");
         Error::unavailable(message).caused_by(error)

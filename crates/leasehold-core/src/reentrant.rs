@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::Mutex as AsyncMutex;
-use tokio::time;
+use tokio::time::{self, Instant};
 
 use crate::engine::StoreId;
 use crate::runtime::background::{check_not_forked, on_background};
@@ -248,7 +248,7 @@ impl Reentrant {
                 return Ok(Ok(again));
             }
 
-            let started = std::time::Instant::now();
+            let started = Instant::now();
             let first = async { time::timeout(timeout, owned_hold.first.lock()).await };
             let Ok(_first) = on_background(first).await else {
                 return owned_hold.refused(&lock).await;

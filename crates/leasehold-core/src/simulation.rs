@@ -1,9 +1,12 @@
-//! Items that the simulated world of the lab needs. They are not a part of the API.
+//! Items that the simulated world of the lab needs. They are not a part of the API, but for
+//! [`Memory::on_tokio_clock`].
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::{self, Validity};
+use crate::runtime::simulation::follow_tokio_clock;
+use crate::stores::Memory;
 use crate::{ClaimId, Guard};
 
 pub use crate::runtime::clock::BootInstant;
@@ -44,4 +47,42 @@ impl Probe {
 #[must_use]
 pub fn safe_duration(lease: Duration) -> Duration {
     engine::safe_duration(lease)
+}
+
+impl Memory {
+    /// Creates an empty store for a test that pauses the time of tokio.
+    ///
+    /// From here on all locks that are used in the current runtime follow its clock: waits, leases,
+    /// renewals, `max_hold` and losses. A `sleep` in paused time ends at once, and every renewal
+    /// until then takes place. After `tokio::time::advance` none has, as after a suspend of the
+    /// machine.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use leasehold::{Locks, LossReason, stores::Memory};
+    /// use tokio::time::{advance, sleep};
+    ///
+    /// #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// async fn main() -> leasehold::Result<()> {
+    ///     let locks = Locks::from_store(Memory::on_tokio_clock(), "memory:")?;
+    ///     let guard = locks.mutex("nightly").acquire().await?;
+    ///     sleep(Duration::from_secs(3600)).await;
+    ///     guard.check()?;
+    ///
+    ///     advance(Duration::from_secs(3600)).await;
+    ///     assert_eq!(guard.loss(), Some(LossReason::RenewalTimedOut));
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// It needs the feature `test-util`. A call from a thread outside of the runtime, such as one
+    /// of [`blocking`](crate::blocking), follows the clock of the machine.
+    ///
+    /// # Panics
+    /// Outside of a runtime.
+    #[must_use]
+    pub fn on_tokio_clock() -> Self {
+        follow_tokio_clock();
+        Self::new()
+    }
 }

@@ -125,6 +125,7 @@
 //! | `zookeeper` | the store on ZooKeeper |
 //! | `tls` | TLS for the stores on a network |
 //! | `aws-lc-rs` (default) | the cryptography of `tls` for programs that install no provider |
+//! | `test-util` | a store in memory for tests with paused time, `Memory::on_tokio_clock` |
 //! | `metrics` | the metrics of the module `metrics`, by the facade of that name |
 //! | `unstable-store` | the module `store`, with the trait that a store of your own implements; it promises nothing |
 //!
@@ -192,7 +193,7 @@ struct ReadmeInChinese;
 #[cfg(all(doctest, feature = "file"))]
 #[doc = include_str!("../../../docs/guide.md")]
 struct Guide;
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "test-util"))]
 #[doc = include_str!("../../../docs/testing-your-service.md")]
 struct TestingYourService;
 #[cfg(all(doctest, feature = "file"))]

@@ -258,7 +258,7 @@ struct Background {
 }
 
 /// Returns the runtime of the background thread, unless the thread is in a simulated world.
-fn current() -> Option<&'static Handle> {
+pub(crate) fn current() -> Option<&'static Handle> {
     if simulation::is_active() {
         return None;
     }

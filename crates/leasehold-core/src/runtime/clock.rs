@@ -20,10 +20,10 @@ pub(crate) use super::simulation::BootTimer;
 
 /// The clock that also runs while the machine is suspended.
 #[cfg(target_os = "linux")]
-const CLOCK: ClockId = ClockId::Boottime;
+pub(super) const CLOCK: ClockId = ClockId::Boottime;
 /// On macOS, `CLOCK_MONOTONIC` also runs while the machine is asleep.
 #[cfg(not(target_os = "linux"))]
-const CLOCK: ClockId = ClockId::Monotonic;
+pub(super) const CLOCK: ClockId = ClockId::Monotonic;
 
 /// A time of `CLOCK_BOOTTIME`, in nanoseconds: the one clock of every decision here.
 ///
@@ -93,7 +93,7 @@ impl BootInstant {
         Self(nanos)
     }
 
-    fn from_timespec(time: Timespec) -> Self {
+    pub(super) fn from_timespec(time: Timespec) -> Self {
         let nanos = time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs();
         Self(nanos)
     }

@@ -3,6 +3,10 @@
 //! A test enters a [`World`] on its thread. Until it leaves the world, every part of this crate
 //! that runs on the thread reads time, spawns tasks and draws claim ids from the world. The variant
 //! of this module for builds without the feature has the same functions, and does nothing.
+//!
+//! A runtime whose clock is [followed](follow_tokio_clock) is a world for all threads in it.
+
+mod tokio_clock;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -17,6 +21,8 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::clock::{BootInstant, SystemTimer};
+
+pub use tokio_clock::follow_tokio_clock;
 
 /// A task of the background.
 pub type BackgroundTask = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -70,7 +76,7 @@ impl Drop for Scope {
 }
 
 pub(crate) fn is_active() -> bool {
-    IS_SIMULATED.get()
+    IS_SIMULATED.get() || tokio_clock::current().is_some()
 }
 
 pub(crate) fn now() -> Option<BootInstant> {
@@ -169,9 +175,10 @@ thread_local! {
 
 /// The world is borrowed no longer than for reading it: it may call back into this crate.
 fn in_world<T>(work: impl FnOnce(&dyn World) -> T) -> Option<T> {
-    if !is_active() {
-        return None;
-    }
-    let world = WORLD.with_borrow(Option::clone);
+    let world = if IS_SIMULATED.get() {
+        WORLD.with_borrow(Option::clone)
+    } else {
+        tokio_clock::current()
+    };
     world.map(|world| work(&*world))
 }

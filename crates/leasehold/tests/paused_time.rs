@@ -1,0 +1,168 @@
+//! A store in memory on the clock of tokio, in tests that pause it. Every test here takes hours of
+//! virtual time, and would not end in real time.
+#![cfg(feature = "test-util")]
+#![allow(missing_docs)]
+
+use std::time::Duration;
+
+use leasehold::{Locks, LossReason, Owner, RenewalStatus, drain, stores::Memory};
+use tokio::time::{Instant, advance, pause, sleep, timeout};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const SECOND: Duration = Duration::from_secs(1);
+
+fn open() -> Locks {
+    Locks::from_store(Memory::on_tokio_clock(), "memory:").expect("it opens")
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_end_in_virtual_time() {
+    let locks = open();
+    let _guard = locks.mutex("a").acquire().await.expect("granted");
+    let begun = Instant::now();
+
+    let refused = locks.mutex("a").try_acquire_for(HOUR).await;
+    assert!(refused.expect("it replies").is_err());
+    let waited = begun.elapsed();
+    assert!(waited >= HOUR && waited < HOUR + SECOND, "{waited:?}");
+
+    let lock = locks.mutex("a");
+    timeout(HOUR, lock.acquire()).await.expect_err("it waits");
+    let cohort = locks.mutex("a").cohort(3);
+    let refused = cohort.try_acquire_for(HOUR).await;
+    assert!(refused.expect("it replies").is_err());
+    let (reentrant, owner) = (locks.reentrant("a"), Owner::new());
+    let refused = reentrant.try_acquire_for(&owner, HOUR).await;
+    assert!(refused.expect("it replies").is_err());
+
+    drain().await;
+    let lock_state = locks.inspect("a").await.expect("it replies");
+    assert_eq!(lock_state.waiters().count(), 0);
+    let waited = begun.elapsed();
+    assert!(waited >= 4 * HOUR && waited < 5 * HOUR, "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewals_keep_a_hold_while_time_passes() {
+    let locks = open();
+    let guard = locks.mutex("a").acquire().await.expect("granted");
+
+    guard.while_held(sleep(6 * HOUR)).await.expect("held");
+    assert_eq!(guard.renewal(), RenewalStatus::OnTime);
+    assert!(guard.remaining() > 20 * SECOND);
+    let refused = locks.mutex("a").try_acquire().await;
+    assert!(refused.expect("it replies").is_err());
+
+    guard.release().await.expect("released");
+}
+
+/// No renewal takes place in a jump of the clock, as in a suspend of the machine.
+#[tokio::test(start_paused = true)]
+async fn hold_is_lost_in_a_jump_of_the_clock() {
+    let locks = open();
+    let guard = locks.mutex("a").acquire().await.expect("granted");
+
+    advance(HOUR).await;
+    assert!(guard.check().expect_err("it is lost").is_lost());
+    assert_eq!(guard.loss(), Some(LossReason::RenewalTimedOut));
+    let next = locks.mutex("a").try_acquire().await.expect("it replies");
+    assert!(next.is_ok_and(|next| next.token() > guard.token()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn lease_without_renewal_ends_in_virtual_time() {
+    let locks = open();
+    let lock = locks.mutex("a").no_renewal().lease(2 * HOUR);
+    let guard = lock.acquire().await.expect("granted");
+
+    sleep(HOUR).await;
+    guard.check().expect("it lasts as long as its lease");
+    let waiting = locks.mutex("a");
+    let (next, lost) = tokio::join!(waiting.try_acquire_for(HOUR), guard.lost());
+    assert_eq!(lost, LossReason::LeaseExpired);
+    assert!(next.expect("it replies").is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn max_hold_ends_in_virtual_time() {
+    let locks = open();
+    let lock = locks.mutex("a").max_hold(HOUR);
+    let guard = lock.acquire().await.expect("granted");
+    sleep(HOUR / 2).await;
+    advance(SECOND).await;
+    guard.check().expect("it renews");
+    sleep(HOUR / 2).await;
+    assert_eq!(guard.loss(), Some(LossReason::MaxHoldExceeded));
+    drop(guard);
+
+    let guard = lock.acquire().await.expect("granted");
+    let begun = Instant::now();
+    assert_eq!(guard.lost().await, LossReason::MaxHoldExceeded);
+    assert!(begun.elapsed() >= HOUR / 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn revoked_leader_is_replaced_and_dropped_claims_leave() {
+    let store = Memory::on_tokio_clock();
+    let locks = Locks::from_store(store.clone(), "memory:").expect("it opens");
+    let election = locks.election("a");
+    let first = election.campaign("one").await.expect("elected");
+    let mut observer = election.observe().await.expect("observed");
+    observer.next().await.expect("inspected");
+
+    let second = tokio::spawn(async move { election.campaign("two").await });
+    sleep(HOUR).await;
+    assert_eq!(store.revoke("a"), 1);
+    assert_eq!(first.lost().await, LossReason::Revoked);
+    let leader = observer.next().await.expect("inspected");
+    assert_eq!(leader.expect("the second one leads").address(), "two");
+
+    drop(second.await.expect("it runs").expect("elected"));
+    drain().await;
+    assert!(
+        locks
+            .inspect("a")
+            .await
+            .expect("it replies")
+            .entries
+            .is_empty()
+    );
+}
+
+/// The clock belongs to the runtime in which the store was created.
+#[tokio::test(start_paused = true)]
+async fn other_runtimes_follow_the_clock_of_the_machine() {
+    let paused = open();
+    let guard = paused.mutex("a").acquire().await.expect("granted");
+    let elsewhere = std::thread::spawn(|| {
+        let locks = leasehold::blocking::open("memory:").expect("it opens");
+        let guard = locks.mutex("a").acquire().expect("granted");
+        (locks, guard)
+    });
+    let (_locks, real) = elsewhere.join().expect("it runs");
+    let virtual_time = tokio::spawn(async move {
+        advance(HOUR).await;
+        guard.loss()
+    });
+    assert_eq!(
+        virtual_time.await.expect("it runs"),
+        Some(LossReason::RenewalTimedOut)
+    );
+    std::thread::spawn(move || real.check().expect("it is held"))
+        .join()
+        .expect("it runs");
+}
+
+/// Without a pause the store follows real time.
+#[tokio::test]
+async fn time_that_is_not_paused_goes_on() {
+    let locks = open();
+    let lock = locks.mutex("a").lease(Duration::from_millis(100));
+    let guard = lock.acquire().await.expect("granted");
+    sleep(Duration::from_millis(400)).await;
+    guard.check().expect("renewed");
+
+    pause();
+    advance(HOUR).await;
+    assert!(guard.check().expect_err("it is lost").is_lost());
+}
