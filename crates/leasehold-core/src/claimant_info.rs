@@ -166,7 +166,7 @@ pub fn parse_words<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Clai
 pub const HOST_MAX: usize = 64;
 /// The longest program name that is kept, in bytes.
 pub const PROGRAM_MAX: usize = 32;
-/// The longest label that is allowed, in bytes.
+/// The longest label that is allowed, in bytes. The file store keeps at most 64.
 pub const LABEL_MAX: usize = 255;
 
 /// The mark of a candidate at the end of its program.
