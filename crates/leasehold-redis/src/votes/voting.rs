@@ -56,16 +56,23 @@ impl Tally {
     }
 
     /// Returns the outcome as soon as no further reply can change it.
+    ///
+    /// A round that cannot be won is not over before it is known whether a quorum replies: a
+    /// minority does not show that another claim holds the lock.
     #[must_use]
     pub(crate) fn outcome(&self) -> Option<TallyOutcome> {
         let quorum = quorum(self.masters);
+        let spare = self.masters - quorum;
         if self.granted >= quorum {
             return Some(TallyOutcome::Won);
         }
-        if self.refused > self.masters - quorum {
+        if self.refused > spare {
             return Some(TallyOutcome::Lost);
         }
-        (self.refused + self.unknown > self.masters - quorum).then_some(TallyOutcome::Unknown)
+
+        let is_undecided = self.refused + self.unknown > spare;
+        let is_known = self.granted + self.refused >= quorum || self.unknown > spare;
+        (is_undecided && is_known).then_some(TallyOutcome::Unknown)
     }
 }
 
@@ -88,6 +95,9 @@ mod tests {
         assert_eq!(outcome(5, 0, 3, 0), Some(TallyOutcome::Lost));
         assert_eq!(outcome(5, 2, 2, 1), Some(TallyOutcome::Unknown));
         assert_eq!(outcome(5, 0, 0, 3), Some(TallyOutcome::Unknown));
+        assert_eq!(outcome(5, 0, 2, 2), None);
+        assert_eq!(outcome(5, 0, 2, 3), Some(TallyOutcome::Unknown));
+        assert_eq!(outcome(5, 1, 2, 2), Some(TallyOutcome::Unknown));
         assert_eq!(outcome(1, 1, 0, 0), Some(TallyOutcome::Won));
         assert_eq!(outcome(4, 0, 2, 0), Some(TallyOutcome::Lost));
     }
