@@ -49,6 +49,13 @@ impl From<crate::Locks> for Locks {
     }
 }
 
+impl Locks {
+    /// See [`leasehold::Locks::reply_timeout`](crate::Locks::reply_timeout).
+    pub fn reply_timeout(self, reply_timeout: Duration) -> Result<Self> {
+        self.0.reply_timeout(reply_timeout).map(Self)
+    }
+}
+
 forward!(Locks of Locks {
     convert mutex(name: impl AsRef<str>) -> Lock;
     convert rwlock(name: impl AsRef<str>) -> RwLock;

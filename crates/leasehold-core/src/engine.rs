@@ -30,7 +30,7 @@ use crate::runtime::clock::BootTimer;
 use crate::{ClaimId, Error, Result, Store};
 
 pub(crate) use acquire::{AcquireOptions, WaitLimit};
-pub(crate) use calls::{StoreCalls, StoreId};
+pub(crate) use calls::{REPLY_TIMEOUT as LONGEST_REPLY, StoreCalls, StoreId};
 use cohort::Cohorts;
 pub(crate) use hold::{Hold, HoldWatch};
 pub(crate) use numbers::{NUMBERED_MAX, Slot, take_numbers};

@@ -228,8 +228,12 @@ impl Lock {
     /// # drop(guard); Ok(()) }
     /// ```
     ///
+    /// It takes at most the [reply timeout](Locks::reply_timeout), 2 s by default. With
+    /// [numbers](Self::numbered), each of its requests has this limit.
+    ///
     /// # Errors
-    /// As [`acquire`](Self::acquire).
+    /// As [`acquire`](Self::acquire), but [`is_unavailable`](Error::is_unavailable) after the reply
+    /// timeout: only a reply shows that another client holds the lock.
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
@@ -241,15 +245,15 @@ impl Lock {
 
     /// Waits in the queue for at most `timeout`; returns who holds the lock if it was not granted.
     ///
-    /// The claim has then left the queue. The call takes at most one round trip longer than
-    /// `timeout` while the store replies. If a reply is lost at that moment, the call may take a
-    /// few seconds longer: it must find out whether the claim was granted. Time for which the
-    /// machine is suspended does not count.
+    /// The claim has then left the queue. The call takes one round trip longer than `timeout` while
+    /// the store replies, and at most the [reply timeout](Locks::reply_timeout), 2 s by default, if
+    /// it does not. Time for which the machine is suspended does not count. A `timeout` of zero is
+    /// that of [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire). Also [`is_unavailable`](Error::is_unavailable) if the store
     /// sent no reply within `timeout`, because only a reply shows that the lock is held. The call
-    /// waits for the first reply for a second, even if `timeout` is shorter.
+    /// waits for the first reply for the reply timeout, even if `timeout` is shorter.
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
@@ -340,6 +344,7 @@ impl Lock {
             is_candidate: self.is_candidate,
             no_renewal: self.no_renewal,
             max_hold: self.max_hold,
+            reply_timeout: self.locks.reply_limit(),
             reserved: self.cohort.unwrap_or(0),
             is_part: false,
         })

@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, LONGEST_REPLY};
 use crate::runtime::background::on_background;
 use crate::store::Cleanup;
+use crate::stores::url::Setting;
 use crate::{
     Claim, Entry, Guarantees, Lock, LockState, Name, Reentrant, Result, RwLock, Share, Store, Token,
 };
@@ -25,6 +27,7 @@ use crate::{
 #[derive(Clone)]
 pub struct Locks {
     engine: Arc<Engine>,
+    reply_timeout: Duration,
 }
 
 impl Locks {
@@ -50,7 +53,46 @@ impl Locks {
     #[doc(hidden)]
     pub fn from_arc(store: Arc<dyn Store>, url: &str) -> Result<Self> {
         let engine = Engine::new(store, url)?;
-        Ok(Self { engine })
+        Ok(Self {
+            engine,
+            reply_timeout: REPLY_TIMEOUT,
+        })
+    }
+
+    /// Sets how long a call that does not wait for a holder may wait for the store: from 10 ms to
+    /// 10 s; 2 s by default.
+    ///
+    /// It bounds [`try_acquire`](Lock::try_acquire), what
+    /// [`try_acquire_for`](Lock::try_acquire_for) takes beyond its own time limit,
+    /// [`inspect`](Self::inspect) and [`list`](Self::list). Such a call then fails as
+    /// [`is_unavailable`](crate::Error::is_unavailable). [`acquire`](Lock::acquire) and the
+    /// renewals of a hold wait for 10 s, so that a failover fails no waiter.
+    ///
+    /// The setting `reply-timeout=` in the URL of any store does the same. This value applies to
+    /// locks that are created from the returned value, and its clones.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// let locks = leasehold::open("memory:?reply-timeout=500ms").await?;
+    /// let patient = locks.clone().reply_timeout(Duration::from_secs(5))?;
+    /// # let _ = patient;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`is_invalid`](crate::Error::is_invalid) for a time out of this range.
+    pub fn reply_timeout(self, reply_timeout: Duration) -> Result<Self> {
+        let reply_timeout = Setting::within(
+            REPLY_TIMEOUT_MIN..=REPLY_TIMEOUT_MAX,
+            reply_timeout,
+            "the reply timeout must be from 10ms to 10s",
+            "write reply-timeout=2s",
+        )?;
+        Ok(Self {
+            reply_timeout,
+            ..self
+        })
     }
 
     /// Creates a lock that one claim holds at a time.
@@ -91,23 +133,28 @@ impl Locks {
 
     /// Returns the holders and waiters of a name.
     ///
+    /// It takes at most the [reply timeout](Self::reply_timeout), 2 s by default.
+    ///
     /// # Cancel safety
     /// It only reads; dropping it has no effect.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<LockState> {
         let text = name.as_ref();
         let name =
             Name::parse(text).map_err(|error| error.during("inspect", self.url(), Some(text)))?;
-        on_background(self.engine.calls().inspect(&name)).await
+        let limit = self.reply_timeout;
+        on_background(self.engine.calls().inspect(&name, limit)).await
     }
 
     /// Returns the names with holders or waiters that begin with `prefix`, sorted.
     ///
-    /// It returns at most `count_max` names.
+    /// It returns at most `count_max` names, and takes at most the
+    /// [reply timeout](Self::reply_timeout), 2 s by default.
     ///
     /// # Cancel safety
     /// It only reads; dropping it has no effect.
     pub async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
-        on_background(self.engine.calls().list(prefix, count_max)).await
+        let limit = self.reply_timeout;
+        on_background(self.engine.calls().list(prefix, count_max, limit)).await
     }
 
     /// Removes the files that free locks have left, of crashed processes too.
@@ -184,6 +231,10 @@ impl Locks {
         &self.engine
     }
 
+    pub(crate) fn reply_limit(&self) -> Duration {
+        self.reply_timeout
+    }
+
     pub(crate) fn lock(&self, name: &str, share: Result<Share>) -> Lock {
         Lock::new(self.clone(), name, share)
     }
@@ -231,3 +282,11 @@ fn begins_with_hosts(location: &str) -> bool {
     };
     hosts.split(',').all(is_host)
 }
+
+/// A server that works replies sooner, even if it is busy, and a user of a service still waits for
+/// the error.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
+/// A shorter one would take each delay of the network for a store that is down.
+const REPLY_TIMEOUT_MIN: Duration = Duration::from_millis(10);
+/// After this time without a reply, an acquire without a time limit fails too.
+const REPLY_TIMEOUT_MAX: Duration = LONGEST_REPLY;

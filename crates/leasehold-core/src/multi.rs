@@ -84,6 +84,9 @@ impl MultiLock {
 
     /// Acquires all locks if all are free; returns who holds the first one that is not.
     ///
+    /// Each of the locks, one after the other, takes at most the
+    /// [reply timeout](Locks::reply_timeout).
+    ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
     ///

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::{Stream, stream};
 use tokio::time::{sleep, timeout};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, LONGEST_REPLY};
 use crate::runtime::background::on_background;
 use crate::store::Subscription;
 use crate::{LockState, Locks, Name, Result};
@@ -74,7 +74,8 @@ impl Observer {
     /// A store does not push the end of a lease. The observer notices it within a second.
     ///
     /// # Errors
-    /// As [`Locks::inspect`]. The next call observes again.
+    /// As [`Locks::inspect`], and [`is_unavailable`](crate::Error::is_unavailable) after 10 seconds
+    /// without a reply. The next call observes again.
     ///
     /// # Cancel safety
     /// If the future is dropped, no change is lost: the next call returns it.
@@ -106,7 +107,11 @@ impl Observer {
                 self.is_stale = true;
             }
 
-            let lock_state = self.engine.calls().inspect(&self.name).await?;
+            let lock_state = self
+                .engine
+                .calls()
+                .inspect(&self.name, LONGEST_REPLY)
+                .await?;
             self.is_stale = false;
 
             let mut comparable = lock_state.clone();

@@ -109,9 +109,7 @@ impl OwnedHold {
             return Ok(Ok(again));
         }
 
-        let reading = lock.locks().inspect(lock.name());
-        let read = on_background(async { time::timeout(REPLY_MAX, reading).await }).await;
-        let lock_state = read.unwrap_or_else(|_elapsed| Err(no_reply(lock)))?;
+        let lock_state = lock.locks().inspect(lock.name()).await?;
         match self.reenter()? {
             Some(again) => Ok(Ok(again)),
             None => Ok(Err(replies::refused(lock_state, None))),
@@ -311,14 +309,3 @@ impl std::ops::Deref for ReentrantGuard {
         &self.guard
     }
 }
-
-fn no_reply(lock: &Lock) -> Error {
-    Error::unavailable(format!("the store sent no reply within {REPLY_MAX:?}")).during(
-        "acquire",
-        lock.locks().url(),
-        Some(lock.name()),
-    )
-}
-
-/// How long a store may take to show that it replies.
-const REPLY_MAX: Duration = Duration::from_secs(1);

@@ -108,9 +108,10 @@ fn is_restored_by_create(lock_node: LockNode<'_>, acl: &[Acl], stat: &Stat) -> b
 }
 
 /// How long one call waits for claims with earlier numbers to end. The engine repeats the call
-/// until its deadline. A store that sends no reply for a second counts as unavailable.
+/// until its deadline. It is shorter than the default reply timeout, after which the store counts as
+/// unavailable.
 const HELD_WAIT: Duration = Duration::from_millis(500);
 
 /// How long one call waits for claims of other clients with the last numbers. The engine repeats
-/// the call three times within the ten seconds of its reply timeout.
+/// the call three times within the ten seconds for which an acquire waits for a reply.
 const REMOVAL_TIMEOUT: Duration = Duration::from_millis(2_500);

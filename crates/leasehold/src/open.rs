@@ -2,11 +2,13 @@
 
 mod examine;
 
+use std::time::Duration;
+
 use tokio::runtime::Handle;
 
 pub use examine::examine;
 
-use leasehold_core::internal::OpenedStore;
+use leasehold_core::internal::{OpenedStore, Setting};
 
 use crate::schemes::Scheme;
 use crate::shown_url::{names_user, redacted};
@@ -37,10 +39,35 @@ pub async fn open(url: &str) -> Result<Locks> {
 /// Opens as [`open`]. If `runtime` is given, it drives connections in addition to those of the
 /// background thread.
 pub(crate) async fn open_on(url: &str, runtime: Option<Handle>) -> Result<Locks> {
-    let opened = open_store(url, runtime).await;
+    let (store_url, reply_timeout) = split_reply_timeout(url);
+    let opened = open_store(&store_url, runtime).await;
     opened
         .and_then(|OpenedStore { store, shown_url }| Locks::from_arc(store, &shown_url))
+        .and_then(|locks| match reply_timeout {
+            Some(reply_timeout) => locks.reply_timeout(reply_timeout),
+            None => Ok(locks),
+        })
         .map_err(|error| error.during("open the store", &redacted(url), None))
+}
+
+/// Splits a URL into that of its store, and the reply timeout.
+fn split_reply_timeout(url: &str) -> (String, Option<Duration>) {
+    let value = |setting: &str| {
+        let (name, value) = setting.split_once('=')?;
+        (name == Setting::REPLY_TIMEOUT).then(|| Setting::duration(value))
+    };
+    let (location, settings) = url.split_once('?').unwrap_or((url, ""));
+    let reply_timeout = settings.split('&').filter_map(value).next_back();
+    if reply_timeout.is_none() {
+        return (url.to_owned(), None);
+    }
+
+    let settings = settings.split('&');
+    let others: Vec<&str> = settings
+        .filter(|setting| value(setting).is_none())
+        .collect();
+    let store_url = format!("{location}?{}", others.join("&"));
+    (store_url.trim_end_matches('?').to_owned(), reply_timeout)
 }
 
 /// Opens the store of a URL without an engine.

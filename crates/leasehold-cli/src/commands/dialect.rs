@@ -49,7 +49,7 @@ enum Dialect {
 }
 
 /// The settings of a URL that do not depend on the format of the locks.
-const CONNECTION: [&str; 10] = [
+const CONNECTION: [&str; 11] = [
     "db",
     "protocol",
     "password-file",
@@ -60,6 +60,7 @@ const CONNECTION: [&str; 10] = [
     "acl",
     "longest-lease",
     "prefix",
+    "reply-timeout",
 ];
 
 const REDISSON: &str = "dialect=redisson";

@@ -2,14 +2,15 @@
 
 mod options;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use tracing::Instrument;
 
-use super::calls::{NO_REPLY_MIN, REPLY_TIMEOUT, StoreCalls, Timed, timed_out};
+use super::calls::{REPLY_TIMEOUT, StoreCalls, Timed, timed_out};
 use super::depart::{PendingEntry, depart};
 use super::events::{AcquireEvents, HoldEvents};
 use super::outage::Outage;
@@ -21,8 +22,7 @@ use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
 use crate::store::{claimant_here, replies};
 use crate::{
-    Claim, ClaimId, Entered, Error, LossReason, Name, OnContention, Refused, Result, Standing,
-    Token,
+    Claim, ClaimId, Entered, Error, LossReason, OnContention, Refused, Result, Standing, Token,
 };
 
 pub(crate) use options::{AcquireOptions, WaitLimit};
@@ -34,7 +34,7 @@ pub(crate) type Acquired = Result<Hold, Refused>;
 /// queued.
 ///
 /// The store counts as unavailable if it sends no reply for [`REPLY_TIMEOUT`] while the claim
-/// waits, or if it cannot be reached at the deadline.
+/// waits, if it cannot be reached at the deadline, or at the end of the reply timeout after it.
 ///
 /// # Cancel safety
 /// Dropping the future at any point leaves no entry behind: the background completes the request
@@ -45,9 +45,11 @@ pub(crate) async fn acquire(
     limit: WaitLimit,
 ) -> Result<Acquired> {
     let events = AcquireEvents::begin(&engine.calls, &options.name);
-    let acquired = attempt_until_granted(engine, options, limit, &events, Outage::default())
-        .instrument(events.span())
-        .await;
+    let acquired = {
+        let acquiring = attempt_until_granted(engine, options, limit, &events, Outage::default());
+        let acquiring = pin!(acquiring.instrument(events.span()));
+        limit.bound(options.reply_timeout, acquiring).await
+    };
     record_end(events, &acquired);
     acquired
 }
@@ -84,7 +86,7 @@ pub(super) async fn attempt_until_granted(
         if !backoff.wait_before(deadline).await {
             return match outage.into_error() {
                 Some(error) => Err(error),
-                None => Ok(Err(read_refusal(&engine.calls, &options.name, None).await)),
+                None => Ok(Err(read_refusal(&engine.calls, options, None).await)),
             };
         }
     }
@@ -169,7 +171,9 @@ impl<'a> Attempt<'a> {
             Some(deadline) if outage.is_on() => outage_ends_at.min(deadline),
             // Only a reply shows whether the lock is held. So a store that is merely slow may reply
             // after the deadline.
-            Some(deadline) => outage_ends_at.min(deadline.max(started + NO_REPLY_MIN)),
+            Some(deadline) => {
+                outage_ends_at.min(deadline.max(started + self.options.reply_timeout))
+            }
         };
 
         let calls = self.engine.calls.clone();
@@ -243,7 +247,7 @@ impl<'a> Attempt<'a> {
     async fn refused(self, refused: Option<Box<Refused>>) -> Result<Outcome> {
         let refused = match refused {
             Some(refused) => *refused,
-            None => read_refusal(&self.engine.calls, &self.claim.name, None).await,
+            None => read_refusal(&self.engine.calls, self.options, None).await,
         };
         Ok(Outcome::Refused(refused))
     }
@@ -253,12 +257,29 @@ impl<'a> Attempt<'a> {
     /// The lock is inspected just before, in the round trip of leaving, so that the caller receives
     /// the holder at the deadline and not the one that was first in the way.
     async fn give_up(self, outage: &Outage) -> Result<Outcome> {
-        let reading = read_refusal(&self.engine.calls, &self.claim.name, Some(self.claim.id));
-        let (refused, has_reply) = tokio::join!(biased; reading, self.leave(outage));
-        if has_reply {
-            return Ok(Outcome::Refused(refused));
+        if let Some(error) = outage.error() {
+            return Err(error);
         }
-        Err(outage.error().unwrap_or_else(|| timed_out(NO_REPLY_MIN)))
+
+        let reading = read_refusal(&self.engine.calls, self.options, Some(self.claim.id));
+        let (refused, left) = tokio::join!(biased; reading, self.leave());
+        match left {
+            Err(error) if error.is_unavailable() => Err(error),
+            // A reply of any kind shows that the store has not granted the lock in time.
+            Ok(_) | Err(_) => Ok(Outcome::Refused(refused)),
+        }
+    }
+
+    /// Leaves, and waits for the reply, so that a caller that gave up finds no entry of its own in
+    /// the queue.
+    ///
+    /// If the reply does not come, the limit of the whole acquire ends the wait. The departure then
+    /// continues in the background.
+    async fn leave(mut self) -> Result<bool> {
+        match self.start_departure() {
+            Some(departing) => departing.await,
+            None => Ok(false),
+        }
     }
 
     /// Returns the hold of a grant, after another request if too little of its validity is left.
@@ -341,26 +362,6 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Leaves, and waits briefly for the reply, so that a caller that gave up finds no entry of its
-    /// own in the queue. Returns whether the store has sent a reply.
-    async fn leave(mut self, outage: &Outage) -> bool {
-        let Some(departing) = self.start_departure() else {
-            return true;
-        };
-
-        let limit = if outage.is_on() {
-            LAST_TRY
-        } else {
-            NO_REPLY_MIN
-        };
-        // After that, the departure continues in the background.
-        match timeout(limit, departing).await {
-            Ok(Err(error)) => !error.is_unavailable(),
-            Ok(Ok(_)) => true,
-            Err(_elapsed) => false,
-        }
-    }
-
     fn start_departure(&mut self) -> Option<Detached<Result<bool>>> {
         let pending_entry = self.pending_entry.take()?;
         self.engine.renewals.remove(self.claim.id);
@@ -377,21 +378,23 @@ impl Drop for Attempt<'_> {
     }
 }
 
-/// Inspects the lock that has refused a claim. Without a reply in time, nothing is known of it.
+/// Inspects the lock that has refused a claim. Without a reply in time, nothing is known of it: in
+/// half of the reply timeout, so that a refusal without a holder is still returned within all of it.
 ///
 /// The future is boxed, because most acquires never need it.
 #[cold]
 pub(super) fn read_refusal(
     calls: &StoreCalls,
-    name: &Name,
+    options: &AcquireOptions,
     claim: Option<ClaimId>,
 ) -> BoxFuture<'static, Refused> {
     let calls = calls.clone();
-    let name = name.clone();
+    let name = options.name.clone();
+    let limit = options.reply_timeout / 2;
     Box::pin(async move {
-        match timeout(NO_REPLY_MIN, calls.inspect(&name)).await {
-            Ok(Ok(lock_state)) => replies::refused(lock_state, claim),
-            Ok(Err(_)) | Err(_) => Refused::new(name),
+        match calls.inspect(&name, limit).await {
+            Ok(lock_state) => replies::refused(lock_state, claim),
+            Err(_) => Refused::new(name),
         }
     })
 }
@@ -433,5 +436,3 @@ fn replies_too_slow(url: &str, claim: &Claim) -> Error {
 
 /// How often a client confirms a grant that has expired when the reply arrives.
 const CONFIRMATIONS_MAX: u32 = 3;
-/// How long an unreachable store may take to become reachable again at the deadline.
-const LAST_TRY: Duration = Duration::from_millis(250);

@@ -2,10 +2,12 @@
 
 use std::future::Future;
 use std::os::fd::OwnedFd;
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::timeout;
 
 use super::events::millis;
 use crate::metric_labels::RequestKind;
@@ -20,10 +22,9 @@ use crate::{
     Store,
 };
 
-/// The longest time that a request waits for its reply.
+/// The longest time that a request waits for its reply, if no caller has a shorter limit: long
+/// enough for a failover, which then fails no waiter and no holder.
 pub(crate) const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
-/// A store that sends no reply for this long is not merely slow.
-pub(super) const NO_REPLY_MIN: Duration = Duration::from_secs(1);
 /// How often a request is sent while the store is unavailable.
 const TRIES_MAX: u32 = 3;
 
@@ -212,18 +213,23 @@ impl StoreCalls {
         }
     }
 
-    pub(crate) async fn inspect(&self, name: &Name) -> Result<LockState> {
-        self.check_not_forked("inspect", Some(name))?;
-        self.with_retries(RequestKind::Inspect, "inspect", Some(name), || {
-            with_timeout(REPLY_TIMEOUT, self.store.inspect(name))
+    /// Inspects a lock, with retries, within `limit`.
+    pub(crate) async fn inspect(&self, name: &Name, limit: Duration) -> Result<LockState> {
+        self.read(RequestKind::Inspect, "inspect", Some(name), limit, || {
+            self.store.inspect(name)
         })
         .await
     }
 
-    pub(crate) async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
-        self.check_not_forked("list the locks", None)?;
-        self.with_retries(RequestKind::List, "list the locks", None, || {
-            with_timeout(REPLY_TIMEOUT, self.store.list(prefix, count_max))
+    /// Lists names, with retries, within `limit`.
+    pub(crate) async fn list(
+        &self,
+        prefix: &str,
+        count_max: usize,
+        limit: Duration,
+    ) -> Result<Vec<Name>> {
+        self.read(RequestKind::List, "list the locks", None, limit, || {
+            self.store.list(prefix, count_max)
         })
         .await
     }
@@ -261,6 +267,31 @@ impl StoreCalls {
         name: Option<&Name>,
     ) -> Result<()> {
         self.with_context(operation, name, background::check_not_forked())
+    }
+
+    /// Sends a request that only reads, with retries, and waits at most `limit` for all of them.
+    async fn read<T, S, F>(
+        &self,
+        request: RequestKind,
+        operation: &'static str,
+        name: Option<&Name>,
+        limit: Duration,
+        send: S,
+    ) -> Result<T>
+    where
+        S: Fn() -> F,
+        F: Future<Output = Result<T>>,
+    {
+        self.check_not_forked(operation, name)?;
+        let started = started();
+        let reading = pin!(self.with_retries(request, operation, name, send));
+        if let Ok(reply) = timeout(limit, reading).await {
+            return reply;
+        }
+
+        let reply = Err(timed_out(limit));
+        self.note(request, started, &reply);
+        self.with_context(operation, name, reply)
     }
 
     /// Sends a request again while the store is unavailable; every request is repeatable.
@@ -340,7 +371,7 @@ impl WeakStoreCalls {
 }
 
 async fn with_timeout<T>(limit: Duration, reply: impl Future<Output = Result<T>>) -> Result<T> {
-    match tokio::time::timeout(limit, reply).await {
+    match timeout(limit, reply).await {
         Ok(reply) => reply,
         Err(_elapsed) => Err(timed_out(limit)),
     }

@@ -11,17 +11,17 @@ mod tests;
 mod waiting;
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 use tracing::Instrument;
 
 use super::acquire::{Acquired, attempt_until_granted, read_refusal, record_end};
-use super::calls::{NO_REPLY_MIN, timed_out};
 use super::events::AcquireEvents;
 use super::outage::Outage;
 use super::{AcquireOptions, Engine, WaitLimit};
@@ -80,14 +80,16 @@ pub(crate) async fn acquire(
 ) -> Result<Acquired> {
     let cohort = engine.cohorts.get(options);
     let events = AcquireEvents::begin(&engine.calls, &options.name);
-    let acquiring = async {
-        match limit.on_contention() {
-            OnContention::Fail => cohort.try_now(engine, options, limit, &events).await,
-            OnContention::Queue => cohort.wait(engine, options, limit, &events).await,
-        }
+    let acquired = {
+        let acquiring = async {
+            match limit.on_contention() {
+                OnContention::Fail => cohort.try_now(engine, options, limit, &events).await,
+                OnContention::Queue => cohort.wait(engine, options, limit, &events).await,
+            }
+        };
+        let acquiring = pin!(acquiring.instrument(events.span()));
+        limit.bound(options.reply_timeout, acquiring).await
     };
-
-    let acquired = acquiring.instrument(events.span()).await;
     record_end(events, &acquired);
     acquired
 }
@@ -102,7 +104,7 @@ impl Cohort {
         events: &AcquireEvents,
     ) -> Result<Acquired> {
         if self.is_known_as_held(engine) {
-            return Ok(Err(read_refusal(&engine.calls, &options.name, None).await));
+            return Ok(Err(read_refusal(&engine.calls, options, None).await));
         }
 
         let store_options = options.for_store();
@@ -125,9 +127,7 @@ impl Cohort {
         limit: WaitLimit,
         events: &AcquireEvents,
     ) -> Result<Acquired> {
-        let started = Instant::now();
-        let deadline = limit.deadline();
-        let mut check_at = deadline;
+        let mut check_at = limit.deadline();
         // It is dropped after `waiting`, and so it stops if nothing else waits.
         let mut acquisition = None;
         let (mut waiting, ahead) = LocalWait::join(self, options.max_hold);
@@ -153,15 +153,12 @@ impl Cohort {
                 () = self.acquisition_due.notified() => {}
                 () = passed(check_at) => {
                     if self.is_known_as_held(engine) {
-                        return Ok(Err(read_refusal(&engine.calls, &options.name, None).await));
+                        return Ok(Err(read_refusal(&engine.calls, options, None).await));
                     }
                     if acquisition.is_none() {
                         break;
                     }
                     // A store that is merely slow may reply after the deadline.
-                    if deadline.is_some_and(|deadline| deadline.elapsed() >= NO_REPLY_MIN) {
-                        return Err(timed_out(started.elapsed()));
-                    }
                     check_at = Some(Instant::now() + REPLY_CHECK);
                 }
             }
@@ -170,10 +167,8 @@ impl Cohort {
         // Another acquire has sent the request, which has no reply. It may have been lost before
         // this acquire began. So this acquire sends a request of its own.
         drop(waiting);
-        let trying = self.try_now(engine, options, WaitLimit::Never, events);
-        timeout(NO_REPLY_MIN, trying)
+        self.try_now(engine, options, WaitLimit::Never, events)
             .await
-            .unwrap_or_else(|_elapsed| Err(timed_out(started.elapsed())))
     }
 
     /// Whether an acquire would have to wait. A hold of this process shows it, or a reply of the

@@ -5,12 +5,14 @@
 //! their slots. The holders have at most N slots, so one of the N mutexes is free for each slot.
 
 use std::collections::HashSet;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
 use super::acquire::{Acquired, attempt_until_granted};
+use super::calls::REPLY_TIMEOUT;
 use super::events::AcquireEvents;
 use super::outage::Outage;
 use super::{AcquireOptions, Engine, Hold, WaitLimit};
@@ -53,6 +55,10 @@ pub(crate) async fn take_numbers(
         engine,
         semaphore,
         options,
+        reply_timeout: match limit {
+            WaitLimit::Forever => REPLY_TIMEOUT,
+            WaitLimit::Never | WaitLimit::AtMost(_) => options.reply_timeout,
+        },
         taken: Vec::new(),
         refused: None,
     };
@@ -78,6 +84,8 @@ struct Taking<'a> {
     engine: &'a Arc<Engine>,
     semaphore: &'a Hold,
     options: &'a AcquireOptions,
+    /// How long each request waits for its reply.
+    reply_timeout: Duration,
     taken: Vec<Slot>,
     /// The last refusal of a number.
     refused: Option<Refused>,
@@ -115,21 +123,25 @@ impl Taking<'_> {
         };
         let events = AcquireEvents::unrecorded(&self.engine.calls, &options.name);
         let outage = Outage::default();
-        attempt_until_granted(self.engine, &options, WaitLimit::Never, &events, outage).await
+        let never = WaitLimit::Never;
+        let trying = attempt_until_granted(self.engine, &options, never, &events, outage);
+        never.bound(self.reply_timeout, pin!(trying)).await
     }
 
     /// Breaks the holds of numbers whose claim no longer holds the semaphore.
     ///
     /// A store may detect a crash for the semaphore first, and for the number only later.
     async fn break_stale(&self) -> Result<()> {
+        let calls = &self.engine.calls;
         let mut numbered = Vec::new();
         for number in 0..self.slots() {
             let name = self.slot_name(number)?;
-            numbered.push(self.engine.calls.inspect(&name).await?);
+            numbered.push(calls.inspect(&name, self.reply_timeout).await?);
         }
         // The semaphore is read after the numbers. So every claim that already had a number is
         // seen.
-        let semaphore = self.engine.calls.inspect(&self.options.name).await?;
+        let name = &self.options.name;
+        let semaphore = calls.inspect(name, self.reply_timeout).await?;
 
         let holders: HashSet<ClaimId> = semaphore.holders().map(|entry| entry.id).collect();
         if !holders.contains(&self.claim()) {
@@ -143,7 +155,7 @@ impl Taking<'_> {
                 tracing::debug!(name = %state.name, label = %entry.info.label, "stale number");
                 let claim = Claim::of_entry(state.name.clone(), entry);
                 self.engine.revoke(claim.id);
-                self.engine.calls.leave(&claim).await?;
+                calls.leave(&claim).await?;
             }
         }
         Ok(())

@@ -1,9 +1,10 @@
 //! Waiting in the queue for a grant, across short outages of the store.
 
 use std::slice;
+use std::time::Duration;
 
 use super::Engine;
-use super::calls::{NO_REPLY_MIN, StoreCalls, timed_out};
+use super::calls::{StoreCalls, timed_out};
 use super::outage::Outage;
 use super::validity::Validity;
 use crate::runtime::backoff::Backoff;
@@ -77,7 +78,7 @@ async fn replies_again(
     loop {
         backoff.wait().await;
 
-        match calls.renew(slice::from_ref(claim), NO_REPLY_MIN).await {
+        match calls.renew(slice::from_ref(claim), RENEWAL_MAX).await {
             Ok(leases) if leases.iter().all(Option::is_none) => return Ok(false),
             Ok(_) => {
                 outage.replied();
@@ -104,7 +105,7 @@ async fn late_for_long(validity: &Validity) {
 /// Sends one last renewal before late renewals count as an outage; returns whether it succeeded.
 async fn is_renewed_at_last(calls: &StoreCalls, validity: &Validity) -> Result<bool> {
     let claims = slice::from_ref(&*validity.claim);
-    match calls.renew(claims, NO_REPLY_MIN).await {
+    match calls.renew(claims, RENEWAL_MAX).await {
         Ok(_) => {
             validity.set_late(false);
             Ok(true)
@@ -113,3 +114,7 @@ async fn is_renewed_at_last(calls: &StoreCalls, validity: &Validity) -> Result<b
         Err(error) => Err(error),
     }
 }
+
+/// How long a renewal waits that shows whether the store replies again. Another one follows it, until
+/// the outage is too long.
+const RENEWAL_MAX: Duration = Duration::from_secs(1);

@@ -3,7 +3,7 @@
 use leasehold_core::internal::background;
 use leasehold_core::internal::examination::danger;
 
-use super::open_store;
+use super::{open_store, split_reply_timeout};
 use crate::schemes::Scheme;
 use crate::shown_url::redacted;
 use crate::{Error, Examination, Finding, Result, Severity};
@@ -27,6 +27,8 @@ pub async fn examine(url: &str) -> Result<Examination> {
 }
 
 async fn examine_store(url: &str) -> Result<Examination> {
+    let (url, _) = split_reply_timeout(url);
+    let url = url.as_str();
     let name = url.split(':').next().unwrap_or_default();
     let kind = Scheme::named(name).and_then(|scheme| scheme.kind().ok());
     let mut examination = match kind {

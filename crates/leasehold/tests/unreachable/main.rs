@@ -2,6 +2,8 @@
 #![cfg(all(feature = "redis", feature = "zookeeper"))]
 #![allow(missing_docs)]
 
+mod bounds;
+
 use std::pin::pin;
 use std::time::{Duration, Instant};
 

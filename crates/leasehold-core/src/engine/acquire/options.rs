@@ -1,10 +1,13 @@
 //! The options of an acquire.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
-use crate::{Name, OnContention, Share};
+use crate::engine::calls::timed_out;
+use crate::{Name, OnContention, Result, Share};
 
 /// The validated options of a lock.
 #[derive(Clone, Debug)]
@@ -18,6 +21,8 @@ pub(crate) struct AcquireOptions {
     /// The lease is not renewed.
     pub(crate) no_renewal: bool,
     pub(crate) max_hold: Option<Duration>,
+    /// How long the acquire may take beyond its time limit.
+    pub(crate) reply_timeout: Duration,
     /// How many more tokens the grant reserves. If there are any, the hold is passed on inside the
     /// process, and each of its holds has events of its own.
     pub(crate) reserved: u32,
@@ -48,10 +53,32 @@ impl WaitLimit {
         match self {
             // A deadline beyond the clock's range does not limit the wait.
             Self::AtMost(limit) if !limit.is_zero() => Instant::now().checked_add(limit),
-            // A limit of zero bounds the wait in the queue, not the request: the store may have to
-            // wait for its disk.
+            // A limit of zero bounds the wait in the queue, not the request.
             Self::AtMost(_) | Self::Forever | Self::Never => None,
         }
+    }
+
+    /// Ends an acquire with this limit whose store sends no reply for `reply_timeout` longer.
+    ///
+    /// It is dropped, so that the background completes the request that is under way and undoes it.
+    pub(crate) async fn bound<T>(
+        self,
+        reply_timeout: Duration,
+        acquiring: Pin<&mut impl Future<Output = Result<T>>>,
+    ) -> Result<T> {
+        let longest = match self {
+            Self::Forever => None,
+            Self::Never => Some(reply_timeout),
+            Self::AtMost(limit) => limit.checked_add(reply_timeout),
+        };
+        let end = longest.and_then(|longest| Instant::now().checked_add(longest));
+        let Some(end) = end else {
+            return acquiring.await;
+        };
+
+        timeout_at(end, acquiring)
+            .await
+            .unwrap_or_else(|_elapsed| Err(timed_out(reply_timeout)))
     }
 
     pub(crate) fn on_contention(self) -> OnContention {

@@ -47,6 +47,7 @@ async fn hold_is_invalid_before_release_is_sent() {
             is_candidate: false,
             no_renewal: false,
             max_hold: None,
+            reply_timeout: Duration::from_secs(2),
             reserved: 0,
             is_part: false,
         };

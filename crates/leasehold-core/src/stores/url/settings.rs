@@ -54,10 +54,31 @@ impl Setting {
 }
 
 impl Setting {
+    /// The setting of every URL that `leasehold::open` reads itself, because no store needs it.
+    pub const REPLY_TIMEOUT: &str = "reply-timeout";
+
     /// Parses a whole number; `name` is its setting, or a part of the URL.
     pub fn whole_number(name: &str, text: &str) -> Result<u32> {
         text.parse()
             .map_err(|_| Error::invalid(format!("{name} takes a whole number")))
+    }
+
+    /// Parses `500ms`, `10s` or `2m`, and a plain number as seconds, as the command's options do.
+    ///
+    /// Returns zero for a text that is not a duration, so that a check of its range fails.
+    #[must_use]
+    pub fn duration(text: &str) -> Duration {
+        let end = text.find(|c: char| !c.is_ascii_digit());
+        let (digits, unit) = text.split_at(end.unwrap_or(text.len()));
+        let count: u64 = digits.parse().unwrap_or(0);
+
+        let millis = match unit {
+            "ms" => 1,
+            "s" | "" => 1_000,
+            "m" => 60_000,
+            _ => 0,
+        };
+        Duration::from_millis(count.saturating_mul(millis))
     }
 
     /// Checks the range of a duration.
@@ -72,6 +93,19 @@ impl Setting {
         }
         Err(Error::invalid(message).help(help))
     }
+}
+
+#[cold]
+fn unknown(name: &str, store: &str, groups: &[Group]) -> Error {
+    if name == Setting::REPLY_TIMEOUT {
+        let message = format!("{name}= is a setting of `leasehold::open`, and not of a builder");
+        return Error::invalid(message).help("call `Locks::reply_timeout`");
+    }
+
+    let mut known: Vec<&str> = names(groups).collect();
+    known.push(Setting::REPLY_TIMEOUT);
+    Error::invalid(format!("{name:?} is not a setting of a {store} URL"))
+        .help(format!("the settings are: {}", known.join(", ")))
 }
 
 /// Returns the setting with a name.
@@ -101,9 +135,7 @@ impl Settings {
         for setting in text.split('&').filter(|setting| !setting.is_empty()) {
             let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
             let Some(known) = named(groups, name) else {
-                let message = format!("{name:?} is not a setting of a {store} URL");
-                let known = names(groups).collect::<Vec<_>>().join(", ");
-                return Err(Error::invalid(message).help(format!("the settings are: {known}")));
+                return Err(unknown(name, store, groups));
             };
             settings.push((known, decoded(value)?));
         }
@@ -134,10 +166,9 @@ impl Settings {
         }
     }
 
-    /// Returns a duration; zero if the value is not `500ms`, `10s`, `10` or `2m`, so that a check
-    /// of its range fails.
+    /// Returns the duration of a setting, as [`Setting::duration`] parses it.
     pub fn duration(&self, name: &str) -> Option<Duration> {
-        self.get(name).map(duration)
+        self.get(name).map(Setting::duration)
     }
 
     /// Returns the name of a setting that needs TLS.
@@ -145,22 +176,6 @@ impl Settings {
         let (setting, _) = self.0.iter().find(|(setting, _)| setting.needs_tls)?;
         Some(setting.name)
     }
-}
-
-/// Parses `500ms`, `10s` or `2m`, and a plain number as seconds, as the command's options do. Returns
-/// zero for a text that is not a duration.
-fn duration(text: &str) -> Duration {
-    let end = text.find(|c: char| !c.is_ascii_digit());
-    let (digits, unit) = text.split_at(end.unwrap_or(text.len()));
-    let count: u64 = digits.parse().unwrap_or(0);
-
-    let millis = match unit {
-        "ms" => 1,
-        "s" | "" => 1_000,
-        "m" => 60_000,
-        _ => 0,
-    };
-    Duration::from_millis(count.saturating_mul(millis))
 }
 
 impl UrlForm {
@@ -187,11 +202,11 @@ mod tests {
 
     #[test]
     fn duration_without_unit_is_in_seconds() {
-        assert_eq!(duration("500ms"), Duration::from_millis(500));
-        assert_eq!(duration("2m"), Duration::from_secs(120));
-        assert_eq!(duration("5"), Duration::from_secs(5));
+        assert_eq!(Setting::duration("500ms"), Duration::from_millis(500));
+        assert_eq!(Setting::duration("2m"), Duration::from_secs(120));
+        assert_eq!(Setting::duration("5"), Duration::from_secs(5));
         for text in ["", "soon", "5 s", "1.5", "-5"] {
-            assert_eq!(duration(text), Duration::ZERO, "{text}");
+            assert_eq!(Setting::duration(text), Duration::ZERO, "{text}");
         }
     }
 }
