@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::drain::drain_blocking;
 use crate::runtime::background::block_on;
-use crate::{Cleanup, Entry, Guarantees, LockState, Name, Refused, Result, Token};
+use crate::{Cleanup, Entry, Guarantees, LockState, Name, Need, Refused, Result, Token};
 
 pub use election::{Election, LeaderObserver, Leadership};
 pub use guard::Guard;
@@ -68,6 +68,7 @@ forward!(Locks of Locks {
     wait break_hold(name: impl AsRef<str>, token: Token) -> Result<Option<Entry>>;
     wait remove_unused() -> Result<Cleanup>;
     get guarantees() -> Guarantees;
+    call require(needs: impl IntoIterator<Item = Need>) -> Result<()>;
     get url() -> &str;
 });
 

@@ -6,7 +6,9 @@ use std::time::Duration;
 use futures_util::{Stream, stream};
 
 use crate::claimant_info::LABEL_MAX;
-use crate::{ClaimantInfo, Error, Guard, Lock, LockState, Locks, Observer, Refused, Result, Token};
+use crate::{
+    ClaimantInfo, Error, Guard, Lock, LockState, Locks, Need, Observer, Refused, Result, Token,
+};
 
 /// An election among the clients of one name; [`Locks::election`] creates it.
 ///
@@ -147,11 +149,8 @@ impl Election {
     }
 
     fn check_tokens(&self) -> Result<()> {
-        if self.lock.locks().guarantees().tokens {
-            return Ok(());
-        }
-        let error = Error::unsupported("an election needs tokens, and this store has none");
-        Err(self.with_context(error.help("use another store, or a dialect with tokens")))
+        let checked = Need::Tokens.check(&self.lock.locks().guarantees());
+        checked.map_err(|error| self.with_context(error))
     }
 
     fn with_context(&self, error: Error) -> Error {

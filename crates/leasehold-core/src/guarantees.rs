@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::{Error, Result};
+
 /// What a store guarantees. GUARANTEES.md names the test behind each guarantee.
 ///
 /// ```
@@ -85,4 +87,57 @@ pub enum CrashRelease {
 #[must_use]
 pub fn released_within(grace: Duration) -> CrashRelease {
     CrashRelease::Within { grace }
+}
+
+/// What a program needs of its store; [`Locks::require`](crate::Locks::require) checks it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Need {
+    /// Fencing tokens, which [elections](crate::Election) need too.
+    Tokens,
+    /// Semaphores: [`Locks::semaphore`](crate::Locks::semaphore).
+    Semaphores,
+    /// Reader-writer locks: [`Locks::rwlock`](crate::Locks::rwlock).
+    RwLocks,
+    /// Holds that are passed on in a process: [`Lock::cohort`](crate::Lock::cohort).
+    Cohorts,
+    /// Grants in order of arrival.
+    Fifo,
+}
+
+impl Need {
+    /// Checks that a store has it.
+    pub(crate) fn check(self, guarantees: &Guarantees) -> Result<()> {
+        let (has, missing, help) = match self {
+            Self::Tokens => (
+                guarantees.tokens,
+                "this store has no tokens, which elections and fencing need",
+                "use another store, or a dialect with tokens",
+            ),
+            Self::Semaphores => (
+                guarantees.semaphore != SemaphoreSupport::Unsupported,
+                "this store has no semaphores",
+                "use a mutex, or a store that has semaphores",
+            ),
+            Self::RwLocks => (
+                guarantees.rwlock,
+                "this store has no reader-writer locks",
+                "use a mutex, or a store that has readers",
+            ),
+            Self::Cohorts => (
+                guarantees.cohorts,
+                "this store cannot reserve tokens, so a hold cannot be passed on",
+                "acquire without a cohort, or use a store that has cohorts",
+            ),
+            Self::Fifo => (
+                guarantees.fifo,
+                "this store does not grant claims in order of arrival",
+                "use a store with a queue",
+            ),
+        };
+        if has {
+            return Ok(());
+        }
+        Err(Error::unsupported(missing).help(help))
+    }
 }

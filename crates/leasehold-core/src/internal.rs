@@ -5,9 +5,10 @@ pub use crate::engine::{hold_from, safe_duration};
 pub use crate::runtime::backlog::{Backlog, Repeat, repeat};
 pub use crate::runtime::backoff::Backoff;
 pub use crate::runtime::clock::BootInstant;
-pub use crate::store_kind::{OpenedStore, StoreKind};
+pub use crate::store_kind::{StoreKind, UnopenedStore};
 #[cfg(feature = "file")]
 pub use crate::stores::file::{FILE, SYSTEM};
+pub use crate::stores::lazy::LazyStore;
 pub use crate::stores::memory::MEMORY;
 pub use crate::stores::url::{
     Host, Password, Setting, StoreUrl, TlsFiles, Transport, UrlForm, io_reason,

@@ -72,7 +72,7 @@ pub use drain::drain;
 pub use election::{Election, Leader, LeaderObserver, Leadership};
 pub use error::{Error, ErrorKind, Result};
 pub use examination::{Examination, ExaminedServer, Finding, RoundTrip, Severity};
-pub use guarantees::{CrashRelease, Guarantees, SemaphoreSupport};
+pub use guarantees::{CrashRelease, Guarantees, Need, SemaphoreSupport};
 pub use guard::Guard;
 pub use guard_ext::{FileGuardExt, RedlockGuardExt};
 pub use lock::Lock;

@@ -12,7 +12,7 @@ use crate::engine::{
 };
 use crate::multi::give_back;
 use crate::runtime::background::on_background;
-use crate::{Claim, ClaimId, Error, Guard, Locks, Name, Refused, Result, Share};
+use crate::{Claim, ClaimId, Error, Guard, Locks, Name, Need, Refused, Result, Share};
 
 /// A lock to acquire: its name, the share to take, and the options.
 ///
@@ -382,12 +382,7 @@ impl Lock {
             let message = "the hold of a cohort is renewed, so it cannot have a fixed lease";
             return Err(Error::invalid(message).help("use max_hold, or no cohort"));
         }
-        if !self.locks.guarantees().cohorts {
-            let message = "this store cannot reserve tokens, so a hold cannot be passed on";
-            return Err(Error::unsupported(message)
-                .help("acquire without a cohort, or use a store that has cohorts"));
-        }
-        Ok(())
+        Need::Cohorts.check(&self.locks.guarantees())
     }
 }
 

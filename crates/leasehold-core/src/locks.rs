@@ -9,7 +9,8 @@ use crate::runtime::background::on_background;
 use crate::store::Cleanup;
 use crate::stores::url::Setting;
 use crate::{
-    Claim, Entry, Guarantees, Lock, LockState, Name, Reentrant, Result, RwLock, Share, Store, Token,
+    Claim, Entry, Guarantees, Lock, LockState, Name, Need, Reentrant, Result, RwLock, Share, Store,
+    Token,
 };
 
 /// An open store, which creates locks.
@@ -205,6 +206,31 @@ impl Locks {
     #[must_use]
     pub fn guarantees(&self) -> Guarantees {
         self.engine.calls().guarantees()
+    }
+
+    /// Checks that the store has what the program needs, so that a wrong store is refused at the
+    /// start and not at the first acquire.
+    ///
+    /// ```
+    /// use leasehold::Need;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// let locks = leasehold::open("memory:").await?;
+    /// locks.require([Need::Tokens, Need::Semaphores])?;
+    ///
+    /// let masters = leasehold::open_lazy("redlock://a,b,c")?;
+    /// masters.require([Need::Tokens])?;
+    /// assert!(masters.require([Need::Semaphores]).unwrap_err().is_unsupported());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`is_unsupported`](crate::Error::is_unsupported), for the first that the store does not have.
+    pub fn require(&self, needs: impl IntoIterator<Item = Need>) -> Result<()> {
+        let guarantees = self.guarantees();
+        let checked = needs
+            .into_iter()
+            .try_for_each(|need| need.check(&guarantees));
+        checked.map_err(|error| error.during("use the store", self.url(), None))
     }
 
     /// Returns the store's URL without its password.

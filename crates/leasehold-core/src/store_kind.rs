@@ -1,56 +1,85 @@
 //! The stores of one kind: how a URL opens them, and what examines them.
 
 use std::fmt::{self, Debug, Formatter};
+use std::future::Future;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use tokio::runtime::Handle;
 
-use crate::{Examination, Result, Store};
+use crate::{Examination, Guarantees, Result, Store};
 
 /// The stores of one kind. Each crate with stores exports one of these for each kind.
 #[derive(Clone, Copy)]
 pub struct StoreKind {
-    /// Opens the store of a URL. The runtime drives connections in addition to those of the
-    /// background thread.
-    pub open: for<'a> fn(&'a str, Option<Handle>) -> BoxFuture<'a, Result<OpenedStore>>,
+    /// Parses the URL of a store, and connects to nothing.
+    pub prepare: fn(&str) -> Result<UnopenedStore>,
     /// Examines the servers of a URL before the store is opened.
     pub examine: for<'a> fn(&'a str) -> BoxFuture<'a, Result<Examination>>,
     /// Examines the store that was opened, by the URL that is shown.
     pub examine_opened: fn(&str) -> Examination,
 }
 
-/// A store without an engine.
-pub struct OpenedStore {
-    /// The store.
-    pub store: Arc<dyn Store>,
+/// A store whose URL is valid, and which is not connected.
+pub struct UnopenedStore {
     /// The URL without its password.
     pub shown_url: String,
+    /// What the store guarantees, by its URL.
+    pub guarantees: Guarantees,
+    open: Box<dyn Fn(Option<Handle>) -> Opening + Send + Sync>,
 }
+
+/// The opening of a store.
+type Opening = BoxFuture<'static, Result<Arc<dyn Store>>>;
 
 impl StoreKind {
     /// Creates a kind of which nothing is examined.
     #[must_use]
-    pub const fn new(
-        open: for<'a> fn(&'a str, Option<Handle>) -> BoxFuture<'a, Result<OpenedStore>>,
-    ) -> Self {
+    pub const fn new(prepare: fn(&str) -> Result<UnopenedStore>) -> Self {
         Self {
-            open,
+            prepare,
             examine: |_| ready(Ok(Examination::default())).boxed(),
             examine_opened: |_| Examination::default(),
         }
     }
 }
 
-impl OpenedStore {
-    /// Creates a store whose URL is shown so.
-    #[must_use]
-    pub fn new(store: impl Store, shown_url: String) -> Self {
+impl UnopenedStore {
+    /// Creates a store that `connect` opens.
+    pub fn new<S: Store, F>(
+        shown_url: String,
+        guarantees: Guarantees,
+        connect: impl Fn(Option<Handle>) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<S>> + Send + 'static,
+    {
         Self {
-            store: Arc::new(store),
             shown_url,
+            guarantees,
+            open: Box::new(move |runtime| {
+                let connecting = connect(runtime);
+                async move { Ok(Arc::new(connecting.await?) as Arc<dyn Store>) }.boxed()
+            }),
         }
+    }
+
+    /// Creates a store that needs no server, and so is open already.
+    pub(crate) fn opened(store: impl Store, shown_url: String) -> Self {
+        let store: Arc<dyn Store> = Arc::new(store);
+        Self {
+            shown_url,
+            guarantees: store.guarantees(),
+            open: Box::new(move |_| ready(Ok(Arc::clone(&store))).boxed()),
+        }
+    }
+
+    /// Opens the store. The runtime drives connections in addition to those of the background
+    /// thread.
+    #[must_use]
+    pub fn open(&self, runtime: Option<Handle>) -> Opening {
+        (self.open)(runtime)
     }
 }
 
@@ -60,9 +89,11 @@ impl Debug for StoreKind {
     }
 }
 
-impl Debug for OpenedStore {
+impl Debug for UnopenedStore {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("OpenedStore").field(&self.shown_url).finish()
+        f.debug_tuple("UnopenedStore")
+            .field(&self.shown_url)
+            .finish()
     }
 }
 

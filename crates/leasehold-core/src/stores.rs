@@ -5,6 +5,7 @@ pub(crate) mod file;
 #[cfg(all(feature = "file", not(target_os = "linux")))]
 #[path = "stores/no_file.rs"]
 pub(crate) mod file;
+pub(crate) mod lazy;
 pub(crate) mod memory;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;

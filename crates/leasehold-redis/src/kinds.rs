@@ -1,52 +1,38 @@
 //! The kinds of stores on Redis servers, for the table of schemes of `leasehold`.
 
 use futures_util::FutureExt;
-use leasehold_core::internal::{OpenedStore, StoreKind};
+use leasehold_core::internal::{StoreKind, UnopenedStore};
 use leasehold_core::{Examination, Result};
-use tokio::runtime::Handle;
 
 use crate::{Redis, RedisPlain, Redisson, Redlock};
 
+/// Returns the store of a builder, unopened.
+macro_rules! unopened {
+    ($builder:expr) => {{
+        let builder = $builder;
+        UnopenedStore::new(builder.url(), builder.guarantees(), move |runtime| {
+            builder.clone().connect_on(runtime)
+        })
+    }};
+}
 /// The stores on one Redis server, on the master of sentinels, and on a Redis Cluster.
 pub const REDIS: StoreKind = StoreKind {
     examine: |url| examine_redis(url).boxed(),
-    ..StoreKind::new(|url, runtime| open_redis(url, runtime).boxed())
+    ..StoreKind::new(prepare_redis)
 };
 
 /// The stores on several Redis servers.
 pub const REDLOCK: StoreKind = StoreKind {
     examine: |url| async { Redlock::builder(url)?.examine().await }.boxed(),
-    ..StoreKind::new(|url, runtime| open_redlock(url, runtime).boxed())
+    ..StoreKind::new(|url| Ok(unopened!(Redlock::builder(url)?)))
 };
 
-async fn open_redis(url: &str, runtime: Option<Handle>) -> Result<OpenedStore> {
-    match dialect(url) {
-        None => {
-            let builder = Redis::builder(url)?;
-            let shown_url = builder.url();
-            let store = builder.connect_on(runtime).await?;
-            Ok(OpenedStore::new(store, shown_url))
-        }
-        Some("redisson") => {
-            let builder = Redisson::builder(url)?;
-            let shown_url = builder.url();
-            let store = builder.connect_on(runtime).await?;
-            Ok(OpenedStore::new(store, shown_url))
-        }
-        Some(_) => {
-            let builder = RedisPlain::builder(url)?;
-            let shown_url = builder.url();
-            let store = builder.connect_on(runtime).await?;
-            Ok(OpenedStore::new(store, shown_url))
-        }
-    }
-}
-
-async fn open_redlock(url: &str, runtime: Option<Handle>) -> Result<OpenedStore> {
-    let builder = Redlock::builder(url)?;
-    let shown_url = builder.url();
-    let store = builder.connect_on(runtime).await?;
-    Ok(OpenedStore::new(store, shown_url))
+fn prepare_redis(url: &str) -> Result<UnopenedStore> {
+    Ok(match dialect(url) {
+        None => unopened!(Redis::builder(url)?),
+        Some("redisson") => unopened!(Redisson::builder(url)?),
+        Some(_) => unopened!(RedisPlain::builder(url)?),
+    })
 }
 
 async fn examine_redis(url: &str) -> Result<Examination> {

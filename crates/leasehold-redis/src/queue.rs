@@ -52,9 +52,7 @@ use claims::Claims;
 use enter::EnterMode;
 use leasehold_core::internal::BootInstant;
 use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store, replies};
-use leasehold_core::{
-    CrashRelease, Error, Guarantees, LockState, Name, Result, SemaphoreSupport, Token,
-};
+use leasehold_core::{Error, Guarantees, LockState, Name, Result, Token};
 use liveness::CrashDetectionMode;
 use observations::Observations;
 use orphans::{Orphan, Orphans, leave_arguments};
@@ -222,18 +220,8 @@ impl Redis {
 #[async_trait]
 impl Store for Redis {
     fn guarantees(&self) -> Guarantees {
-        let crash = match self.settings.crash_grace {
-            Some(grace) if self.crash_detection.is_on() => replies::released_within(grace),
-            _ => CrashRelease::LeaseExpiry,
-        };
-        let mut guarantees = replies::guarantees(crash);
-        guarantees.fifo = true;
-        guarantees.tokens = true;
-        guarantees.rwlock = true;
-        guarantees.semaphore = SemaphoreSupport::WhileInUse;
-        guarantees.lease_expiry = true;
-        guarantees.cohorts = true;
-        guarantees
+        let is_on = self.crash_detection.is_on();
+        builder::guarantees(self.settings.crash_grace.filter(|_| is_on))
     }
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {

@@ -33,15 +33,12 @@ use crate::client::{
 };
 use crate::local_claims::LocalClaims;
 use address::RedissonAddress;
-use class::Class;
 use keys::KeyMapper;
 use leasehold_core::internal::{BootInstant, background};
 use leasehold_core::store::{
-    Claim, Entered, Extensions, OnContention, OwnLeases, Standing, Store, check_shrinks, replies,
+    Claim, Entered, Extensions, OnContention, OwnLeases, Standing, Store, check_shrinks,
 };
-use leasehold_core::{
-    ClaimId, CrashRelease, Examination, Guarantees, LockState, Name, Result, SemaphoreSupport,
-};
+use leasehold_core::{ClaimId, Examination, Guarantees, LockState, Name, Result};
 use local_claim::{ClaimField, RedissonClaim};
 
 /// The locks of Redisson 3.24 and newer on a Redis server: `RLock`, `RFencedLock`,
@@ -83,6 +80,11 @@ impl RedissonBuilder {
     #[must_use]
     pub fn url(&self) -> String {
         self.address.shown_url()
+    }
+
+    /// Returns what the store guarantees.
+    pub(crate) fn guarantees(&self) -> Guarantees {
+        self.address.mapper.class.guarantees()
     }
 
     /// Examines risks to locks on the server.
@@ -182,14 +184,7 @@ impl Redisson {
 #[async_trait]
 impl Store for Redisson {
     fn guarantees(&self) -> Guarantees {
-        let mut guarantees = replies::guarantees(CrashRelease::LeaseExpiry);
-        guarantees.tokens = self.mapper.class == Class::Fenced;
-        guarantees.rwlock = self.mapper.class == Class::ReadWrite;
-        if self.mapper.class == Class::Semaphore {
-            guarantees.semaphore = SemaphoreSupport::Permanent;
-        }
-        guarantees.lease_expiry = true;
-        guarantees
+        self.mapper.class.guarantees()
     }
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {

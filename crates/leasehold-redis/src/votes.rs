@@ -44,7 +44,7 @@ use leasehold_core::internal::BootInstant;
 use leasehold_core::store::{
     Claim, Entered, Extensions, OnContention, Standing, Store, Votes, replies,
 };
-use leasehold_core::{CrashRelease, Error, Guarantees, LockState, Name, Result, ServerVote, Token};
+use leasehold_core::{Error, Guarantees, LockState, Name, Result, ServerVote, Token};
 use master::Master;
 use tracked_claim::{ClaimVotes, TrackedClaim};
 use vote::VoteMode;
@@ -82,10 +82,7 @@ const RENEWALS_AT_ONCE: usize = 64;
 #[async_trait]
 impl<const MASTERS_MIN: usize> Store for VotingStore<MASTERS_MIN> {
     fn guarantees(&self) -> Guarantees {
-        let mut guarantees = replies::guarantees(CrashRelease::LeaseExpiry);
-        guarantees.tokens = self.format.guarantees_tokens();
-        guarantees.lease_expiry = true;
-        guarantees
+        open::guarantees(self.format)
     }
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {

@@ -48,7 +48,7 @@ use claims::TrackedNodes;
 use examination::examine;
 use generation::ExhaustedNodes;
 use layout::Dialect;
-use leasehold_core::internal::{BootInstant, OpenedStore, StoreKind, background};
+use leasehold_core::internal::{BootInstant, StoreKind, UnopenedStore, background};
 use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store, replies};
 use leasehold_core::{Entry, Guarantees, LockState, Name, Result, SemaphoreSupport};
 use lock_node::LockNode;
@@ -59,14 +59,24 @@ use wait::{Step, WaitPass, any_changed};
 #[doc(hidden)]
 pub const ZOOKEEPER: StoreKind = StoreKind {
     examine: |url| examine(url).boxed(),
-    ..StoreKind::new(|url, _| open(url).boxed())
+    ..StoreKind::new(prepare)
 };
 
-async fn open(url: &str) -> Result<OpenedStore> {
+fn prepare(url: &str) -> Result<UnopenedStore> {
     let builder = ZooKeeper::builder(url)?;
-    let shown_url = builder.url();
-    let store = builder.connect().await?;
-    Ok(OpenedStore::new(store, shown_url))
+    let guarantees = guarantees(builder.address.settings.session);
+    Ok(UnopenedStore::new(builder.url(), guarantees, move |_| {
+        builder.clone().connect()
+    }))
+}
+
+fn guarantees(session: Duration) -> Guarantees {
+    let mut guarantees = replies::guarantees(replies::released_within(session));
+    guarantees.fifo = true;
+    guarantees.tokens = true;
+    guarantees.rwlock = true;
+    guarantees.semaphore = SemaphoreSupport::WhileInUse;
+    guarantees
 }
 
 /// Locks on ZooKeeper, 3.5.3 or newer.
@@ -188,12 +198,7 @@ impl Store for ZooKeeper {
             .supervisor
             .current()
             .map_or(self.address.settings.session, |session| session.timeout());
-        let mut guarantees = replies::guarantees(replies::released_within(timeout));
-        guarantees.fifo = true;
-        guarantees.tokens = true;
-        guarantees.rwlock = true;
-        guarantees.semaphore = SemaphoreSupport::WhileInUse;
-        guarantees
+        guarantees(timeout)
     }
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {

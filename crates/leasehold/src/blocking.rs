@@ -33,7 +33,7 @@
 
 use leasehold_core::internal::background::block_on;
 
-use crate::open::open_on;
+use crate::open::{open_lazy_on, open_on};
 use crate::{Examination, Result};
 
 pub use leasehold_core::blocking::{
@@ -48,6 +48,14 @@ pub use leasehold_core::blocking::{
 pub fn open(url: &str) -> Result<Locks> {
     // A runtime around this thread cannot drive a connection while the thread is blocked.
     block_on(open_on(url, None)).map(Locks::from)
+}
+
+/// See [`leasehold::open_lazy`](crate::open_lazy).
+///
+/// # Errors
+/// See [`leasehold::open_lazy`](crate::open_lazy).
+pub fn open_lazy(url: &str) -> Result<Locks> {
+    open_lazy_on(url, None).map(Locks::from)
 }
 
 /// See [`leasehold::examine`](crate::examine).

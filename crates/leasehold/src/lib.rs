@@ -158,11 +158,11 @@ pub use leasehold_core::{
     ClaimId, ClaimProcess, ClaimantInfo, Cleanup, CrashRelease, Election, Entry, Error, ErrorKind,
     Examination, ExaminedServer, ExternalHolder, FencingToken, Finding, Guarantees, Guard, Leader,
     LeaderObserver, Leadership, Lock, LockState, Locks, LossReason, MultiGuard, MultiLock, Name,
-    Observer, Owner, Reentrant, ReentrantGuard, Refused, RenewalStatus, Result, RoundTrip, RwLock,
-    SemaphoreSupport, ServerStatus, ServerVote, Severity, Share, Standing, Token, Watch, drain,
-    fence, multi_lock,
+    Need, Observer, Owner, Reentrant, ReentrantGuard, Refused, RenewalStatus, Result, RoundTrip,
+    RwLock, SemaphoreSupport, ServerStatus, ServerVote, Severity, Share, Standing, Token, Watch,
+    drain, fence, multi_lock,
 };
-pub use open::{examine, open};
+pub use open::{examine, open, open_lazy};
 #[doc(hidden)]
 pub use schemes::{SCHEMES, Scheme};
 

@@ -2,16 +2,18 @@
 
 mod examine;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 
 pub use examine::examine;
 
-use leasehold_core::internal::{OpenedStore, Setting};
+use leasehold_core::internal::{LazyStore, Setting, UnopenedStore};
 
 use crate::schemes::Scheme;
 use crate::shown_url::{names_user, redacted};
+use crate::store::Store;
 use crate::{Error, Locks, Result, unknown_url};
 
 /// Opens the store of a URL. [The first page](crate#urls) lists all URLs.
@@ -39,15 +41,55 @@ pub async fn open(url: &str) -> Result<Locks> {
 /// Opens as [`open`]. If `runtime` is given, it drives connections in addition to those of the
 /// background thread.
 pub(crate) async fn open_on(url: &str, runtime: Option<Handle>) -> Result<Locks> {
-    let (store_url, reply_timeout) = split_reply_timeout(url);
-    let opened = open_store(&store_url, runtime).await;
-    opened
-        .and_then(|OpenedStore { store, shown_url }| Locks::from_arc(store, &shown_url))
-        .and_then(|locks| match reply_timeout {
-            Some(reply_timeout) => locks.reply_timeout(reply_timeout),
-            None => Ok(locks),
-        })
-        .map_err(|error| error.during("open the store", &redacted(url), None))
+    let opening = async {
+        let (unopened, reply_timeout) = prepare(url)?;
+        let store = unopened.open(runtime).await?;
+        locks(store, &unopened.shown_url, reply_timeout)
+    };
+    let opened = opening.await;
+    opened.map_err(|error| error.during("open the store", &redacted(url), None))
+}
+
+/// Opens as [`open`], but connects to the store at the first request, so that a service starts while
+/// its store is down.
+///
+/// A URL that is invalid is refused at once, and so is a store without a server that cannot be
+/// opened. [`Locks::guarantees`] and [`Locks::require`] need no connection either.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// let locks = leasehold::open_lazy("memory:")?;
+/// locks.require([leasehold::Need::Tokens])?;
+/// let guard = locks.mutex("orders/42").acquire().await?;
+/// # drop(guard); Ok(()) }
+/// ```
+///
+/// While the store has never been open, each request tries to connect, and fails with the errors of
+/// [`open`]: at once if nothing listens at the address, even an acquire without a time limit.
+/// Requests at the same time share one attempt. After the first connection, the store reconnects by
+/// itself.
+///
+/// # Errors
+/// As [`open`], without those of connecting to a server.
+pub fn open_lazy(url: &str) -> Result<Locks> {
+    open_lazy_on(url, Handle::try_current().ok())
+}
+
+pub(crate) fn open_lazy_on(url: &str, runtime: Option<Handle>) -> Result<Locks> {
+    let opened = prepare(url).and_then(|(unopened, reply_timeout)| {
+        let shown_url = unopened.shown_url.clone();
+        let store = Arc::new(LazyStore::new(unopened, runtime));
+        locks(store, &shown_url, reply_timeout)
+    });
+    opened.map_err(|error| error.during("open the store", &redacted(url), None))
+}
+
+fn locks(store: Arc<dyn Store>, shown_url: &str, reply_timeout: Option<Duration>) -> Result<Locks> {
+    let locks = Locks::from_arc(store, shown_url)?;
+    match reply_timeout {
+        Some(reply_timeout) => locks.reply_timeout(reply_timeout),
+        None => Ok(locks),
+    }
 }
 
 /// Splits a URL into that of its store, and the reply timeout.
@@ -70,8 +112,8 @@ fn split_reply_timeout(url: &str) -> (String, Option<Duration>) {
     (store_url.trim_end_matches('?').to_owned(), reply_timeout)
 }
 
-/// Opens the store of a URL without an engine.
-pub(crate) async fn open_store(url: &str, runtime: Option<Handle>) -> Result<OpenedStore> {
+/// Parses a URL: returns its store, and the reply timeout.
+fn prepare(url: &str) -> Result<(UnopenedStore, Option<Duration>)> {
     let (name, rest) = url.split_once(':').unwrap_or((url, ""));
     let scheme = Scheme::named(name).ok_or_else(|| unknown_url::error(url))?;
     if scheme.is_local && names_user(name, rest) {
@@ -81,7 +123,9 @@ pub(crate) async fn open_store(url: &str, runtime: Option<Handle>) -> Result<Ope
         );
     }
 
-    (scheme.kind()?.open)(url, runtime).await
+    let (store_url, reply_timeout) = split_reply_timeout(url);
+    let unopened = (scheme.kind()?.prepare)(&store_url)?;
+    Ok((unopened, reply_timeout))
 }
 
 #[cfg(test)]

@@ -1,13 +1,11 @@
 //! The store inside one process.
 
 use std::collections::HashMap;
-use std::future::ready;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::FutureExt;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
@@ -17,7 +15,7 @@ use crate::store::{
     Extensions, InProcess, Observe, Revocable, Subscription, check_same_kind, check_shrinks,
     replies,
 };
-use crate::store_kind::{OpenedStore, StoreKind, after_scheme};
+use crate::store_kind::{StoreKind, UnopenedStore, after_scheme};
 use crate::{
     Claim, ClaimantInfo, CrashRelease, Entered, Entry, Error, Guarantees, LockState, Name,
     OnContention, Result, SemaphoreSupport, Share, Standing, Store, Token, admitted,
@@ -44,12 +42,9 @@ pub struct Memory {
 }
 
 /// The store of this process, for the table of schemes of `leasehold`.
-pub const MEMORY: StoreKind = StoreKind::new(|url, _| {
-    let opened = match after_scheme(url) {
-        "" => Ok(OpenedStore::new(Memory::new(), "memory:".to_owned())),
-        _ => Err(Error::invalid("memory: takes no path")),
-    };
-    ready(opened).boxed()
+pub const MEMORY: StoreKind = StoreKind::new(|url| match after_scheme(url) {
+    "" => Ok(UnopenedStore::opened(Memory::new(), "memory:".to_owned())),
+    _ => Err(Error::invalid("memory: takes no path")),
 });
 
 impl Memory {

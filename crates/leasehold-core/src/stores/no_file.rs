@@ -1,15 +1,11 @@
 //! The kinds of stores in folders on systems that have no such store: it needs flock, FIFOs, epoll
 //! and /proc of Linux.
 
-use std::future::ready;
-
-use futures_util::FutureExt;
-
 use crate::Error;
 use crate::store_kind::StoreKind;
 
 /// The folders that a URL names.
-pub const FILE: StoreKind = StoreKind::new(|_, _| ready(Err(unsupported())).boxed());
+pub const FILE: StoreKind = StoreKind::new(|_| Err(unsupported()));
 /// The folder that the users of a group share.
 pub const SYSTEM: StoreKind = FILE;
 

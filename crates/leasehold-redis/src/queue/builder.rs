@@ -8,7 +8,8 @@ use super::Redis;
 use crate::client::{self, Topology};
 use crate::examination::{self, Kind};
 use leasehold_core::internal::background;
-use leasehold_core::{Examination, Result};
+use leasehold_core::store::replies;
+use leasehold_core::{CrashRelease, Examination, Guarantees, Result, SemaphoreSupport};
 
 /// The address of a Redis server and the settings of the store on it.
 #[derive(Clone, Debug)]
@@ -16,7 +17,25 @@ pub struct RedisBuilder {
     pub(super) topology: Topology,
 }
 
+/// Returns what the store guarantees with this crash grace; `None` without crash detection.
+pub(super) fn guarantees(crash_grace: Option<Duration>) -> Guarantees {
+    let crash = crash_grace.map_or(CrashRelease::LeaseExpiry, replies::released_within);
+    let mut guarantees = replies::guarantees(crash);
+    guarantees.fifo = true;
+    guarantees.tokens = true;
+    guarantees.rwlock = true;
+    guarantees.semaphore = SemaphoreSupport::WhileInUse;
+    guarantees.lease_expiry = true;
+    guarantees.cohorts = true;
+    guarantees
+}
+
 impl RedisBuilder {
+    /// Returns what the store guarantees on a server that has all that crash detection needs.
+    pub(crate) fn guarantees(&self) -> Guarantees {
+        guarantees(self.topology.settings().crash_grace)
+    }
+
     /// Examines risks to locks on the server.
     pub(crate) async fn examine(&self) -> Result<Examination> {
         let servers = self.topology.to_examine().await?;

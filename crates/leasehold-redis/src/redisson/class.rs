@@ -1,8 +1,8 @@
 //! The classes of Redisson: their scripts, and which shares they have.
 
 use crate::client::{Script, script};
-use leasehold_core::store::{Share, units};
-use leasehold_core::{Error, Result};
+use leasehold_core::store::{Share, replies, units};
+use leasehold_core::{CrashRelease, Error, Guarantees, Result, SemaphoreSupport};
 
 /// Redisson's class for the locks of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,6 +79,17 @@ impl Class {
             "write lock=plain for RLock, lock=fenced for RFencedLock, lock=rw for RReadWriteLock, \
              or lock=semaphore for RPermitExpirableSemaphore",
         ))
+    }
+
+    pub(super) fn guarantees(self) -> Guarantees {
+        let mut guarantees = replies::guarantees(CrashRelease::LeaseExpiry);
+        guarantees.tokens = self == Self::Fenced;
+        guarantees.rwlock = self == Self::ReadWrite;
+        if self == Self::Semaphore {
+            guarantees.semaphore = SemaphoreSupport::Permanent;
+        }
+        guarantees.lease_expiry = true;
+        guarantees
     }
 
     pub(super) fn name(self) -> &'static str {

@@ -22,7 +22,8 @@ use crate::examination;
 use crate::examination::Kind;
 use crate::local_claims::LocalClaims;
 use leasehold_core::internal::background;
-use leasehold_core::{Examination, Result};
+use leasehold_core::store::replies;
+use leasehold_core::{CrashRelease, Examination, Guarantees, Result};
 
 /// How long opening a store waits for the last masters once a quorum is connected.
 const STRAGGLERS_MAX: Duration = Duration::from_millis(50);
@@ -44,6 +45,11 @@ impl<const MASTERS_MIN: usize> VotingBuilder<MASTERS_MIN> {
     #[must_use]
     pub fn url(&self) -> String {
         self.shown_url.clone()
+    }
+
+    /// Returns what the store guarantees.
+    pub(crate) fn guarantees(&self) -> Guarantees {
+        guarantees(self.format)
     }
 
     /// Examines risks to locks on the servers.
@@ -76,6 +82,14 @@ impl<const MASTERS_MIN: usize> VotingBuilder<MASTERS_MIN> {
         background::start()?;
         background::on_background(VotingStore::open(self, runtime)).await
     }
+}
+
+/// Returns what a store of this format guarantees.
+pub(super) fn guarantees(format: &dyn VoteFormat) -> Guarantees {
+    let mut guarantees = replies::guarantees(CrashRelease::LeaseExpiry);
+    guarantees.tokens = format.guarantees_tokens();
+    guarantees.lease_expiry = true;
+    guarantees
 }
 
 /// The settings that do not concern a Redis connection.

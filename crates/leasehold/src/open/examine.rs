@@ -3,7 +3,7 @@
 use leasehold_core::internal::background;
 use leasehold_core::internal::examination::danger;
 
-use super::{open_store, split_reply_timeout};
+use super::{prepare, split_reply_timeout};
 use crate::schemes::Scheme;
 use crate::shown_url::redacted;
 use crate::{Error, Examination, Finding, Result, Severity};
@@ -27,24 +27,27 @@ pub async fn examine(url: &str) -> Result<Examination> {
 }
 
 async fn examine_store(url: &str) -> Result<Examination> {
-    let (url, _) = split_reply_timeout(url);
-    let url = url.as_str();
     let name = url.split(':').next().unwrap_or_default();
     let kind = Scheme::named(name).and_then(|scheme| scheme.kind().ok());
     let mut examination = match kind {
-        Some(kind) => (kind.examine)(url).await?,
+        Some(kind) => (kind.examine)(&split_reply_timeout(url).0).await?,
         None => Examination::default(),
     };
     examination.store = redacted(url);
     // The store checks more than the examination does, and refuses what it cannot use.
-    match open_store(url, None).await {
-        Ok(opened) => {
+    let opening = async {
+        let (unopened, _) = prepare(url)?;
+        unopened.open(None).await?;
+        Ok::<_, Error>(unopened.shown_url)
+    };
+    match opening.await {
+        Ok(shown_url) => {
             if let Some(kind) = kind {
-                examination.add((kind.examine_opened)(&opened.shown_url));
+                examination.add((kind.examine_opened)(&shown_url));
             }
             // The URL of a folder may not name its path.
             if Scheme::named(name).is_some_and(|scheme| scheme.is_local) {
-                examination.store = opened.shown_url;
+                examination.store = shown_url;
             }
         }
         // The findings explain it.

@@ -3,6 +3,7 @@
 #![allow(missing_docs)]
 
 mod bounds;
+mod lazy;
 
 use std::pin::pin;
 use std::time::{Duration, Instant};

@@ -1,0 +1,141 @@
+//! A store that is opened by its first request.
+
+use std::fmt::{self, Debug, Formatter};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+
+use crate::runtime::background;
+use crate::store::{Extensions, Observe, Subscription};
+use crate::store_kind::UnopenedStore;
+use crate::{
+    Claim, Entered, Error, Guarantees, LockState, Name, OnContention, Result, Standing, Store,
+};
+
+/// A store that is opened by its first request, and by the next one after an opening has failed.
+///
+/// ```text
+/// unopened ──request──► opening ──connected──► open
+///                         │  ▲
+///                   error │  │ request
+///                         ▼  │
+///                        failed
+/// ```
+pub struct LazyStore {
+    unopened: UnopenedStore,
+    runtime: Option<Handle>,
+    opened: OnceLock<Arc<dyn Store>>,
+    /// The requests that wait for one opening share its result, so that a store that is down gets
+    /// one connection and not one for each request.
+    opening: Mutex<Option<SharedOpening>>,
+}
+
+type SharedOpening = Shared<BoxFuture<'static, Result<Arc<dyn Store>>>>;
+
+impl LazyStore {
+    #[allow(missing_docs, reason = "only `leasehold` uses it")]
+    #[must_use]
+    pub fn new(unopened: UnopenedStore, runtime: Option<Handle>) -> Self {
+        Self {
+            unopened,
+            runtime,
+            opened: OnceLock::new(),
+            opening: Mutex::default(),
+        }
+    }
+
+    async fn store(&self) -> Result<&dyn Store> {
+        if let Some(store) = self.opened.get() {
+            return Ok(&**store);
+        }
+        let store = self.opening().await?;
+        Ok(&**self.opened.get_or_init(|| store))
+    }
+
+    /// Returns the opening that is under way, or begins one.
+    fn opening(&self) -> SharedOpening {
+        let mut slot = self.opening.lock();
+        if let Some(opening) = &*slot
+            && !matches!(opening.peek(), Some(Err(_)))
+        {
+            return opening.clone();
+        }
+
+        // It continues if the request is dropped, because others may wait for it too.
+        let opening = background::handle().spawn(self.unopened.open(self.runtime.clone()));
+        let opening = opening.map(|opened| opened.unwrap_or_else(|error| Err(interrupted(&error))));
+        let opening = opening.boxed().shared();
+        *slot = Some(opening.clone());
+        opening
+    }
+}
+
+fn interrupted(error: &tokio::task::JoinError) -> Error {
+    Error::unavailable(format!("the store could not be opened: {error}"))
+}
+
+#[async_trait]
+impl Store for LazyStore {
+    fn guarantees(&self) -> Guarantees {
+        match self.opened.get() {
+            Some(store) => store.guarantees(),
+            None => self.unopened.guarantees.clone(),
+        }
+    }
+
+    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
+        self.store().await?.enter(claim, on_contention).await
+    }
+
+    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
+        self.store().await?.changed(claim, seen).await
+    }
+
+    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
+        self.store().await?.renew(claims).await
+    }
+
+    /// A store that was never open has no entry of this client.
+    async fn leave(&self, claim: &Claim) -> Result<bool> {
+        match self.opened.get() {
+            Some(store) => store.leave(claim).await,
+            None => Ok(false),
+        }
+    }
+
+    async fn inspect(&self, name: &Name) -> Result<LockState> {
+        self.store().await?.inspect(name).await
+    }
+
+    async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        self.store().await?.list(prefix, count_max).await
+    }
+
+    fn extensions(&self) -> Extensions<'_> {
+        match self.opened.get() {
+            Some(store) => store.extensions(),
+            None => Extensions::default().with_observe(self),
+        }
+    }
+}
+
+#[async_trait]
+impl Observe for LazyStore {
+    async fn subscribe(&self, name: &Name) -> Result<Box<dyn Subscription>> {
+        match self.store().await?.extensions().observe {
+            Some(store) => store.subscribe(name).await,
+            None => Err(Error::unsupported("this store pushes no changes")),
+        }
+    }
+}
+
+impl Debug for LazyStore {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LazyStore").field(&self.unopened).finish()
+    }
+}
