@@ -34,7 +34,7 @@ use crate::client::{
 use crate::local_claims::LocalClaims;
 use address::RedissonAddress;
 use keys::KeyMapper;
-use leasehold_core::internal::{BootInstant, background};
+use leasehold_core::internal::{BootInstant, Password, background};
 use leasehold_core::store::{
     Claim, Entered, Extensions, OnContention, OwnLeases, Standing, Store, check_shrinks,
 };
@@ -76,6 +76,21 @@ pub struct RedissonBuilder {
 }
 
 impl RedissonBuilder {
+    /// Sets a function that returns the password of each new connection, as
+    /// [`RedisBuilder::password_from`](crate::RedisBuilder::password_from) does.
+    #[must_use]
+    pub fn password_from<E>(
+        mut self,
+        function: impl Fn() -> Result<String, E> + Send + Sync + 'static,
+    ) -> Self
+    where
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let topology = &mut self.address.topology;
+        topology.set_password(Password::from_function(function));
+        self
+    }
+
     /// Returns the URL without user, password and settings other than those of the format.
     #[must_use]
     pub fn url(&self) -> String {

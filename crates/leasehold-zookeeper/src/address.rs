@@ -167,9 +167,9 @@ fn login(url: &StoreUrl) -> Result<Option<Login>> {
 
 impl Login {
     /// Returns `user:password`, with the password that its file has now.
-    pub(super) async fn digest(&self, address: &Address) -> String {
-        let password = self.password.current(address).await;
-        format!("{}:{}", self.user, password.as_str())
+    pub(super) async fn digest(&self, address: &Address) -> Result<String> {
+        let password = self.password.current(address).await?;
+        Ok(format!("{}:{}", self.user, password.as_str()))
     }
 }
 

@@ -154,7 +154,7 @@ pub(super) async fn connect(address: &Address, session: Duration) -> Result<Clie
         .with_session_timeout(session)
         .with_fail_eagerly();
     if let Some(login) = &address.credentials {
-        connector = connector.with_auth("digest", login.digest(address).await.as_bytes());
+        connector = connector.with_auth("digest", login.digest(address).await?.as_bytes());
     }
     if let Some(tls) = &address.tls {
         connector = tls::encrypted(connector, &address.servers, tls)?;

@@ -99,13 +99,13 @@ impl Address {
         }
     }
 
-    /// Returns the address with the password that its file has now.
-    pub(crate) async fn with_current_password(&self) -> Self {
+    /// Returns the address with the password that its file or its function has now.
+    pub(crate) async fn with_current_password(&self) -> Result<Self> {
         let mut address = self.clone();
         if let Some(password) = &self.password {
-            address.password = Some(password.current(self).await);
+            address.password = Some(password.current(self).await?);
         }
-        address
+        Ok(address)
     }
 
     /// Returns the address with another host.

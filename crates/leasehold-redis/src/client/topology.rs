@@ -126,6 +126,18 @@ impl Topology {
         }
     }
 
+    /// Sets the password of the servers. That of sentinels stays.
+    pub(crate) fn set_password(&mut self, password: Password) {
+        match self {
+            Self::Single(address) => address.password = Some(password),
+            Self::Sentinel(sentinels) => sentinels.seeds.server.password = Some(password),
+            Self::Cluster(seeds) => {
+                seeds.login.password = Some(password.clone());
+                seeds.server.password = Some(password);
+            }
+        }
+    }
+
     pub(crate) fn settings_mut(&mut self) -> &mut Settings {
         match self {
             Self::Single(address) => &mut address.settings,
@@ -277,6 +289,27 @@ mod tests {
             assert!(error.is_invalid(), "{rest}: {error}");
             assert!(error.to_string().contains(reason), "{rest}: {error}");
             assert!(!format!("{error:?}").contains("secret"), "{rest}");
+        }
+    }
+
+    #[test]
+    fn password_is_set_for_all_servers() {
+        for url in [
+            "redis://a",
+            "redis+sentinel://a/m",
+            "redis+cluster://:old@a",
+        ] {
+            let mut topology = Topology::parse(url).expect("good");
+            topology.set_password(Password::new("new".to_owned()));
+            let addresses = match &topology {
+                Topology::Single(address) => vec![address],
+                Topology::Sentinel(sentinels) => vec![&sentinels.seeds.server],
+                Topology::Cluster(seeds) => vec![&seeds.login, &seeds.server],
+            };
+            for address in addresses {
+                let password = address.password.as_ref().map(Password::as_str);
+                assert_eq!(password, Some("new"), "{url}");
+            }
         }
     }
 }

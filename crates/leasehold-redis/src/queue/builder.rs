@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 use super::Redis;
 use crate::client::{self, Topology};
 use crate::examination::{self, Kind};
-use leasehold_core::internal::background;
+use leasehold_core::internal::{Password, background};
 use leasehold_core::store::replies;
 use leasehold_core::{CrashRelease, Examination, Guarantees, Result, SemaphoreSupport};
 
@@ -76,6 +76,37 @@ impl RedisBuilder {
     #[must_use]
     pub fn replicas(mut self, count: u32) -> Self {
         self.topology.settings_mut().replicas = count;
+        self
+    }
+
+    /// Sets a function that returns the password of each new connection, such as an access token that
+    /// expires. The user is that of the URL; the password of the URL is not used.
+    ///
+    /// The function is called on a thread that may block, and a connection waits for it. So a
+    /// program that gets tokens from an async client keeps the latest one for the function. If the
+    /// function fails, so does the connection, as [`is_unavailable`](leasehold_core::Error::is_unavailable):
+    /// an open store tries again. The password is in no error and no log.
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// use leasehold::{Locks, stores::Redis};
+    ///
+    /// let builder = Redis::builder("redis://me@host")?;
+    /// let builder = builder.password_from(|| std::fs::read_to_string("/run/token"));
+    /// let url = builder.url();
+    /// let locks = Locks::from_store(builder.connect().await?, &url)?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn password_from<E>(
+        mut self,
+        function: impl Fn() -> Result<String, E> + Send + Sync + 'static,
+    ) -> Self
+    where
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.topology
+            .set_password(Password::from_function(function));
         self
     }
 

@@ -21,7 +21,7 @@ use crate::client::{Address, fresh_client};
 use crate::examination;
 use crate::examination::Kind;
 use crate::local_claims::LocalClaims;
-use leasehold_core::internal::background;
+use leasehold_core::internal::{Password, background};
 use leasehold_core::store::replies;
 use leasehold_core::{CrashRelease, Examination, Guarantees, Result};
 
@@ -41,6 +41,23 @@ pub struct VotingBuilder<const MASTERS_MIN: usize> {
 }
 
 impl<const MASTERS_MIN: usize> VotingBuilder<MASTERS_MIN> {
+    /// Sets a function that returns the password of each new connection, as
+    /// [`RedisBuilder::password_from`](crate::RedisBuilder::password_from) does.
+    #[must_use]
+    pub fn password_from<E>(
+        mut self,
+        function: impl Fn() -> Result<String, E> + Send + Sync + 'static,
+    ) -> Self
+    where
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let password = Password::from_function(function);
+        for address in &mut self.addresses {
+            address.password = Some(password.clone());
+        }
+        self
+    }
+
     /// Returns the URL without user, password and settings other than the dialect.
     #[must_use]
     pub fn url(&self) -> String {

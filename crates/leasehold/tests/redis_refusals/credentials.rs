@@ -1,9 +1,10 @@
 //! Passwords and certificates, and their rotation.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lab_servers::Redis;
-use leasehold::{Error, Locks};
+use leasehold::{Error, Locks, stores};
 
 use super::{check, hold, open, refused};
 
@@ -164,4 +165,68 @@ async fn untrusted_certificates_are_refused() {
         Error::is_invalid,
         "authority",
     );
+}
+
+/// Each new connection calls the function of the program, whose tokens expire.
+///
+/// Shows G-25.
+#[tokio::test]
+async fn hold_survives_an_expired_password_of_a_function() {
+    let server = Redis::setup().password("hunter2").start();
+    let mut admin = server.connection();
+    let token = Arc::new(Mutex::new("hunter2".to_owned()));
+    let url = format!("redis://{}?crash-grace=3s", server.address());
+    let builder = stores::Redis::builder(&url);
+    let latest = Arc::clone(&token);
+    let builder = builder
+        .expect("a valid URL")
+        .password_from(move || Ok::<_, String>(latest.lock().expect("no panic").clone()));
+    let url = builder.url();
+    assert!(!format!("{builder:?} {url}").contains("hunter"));
+    let store = builder.connect().await.expect("the password is right");
+    let locks = Locks::from_store(store, &url).expect("the background thread runs");
+    let held = hold(&locks, "a").await;
+
+    let reply = admin
+        .request(&["CONFIG", "SET", "requirepass", "hunter2-second"])
+        .expect("the server replies");
+    assert!(!reply.is_error(), "{reply:?}");
+    *token.lock().expect("no panic") = "hunter2-second".to_owned();
+    kill_clients(&mut admin);
+    reconnected(&locks, &server).await;
+
+    let lost = tokio::time::timeout(Duration::from_secs(4), held.lost()).await;
+    assert!(lost.is_err(), "lost after the rotation: {lost:?}");
+    held.release().await.expect("released");
+}
+
+/// Shows G-28.
+#[tokio::test]
+async fn failed_function_for_the_password_is_unavailable() {
+    let server = Redis::start();
+    let at = server.address();
+    let failing = || Err("no token");
+    let valid = "a valid URL";
+
+    let single = stores::Redis::builder(&format!("redis://{at}")).expect(valid);
+    let cluster = stores::Redis::builder(&format!("redis+cluster://{at}")).expect(valid);
+    let plain = stores::RedisPlain::builder(&format!("redis://{at}?dialect=plain")).expect(valid);
+    let redisson = format!("redis://{at}?dialect=redisson");
+    let redisson = stores::Redisson::builder(&redisson).expect(valid);
+    let masters = format!("redlock://{at},127.0.0.2:1,127.0.0.3:1");
+    let redlock = stores::Redlock::builder(&masters).expect(valid);
+    for error in [
+        single.password_from(failing).connect().await.map(drop),
+        cluster.password_from(failing).connect().await.map(drop),
+        plain.password_from(failing).connect().await.map(drop),
+        redisson.password_from(failing).connect().await.map(drop),
+        redlock.password_from(failing).connect().await.map(drop),
+    ] {
+        let error = error.expect_err("no password");
+        check(
+            &error,
+            Error::is_unavailable,
+            "the function for the password failed: no token",
+        );
+    }
 }

@@ -1,55 +1,101 @@
-//! A password, which may be in a file.
+//! A password, which may be in a file, or come from a function of the program.
 
+use std::error::Error as StdError;
 use std::fmt::Display;
+use std::sync::Arc;
 
 use super::{absolute_path, io_reason};
 use crate::runtime::background;
 use crate::{Error, Result};
 
-/// A password, and its file if it is not in the URL.
+/// A password, and where a new connection finds the present one.
 #[derive(Clone)]
 pub struct Password {
+    /// Empty if a function returns it.
     text: String,
-    file: Option<String>,
+    source: Source,
+}
+
+#[derive(Clone)]
+enum Source {
+    Url,
+    File(String),
+    Function(Arc<dyn Fn() -> Result<String> + Send + Sync>),
 }
 
 impl Password {
     pub fn new(text: String) -> Self {
-        Self { text, file: None }
+        Self {
+            text,
+            source: Source::Url,
+        }
     }
 
     /// Reads the password in a file.
     pub fn in_file(path: &str) -> Result<Self> {
         Ok(Self {
             text: read(path)?,
-            file: Some(absolute_path(path)),
+            source: Source::File(absolute_path(path)),
         })
+    }
+
+    /// Calls a function for the password of each connection.
+    pub fn from_function<E>(
+        function: impl Fn() -> Result<String, E> + Send + Sync + 'static,
+    ) -> Self
+    where
+        E: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        let function = move || {
+            function().map_err(|error| {
+                let error: Box<dyn StdError + Send + Sync> = error.into();
+                Error::unavailable(format!("the function for the password failed: {error}"))
+            })
+        };
+        Self {
+            text: String::new(),
+            source: Source::Function(Arc::new(function)),
+        }
     }
 
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Returns the password that its file has now.
+    /// Returns the password that its file or its function has now.
     ///
     /// If the file cannot be read, the password stays as it was when the store was opened: a new
     /// file may be about to replace the old one.
-    pub async fn current(&self, server: &(impl Display + Sync)) -> Self {
-        let Some(path) = self.file.clone() else {
-            return self.clone();
+    ///
+    /// # Errors
+    /// [`is_unavailable`](Error::is_unavailable) if the function fails: an earlier password may have
+    /// expired.
+    pub async fn current(&self, server: &(impl Display + Sync)) -> Result<Self> {
+        let path = match &self.source {
+            Source::Url => return Ok(self.clone()),
+            Source::File(path) => path.clone(),
+            Source::Function(function) => {
+                let function = Arc::clone(function);
+                let called = background::handle().spawn_blocking(move || function());
+                let text = called.await.unwrap_or_else(|_| {
+                    let message = "the function for the password panicked";
+                    Err(Error::unavailable(message))
+                });
+                return text.map(Self::new);
+            }
         };
 
         let reading = background::handle().spawn_blocking(move || Self::in_file(&path));
         let read = reading.await.map_err(|error| error.to_string());
         match read.and_then(|read| read.map_err(|error| error.to_string())) {
-            Ok(password) => password,
+            Ok(password) => Ok(password),
             Err(error) => {
                 tracing::warn!(
                     %server,
                     %error,
                     "the password file cannot be read; connecting with the earlier password"
                 );
-                self.clone()
+                Ok(self.clone())
             }
         }
     }

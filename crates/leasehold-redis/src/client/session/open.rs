@@ -47,7 +47,7 @@ impl Session {
         epoch: u32,
         on_push: PushHandler,
     ) -> Result<Self> {
-        let address = &address.with_current_password().await;
+        let address = &address.with_current_password().await?;
         if address.old_protocol {
             return Self::open_old(address, channel, epoch, on_push).await;
         }
@@ -61,7 +61,7 @@ impl Session {
 
     /// Connects without a subscription, for requests that any server and proxy supports.
     pub(crate) async fn open_unsubscribed(address: &Address) -> Result<Self> {
-        let address = &address.with_current_password().await;
+        let address = &address.with_current_password().await?;
         Self::log_in(address, ProtocolVersion::RESP2, config(), "", 1).await
     }
 
