@@ -104,7 +104,9 @@ fn drain_with_silent_server_returns_at_its_timeout() {
 #[test]
 fn blocking_guards_have_what_the_async_ones_have() -> leasehold::Result<()> {
     let locks = blocking::open("memory:")?;
-    let both = locks.multi_lock(["a", "b"]).acquire()?;
+    let set = locks.multi_lock(["a", "b"]);
+    assert_eq!(set.in_order()?[1].name(), "b");
+    let both = set.acquire()?;
     let names: Vec<&str> = both.guards().iter().map(leasehold::Guard::name).collect();
     assert_eq!(names, ["a", "b"]);
     assert_eq!(both.weakest().loss(), None);

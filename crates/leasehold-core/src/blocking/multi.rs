@@ -25,6 +25,12 @@ impl MultiLock {
         let change = |lock| change(Lock::from(lock)).0;
         Self(self.0.configure(change))
     }
+
+    /// See [`leasehold::MultiLock::in_order`](crate::MultiLock::in_order).
+    pub fn in_order(&self) -> Result<Vec<Lock>> {
+        let order = self.0.in_order()?;
+        Ok(order.into_iter().cloned().map(Lock::from).collect())
+    }
 }
 
 forward!(MultiLock of MultiLock {
