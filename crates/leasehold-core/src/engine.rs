@@ -13,7 +13,7 @@ mod expired_in_queue_tests;
 mod hold;
 #[cfg(test)]
 mod no_reply;
-mod numbers;
+pub(crate) mod numbers;
 mod outage;
 mod renew;
 mod validity;
@@ -33,7 +33,7 @@ pub(crate) use acquire::{AcquireOptions, WaitLimit};
 pub(crate) use calls::{REPLY_TIMEOUT as LONGEST_REPLY, StoreCalls, StoreId};
 use cohort::Cohorts;
 pub(crate) use hold::{Hold, HoldWatch};
-pub(crate) use numbers::{NUMBERED_MAX, Slot, take_numbers};
+pub(crate) use numbers::{NUMBERED_MAX, NumberedHold};
 use renew::Renewals;
 #[allow(unused_imports, reason = "only the simulation reads it")]
 pub(crate) use validity::Validity;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::{join_all, select_all};
 
-use crate::engine::{Hold, HoldWatch, Slot};
+use crate::engine::{Hold, HoldWatch, NumberedHold};
 use crate::runtime::background::on_background;
 use crate::{ClaimId, Error, FencingToken, LossReason, RenewalStatus, Result, Share, Token, Watch};
 
@@ -46,13 +46,14 @@ impl Guard {
         }
     }
 
-    /// Adds the numbers of the slots, which count as one hold with the semaphore.
-    pub(crate) fn with_slots(mut self, slots: Vec<Slot>) -> Self {
-        for slot in slots {
-            self.slots.push(slot.number);
-            self.slot_holds.push(slot.hold);
+    /// Creates the guard of a semaphore, which counts as one hold with the numbers of its slots.
+    pub(crate) fn numbered(hold: NumberedHold) -> Self {
+        let mut guard = Self::new(hold.semaphore);
+        for slot in hold.slots {
+            guard.slots.push(slot.number);
+            guard.slot_holds.push(slot.hold);
         }
-        self
+        guard
     }
 
     pub(crate) fn holds(&self) -> impl Iterator<Item = &Hold> {

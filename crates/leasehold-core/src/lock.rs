@@ -5,12 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::TryFutureExt;
-use tokio::time::Instant;
 
-use crate::engine::{
-    AcquireOptions, Engine, NUMBERED_MAX, WaitLimit, acquire, cohort, take_numbers,
-};
-use crate::multi::give_back;
+use crate::engine::{AcquireOptions, NUMBERED_MAX, WaitLimit, acquire, cohort, numbers};
 use crate::runtime::background::on_background;
 use crate::{Claim, ClaimId, Error, Guard, Locks, Name, Need, Refused, Result, Share};
 
@@ -305,7 +301,10 @@ impl Lock {
                     .await
                     .map(|granted| granted.map(Guard::new))
             } else if is_numbered {
-                on_background(Box::pin(acquire_numbered(&engine, &options, limit))).await
+                let acquiring = Box::pin(numbers::acquire(&engine, &options, limit));
+                on_background(acquiring)
+                    .await
+                    .map(|granted| granted.map(Guard::numbered))
             } else {
                 let acquired = on_background(acquire::acquire(&engine, &options, limit)).await;
                 acquired.map(|granted| granted.map(Guard::new))
@@ -383,37 +382,6 @@ impl Lock {
             return Err(Error::invalid(message).help("use max_hold, or no cohort"));
         }
         Need::Cohorts.check(&self.locks.guarantees())
-    }
-}
-
-/// Acquires a semaphore, and then the numbers of its slots.
-async fn acquire_numbered(
-    engine: &Arc<Engine>,
-    options: &AcquireOptions,
-    limit: WaitLimit,
-) -> Result<Result<Guard, Refused>> {
-    let deadline = limit.deadline();
-    let hold = match acquire::acquire(engine, options, limit).await? {
-        Ok(hold) => hold,
-        Err(refused) => return Ok(Err(refused)),
-    };
-
-    let rest = match deadline {
-        Some(deadline) => WaitLimit::AtMost(deadline - Instant::now()),
-        None => limit,
-    };
-    let numbers = take_numbers(engine, &hold, options, rest).await;
-    let guard = Guard::new(hold);
-    match numbers {
-        Ok(Ok(slots)) => Ok(Ok(guard.with_slots(slots))),
-        Ok(Err(refused)) => {
-            give_back(vec![guard]).await;
-            Ok(Err(refused))
-        }
-        Err(error) => {
-            give_back(vec![guard]).await;
-            Err(error)
-        }
     }
 }
 

@@ -227,7 +227,7 @@ async fn check_store_is_another(lock: &Lock, granted: &[Guard]) -> Result<()> {
 ///
 /// It waits briefly for the replies, so that a caller that gave up finds no lock of its own held.
 /// The background thread repeats a release that has no reply.
-pub(crate) async fn give_back(guards: Vec<Guard>) {
+async fn give_back(guards: Vec<Guard>) {
     let releases = join_all(guards.into_iter().map(Guard::release));
     // No work ran under these holds, so neither an error nor a loss matters.
     let _ = on_background(async { timeout(GIVE_BACK_MAX, releases).await }).await;

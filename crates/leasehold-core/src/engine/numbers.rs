@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::acquire::{Acquired, attempt_until_granted};
 use super::calls::REPLY_TIMEOUT;
@@ -22,11 +22,49 @@ use crate::{Claim, ClaimId, Entry, LockState, Name, Refused, Result, Share};
 /// numbers would take too long.
 pub(crate) const NUMBERED_MAX: u32 = 1024;
 
+/// The hold of a semaphore, and the numbers of its slots.
+#[derive(Debug)]
+pub(crate) struct NumberedHold {
+    pub(crate) semaphore: Hold,
+    pub(crate) slots: Vec<Slot>,
+}
+
 /// A number, and the hold of its mutex.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) number: u32,
     pub(crate) hold: Hold,
+}
+
+/// Acquires a semaphore, and then the numbers of its slots.
+///
+/// # Cancel safety
+/// As [`acquire`](super::acquire::acquire).
+pub(crate) async fn acquire(
+    engine: &Arc<Engine>,
+    options: &AcquireOptions,
+    limit: WaitLimit,
+) -> Result<Result<NumberedHold, Refused>> {
+    let deadline = limit.deadline();
+    let semaphore = match super::acquire::acquire(engine, options, limit).await? {
+        Ok(semaphore) => semaphore,
+        Err(refused) => return Ok(Err(refused)),
+    };
+
+    let rest = match deadline {
+        Some(deadline) => WaitLimit::AtMost(deadline - Instant::now()),
+        None => limit,
+    };
+    let refused = match take_numbers(engine, &semaphore, options, rest).await {
+        Ok(Ok(slots)) => return Ok(Ok(NumberedHold { semaphore, slots })),
+        Ok(Err(refused)) => Ok(Err(refused)),
+        Err(error) => Err(error),
+    };
+
+    // The caller finds no slot of its own held. No work ran, so neither an error nor a loss
+    // matters.
+    let _ = timeout(options.reply_timeout, semaphore.release()).await;
+    refused
 }
 
 /// Takes a number for each slot that `semaphore` holds; returns who has them if the time is over.
@@ -36,7 +74,7 @@ pub(crate) struct Slot {
 ///
 /// # Cancel safety
 /// Dropping the future gives back the numbers that it has taken.
-pub(crate) async fn take_numbers(
+async fn take_numbers(
     engine: &Arc<Engine>,
     semaphore: &Hold,
     options: &AcquireOptions,
