@@ -1,7 +1,7 @@
 //! Waiting for the departures that are under way in the background.
 
-use std::cell::Cell;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -9,18 +9,28 @@ use tokio::sync::Notify;
 
 use crate::runtime::background::{is_forked, on_background};
 
-/// The number of departures that the background completes.
-static UNDER_WAY: Mutex<usize> = Mutex::new(0);
+static UNDER_WAY: Mutex<UnderWay> = Mutex::new(UnderWay {
+    count: 0,
+    wait_until: None,
+});
 /// Tasks wait for `DRAINED`, which the last departure notifies.
 static DRAINED: Notify = Notify::const_new();
 /// Blocked threads wait for `DEPARTED`, which every departure notifies.
 static DEPARTED: Condvar = Condvar::new();
 
 thread_local! {
-    static BEGUN_HERE: BegunHere = BegunHere::default();
+    static END_OF_THREAD: EndOfThread = EndOfThread::default();
+}
+
+/// The departures that the background completes.
+struct UnderWay {
+    count: usize,
+    /// Until when the end of a thread waits for them.
+    wait_until: Option<Instant>,
 }
 
 /// One departure that the background completes.
+#[derive(Debug)]
 pub(crate) struct Departure {
     /// `None` if its thread was ending already.
     begun_by: Option<Arc<()>>,
@@ -30,9 +40,10 @@ impl Departure {
     /// Begins the departure that the background completes. The caller has tried it since `since`.
     pub(crate) fn begin(since: Instant) -> Self {
         let mut under_way = UNDER_WAY.lock();
-        *under_way += 1;
+        under_way.count += 1;
+        under_way.wait_until = under_way.wait_until.max(Some(since + REPLY_MAX));
 
-        let begun_by = BEGUN_HERE.try_with(|begun_here| begun_here.add(since));
+        let begun_by = END_OF_THREAD.try_with(|end| Arc::clone(&end.begun_here));
         Self {
             begun_by: begun_by.ok(),
         }
@@ -42,43 +53,61 @@ impl Departure {
 impl Drop for Departure {
     fn drop(&mut self) {
         let mut under_way = UNDER_WAY.lock();
-        *under_way -= 1;
+        under_way.count -= 1;
         self.begun_by = None;
 
         DEPARTED.notify_all();
-        if *under_way == 0 {
+        if under_way.count == 0 {
             DRAINED.notify_waiters();
         }
     }
 }
 
-/// The departures that a thread has begun. The end of the thread waits for them.
+/// Lets the end of this thread wait for departures, also if it begins none itself.
+pub(crate) fn wait_at_end_of_thread() {
+    // A thread that is ending already does not wait any more.
+    let _ = END_OF_THREAD.try_with(|_| ());
+}
+
+/// Waits for departures at the end of a thread: the main thread for all of them, and other threads
+/// for those that they have begun.
 ///
 /// A program that returns from `main`, or panics there, drops its guards and its runtime on the
 /// main thread, and the runtime waits for the ends of its own threads. So the process ends after
-/// their departures, although the background thread ends with it.
-#[derive(Default)]
-struct BegunHere {
-    /// Each departure has a clone.
-    departures: Arc<()>,
-    wait_until: Cell<Option<Instant>>,
+/// the departures, although the background thread ends with it.
+struct EndOfThread {
+    is_main: bool,
+    /// Each departure that the thread has begun has a clone.
+    begun_here: Arc<()>,
 }
 
-impl BegunHere {
-    fn add(&self, since: Instant) -> Arc<()> {
-        let wait_until = Some(since + REPLY_MAX);
-        self.wait_until.set(self.wait_until.get().max(wait_until));
-        Arc::clone(&self.departures)
+impl Default for EndOfThread {
+    fn default() -> Self {
+        Self {
+            is_main: thread::current().name() == Some("main"),
+            begun_here: Arc::default(),
+        }
     }
 }
 
-impl Drop for BegunHere {
+impl Drop for EndOfThread {
     fn drop(&mut self) {
-        let Some(wait_until) = self.wait_until.get().filter(|_| !is_forked()) else {
+        // In a forked child no thread completes them, and another thread may have had the mutex.
+        if is_forked() {
+            return;
+        }
+        let mut under_way = UNDER_WAY.lock();
+        let Some(wait_until) = under_way.wait_until else {
             return;
         };
-        let mut under_way = UNDER_WAY.lock();
-        let are_under_way = |_: &mut usize| Arc::strong_count(&self.departures) > 1;
+
+        let are_under_way = |under_way: &mut UnderWay| {
+            if self.is_main {
+                under_way.count > 0
+            } else {
+                Arc::strong_count(&self.begun_here) > 1
+            }
+        };
         DEPARTED.wait_while_until(&mut under_way, are_under_way, wait_until);
     }
 }
@@ -89,11 +118,11 @@ const REPLY_MAX: Duration = Duration::from_secs(1);
 
 /// Waits until every release and cancellation that this process has begun has reached its store.
 ///
-/// A dropped guard is released by the background thread, which ends when the process exits. A
-/// thread that ends waits up to a second for the releases that it has begun. So a program that
-/// returns from `main`, or panics there, leaves no lock behind, and need not call this. One that is
-/// ended by `std::process::exit` in another thread, or that wants to wait for longer, calls it
-/// first:
+/// A dropped guard is released by the background thread, which ends when the process exits. The end
+/// of the main thread waits up to a second for all releases, and that of another thread for those
+/// that it has begun. So a program that returns from `main`, or panics there, need not call this.
+/// One that is ended by `std::process::exit` in another thread, or that wants to wait for longer,
+/// calls it first:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -104,8 +133,8 @@ const REPLY_MAX: Duration = Duration::from_secs(1);
 /// # Ok(()) }
 /// ```
 ///
-/// It covers all stores of the process. A store that sends no reply delays it by at most the lease
-/// of the claims to release. Wrap it in a timeout to wait for a shorter time.
+/// It covers all stores of the process. A store that sends no reply delays it by about the lease of
+/// the claims to release. Wrap it in a timeout to wait for a shorter time.
 ///
 /// # Cancel safety
 /// It only waits; dropping it has no effect.
@@ -117,7 +146,7 @@ async fn drained() {
     loop {
         let drained = DRAINED.notified();
 
-        if is_forked() || *UNDER_WAY.lock() == 0 {
+        if is_forked() || UNDER_WAY.lock().count == 0 {
             return;
         }
         drained.await;
@@ -133,10 +162,10 @@ pub(crate) fn drain_blocking(timeout: Duration) -> bool {
 
     match Instant::now().checked_add(timeout) {
         Some(deadline) => {
-            DEPARTED.wait_while_until(&mut under_way, |count| *count > 0, deadline);
+            DEPARTED.wait_while_until(&mut under_way, |under_way| under_way.count > 0, deadline);
         }
-        None => DEPARTED.wait_while(&mut under_way, |count| *count > 0),
+        None => DEPARTED.wait_while(&mut under_way, |under_way| under_way.count > 0),
     }
 
-    *under_way == 0
+    under_way.count == 0
 }

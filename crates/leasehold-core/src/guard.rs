@@ -16,8 +16,8 @@ use crate::{ClaimId, Error, FencingToken, LossReason, RenewalStatus, Result, Sha
 /// Dropping it releases the lock in the background, without blocking and without a runtime. A guard
 /// does not belong to a task or thread: any task or thread may release it.
 ///
-/// A thread that ends waits up to a second for the releases that it has begun, so the lock is free
-/// when `main` has returned or panicked. A program that ends with `std::process::exit` awaits
+/// The end of the main thread waits up to a second for the releases, so the lock is free when `main`
+/// has returned or panicked. A program that ends with `std::process::exit` awaits
 /// [`drain()`](crate::drain()) before.
 ///
 /// ```
@@ -232,7 +232,10 @@ impl Guard {
             // The next holder of a slot finds its number free.
             let numbers = join_all(self.slot_holds.into_iter().map(Hold::release)).await;
             let semaphore = self.hold.release().await;
-            semaphore.and(numbers.into_iter().collect())
+            // A loss matters more than a missing reply.
+            let mut released: Vec<_> = numbers.into_iter().chain([semaphore]).collect();
+            released.sort_by_key(|released| !released.as_ref().is_err_and(Error::is_lost));
+            released.into_iter().collect()
         })
         .await
     }

@@ -355,6 +355,7 @@ impl Lock {
             let message = format!("a semaphore with at most {NUMBERED_MAX} slots can be numbered");
             return Err(Error::invalid(message));
         }
+        Name::parse(&format!("{}/slot/{NUMBERED_MAX}", self.name))?;
         if self.cohort.is_some() {
             return Err(
                 Error::invalid("a hold with numbered slots cannot be passed on")

@@ -16,7 +16,8 @@ use crate::{ClaimId, Error, Guard, Lock, Refused, Result, Token};
 ///
 /// This value and its clones identify the owner; a thread id does not. Every part of a program that
 /// acts for one owner uses a clone. It is one owner in all [`Locks`](crate::Locks) of a store, also
-/// if the store was opened twice. [`Locks::url`](crate::Locks::url) tells the store from others.
+/// if the store was opened twice. [`Locks::url`](crate::Locks::url) tells the store from others, and each
+/// [`Memory`](crate::stores::Memory) is a store of its own.
 ///
 /// ```
 /// let owner = leasehold::Owner::new();

@@ -24,7 +24,7 @@ use crate::{ClaimId, Entry, ExternalHolder, LockState, Name};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Refused {
-    /// The name of the lock.
+    /// The name of the lock, or of the number of a slot: `gpu/slot/3`.
     pub name: Name,
     /// Claims that held the lock: the first ones, if there were many.
     ///
@@ -73,24 +73,29 @@ impl std::error::Error for Refused {}
 /// Creates the refusal of a claim by a lock in this state.
 #[must_use]
 pub fn refused(state: LockState, claim: Option<ClaimId>) -> Refused {
-    let others = state.entries.iter().filter(|entry| Some(entry.id) != claim);
+    Refused {
+        ahead: ahead(&state, claim).and_then(|ahead| u32::try_from(ahead).ok()),
+        holders: state.holders().take(HOLDERS_MAX).cloned().collect(),
+        external_holders: state.external_holders,
+        name: state.name,
+    }
+}
+
+/// Returns the number of claims ahead of a claim that was refused.
+fn ahead(state: &LockState, claim: Option<ClaimId>) -> Option<usize> {
     let own_at = state
         .entries
         .iter()
         .position(|entry| Some(entry.id) == claim);
-    let ahead = own_at.unwrap_or_else(|| others.clone().count());
-
-    Refused {
-        holders: others
-            .filter(|entry| entry.token().is_some())
-            .take(HOLDERS_MAX)
-            .cloned()
-            .collect(),
-        // A process that holds by flock(1) has no entry in the queue.
-        ahead: u32::try_from(ahead).ok().filter(|ahead| *ahead > 0),
-        external_holders: state.external_holders,
-        name: state.name,
-    }
+    let ahead = match own_at {
+        Some(own_at) => own_at,
+        None if claim.is_none() => state.entries.len(),
+        // The claim has left the queue already, and other waiters may have been behind it.
+        None if state.waiters().next().is_some() => return None,
+        None => state.entries.len(),
+    };
+    // A process that holds by flock(1) has no entry in the queue.
+    (ahead > 0).then_some(ahead)
 }
 
 /// How many holders a refusal names. A semaphore may have a thousand.

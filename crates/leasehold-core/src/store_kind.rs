@@ -27,6 +27,8 @@ pub struct UnopenedStore {
     pub shown_url: String,
     /// What the store guarantees, by its URL.
     pub guarantees: Guarantees,
+    /// The store, if it needs no server and so is open already.
+    pub opened: Option<Arc<dyn Store>>,
     open: Box<dyn Fn(Option<Handle>) -> Opening + Send + Sync>,
 }
 
@@ -58,6 +60,7 @@ impl UnopenedStore {
         Self {
             shown_url,
             guarantees,
+            opened: None,
             open: Box::new(move |runtime| {
                 let connecting = connect(runtime);
                 async move { Ok(Arc::new(connecting.await?) as Arc<dyn Store>) }.boxed()
@@ -71,6 +74,7 @@ impl UnopenedStore {
         Self {
             shown_url,
             guarantees: store.guarantees(),
+            opened: Some(Arc::clone(&store)),
             open: Box::new(move |_| ready(Ok(Arc::clone(&store))).boxed()),
         }
     }

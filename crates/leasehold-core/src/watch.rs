@@ -49,8 +49,9 @@ impl Watch {
         let holds = self.holds.clone();
         async move {
             let ends = holds.iter().map(|hold| Box::pin(hold.ended()));
-            let (end, ..) = on_background(select_all(ends)).await;
-            end.loss()
+            on_background(select_all(ends)).await;
+            // The guard may have been dropped because of the loss of another hold.
+            holds.iter().find_map(HoldWatch::loss)
         }
     }
 

@@ -24,9 +24,8 @@
 //!
 //! # The end of a program
 //!
-//! A dropped guard is released by the background thread, which ends with the process. So a thread
-//! that ends waits up to one second until the releases that it has begun have reached the store, and
-//! `main` returns after that.
+//! A dropped guard is released by the background thread, which ends with the process. So the end
+//! of the main thread waits up to one second until the releases have reached the store.
 //!
 //! [`drain`] waits for the releases of all threads, at any time. A program calls it before it ends
 //! with `std::process::exit`, or to wait for longer.

@@ -102,8 +102,8 @@
 //! # Cancellation
 //!
 //! Every future may be dropped at any await. A dropped acquire leaves no entry in the queue, and a
-//! dropped [`Guard`] releases its lock in the background. A thread that ends waits up to a second
-//! until the releases that it has begun have reached the store. So no lock stays behind when `main`
+//! dropped [`Guard`] releases its lock in the background. The end of the main thread waits up to
+//! a second until the releases have reached the store, so that no lock stays behind when `main`
 //! returns or panics. [`drain()`] waits for the releases at any time.
 //!
 //! A dropped waiter loses its position. In a `select!` in a loop, make the acquire once, outside the
@@ -113,8 +113,9 @@
 //!
 //! A process that forks keeps its holds. Its child has no background thread, so there each call
 //! fails at once, as [invalid](Error::is_invalid), and each guard is [lost](LossReason::Forked).
-//! Dropping a guard in the child has no effect. Fork before you open a store, or execute a program
-//! in the child, as [`std::process::Command`] does.
+//! Dropping a guard in the child has no effect, but don't drop an acquire or an observer there that
+//! the parent waits for. Fork before you open a store, or execute a program in the child, as
+//! [`std::process::Command`] does.
 //!
 //! # Features
 //!

@@ -78,7 +78,10 @@ pub fn open_lazy(url: &str) -> Result<Locks> {
 pub(crate) fn open_lazy_on(url: &str, runtime: Option<Handle>) -> Result<Locks> {
     let opened = prepare(url).and_then(|(unopened, reply_timeout)| {
         let shown_url = unopened.shown_url.clone();
-        let store = Arc::new(LazyStore::new(unopened, runtime));
+        let store = match &unopened.opened {
+            Some(store) => Arc::clone(store),
+            None => Arc::new(LazyStore::new(unopened, runtime)),
+        };
         locks(store, &shown_url, reply_timeout)
     });
     opened.map_err(|error| error.during("open the store", &redacted(url), None))

@@ -45,8 +45,9 @@ mod redis {
     pub(crate) const URL: &str = "LEASEHOLD_TEST_CHILD_OF";
     pub(crate) const END: &str = "LEASEHOLD_TEST_END";
     /// The ends of a child: how `main` ends, and which of its parts has the guard.
-    pub(crate) const ENDS: [&str; 6] = [
+    pub(crate) const ENDS: [&str; 7] = [
         "of_main_without_a_runtime",
+        "of_main_after_another_thread_dropped_it",
         "of_main_that_drops_it_last",
         "of_main_that_returns_an_error",
         "of_main_that_panics",
@@ -61,6 +62,17 @@ mod redis {
             let locks = blocking::open(url).expect("it opens");
             let _guard = locks.mutex("a").acquire().expect("it is granted");
             return;
+        }
+        if end == "of_main_after_another_thread_dropped_it" {
+            let locks = blocking::open(url).expect("it opens");
+            let guard = locks.mutex("a").acquire().expect("it is granted");
+            let (dropped, is_dropped) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                drop(guard);
+                dropped.send(()).expect("main waits");
+                std::thread::park();
+            });
+            return is_dropped.recv().expect("the thread sends");
         }
 
         let runtime = if end.ends_with("on_several_threads") {

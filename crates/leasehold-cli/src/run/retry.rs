@@ -104,11 +104,9 @@ impl Retry {
                 never = self.notice_end_of_outage(locks, lock.name()) => match never {},
             };
 
-            match (granted, &self.unavailable) {
-                (Err(error), _) => self.failed(error).await?,
-                // Too little of `--wait` was left to enter the queue again.
-                (Ok(Err(_)), Some(error)) => return Err(error.clone()),
-                (Ok(granted), _) => {
+            match granted {
+                Err(error) => self.failed(error).await?,
+                Ok(granted) => {
                     self.succeeded();
                     return Ok(granted);
                 }

@@ -86,7 +86,10 @@ pub(super) async fn attempt_until_granted(
         if !backoff.wait_before(deadline).await {
             return match outage.into_error() {
                 Some(error) => Err(error),
-                None => Ok(Err(read_refusal(&engine.calls, options, None).await)),
+                None => {
+                    let refused = read_refusal(&engine.calls, options, None, Instant::now());
+                    Ok(Err(refused.await))
+                }
             };
         }
     }
@@ -99,6 +102,7 @@ struct Attempt<'a> {
     claim: Arc<Claim>,
     on_contention: OnContention,
     events: &'a AcquireEvents,
+    begun_at: Instant,
     pending_entry: PendingEntry,
 }
 
@@ -129,6 +133,7 @@ impl<'a> Attempt<'a> {
             claim: Arc::new(claim),
             on_contention,
             events,
+            begun_at: Instant::now(),
             pending_entry: PendingEntry::Absent,
         })
     }
@@ -247,7 +252,7 @@ impl<'a> Attempt<'a> {
     async fn refused(self, refused: Option<Box<Refused>>) -> Result<Outcome> {
         let refused = match refused {
             Some(refused) => *refused,
-            None => read_refusal(&self.engine.calls, self.options, None).await,
+            None => read_refusal(&self.engine.calls, self.options, None, self.begun_at).await,
         };
         Ok(Outcome::Refused(refused))
     }
@@ -261,7 +266,8 @@ impl<'a> Attempt<'a> {
             return Err(error);
         }
 
-        let reading = read_refusal(&self.engine.calls, self.options, Some(self.claim.id));
+        let claim = Some(self.claim.id);
+        let reading = read_refusal(&self.engine.calls, self.options, claim, Instant::now());
         let (refused, left) = tokio::join!(biased; reading, self.leave());
         match left {
             Err(error) if error.is_unavailable() => Err(error),
@@ -378,8 +384,10 @@ impl Drop for Attempt<'_> {
     }
 }
 
-/// Inspects the lock that has refused a claim. Without a reply in time, nothing is known of it: in
-/// half of the reply timeout, so that a refusal without a holder is still returned within all of it.
+/// Inspects the lock that has refused a claim. Without a reply in time, nothing is known of it.
+///
+/// It takes at most nine tenths of the time that the reply timeout leaves since `begun_at`, so that
+/// a refusal without a holder is still returned within all of it.
 ///
 /// The future is boxed, because most acquires never need it.
 #[cold]
@@ -387,10 +395,12 @@ pub(super) fn read_refusal(
     calls: &StoreCalls,
     options: &AcquireOptions,
     claim: Option<ClaimId>,
+    begun_at: Instant,
 ) -> BoxFuture<'static, Refused> {
     let calls = calls.clone();
     let name = options.name.clone();
-    let limit = options.reply_timeout / 2;
+    let left = options.reply_timeout.saturating_sub(begun_at.elapsed());
+    let limit = left * 9 / 10;
     Box::pin(async move {
         match calls.inspect(&name, limit).await {
             Ok(lock_state) => replies::refused(lock_state, claim),

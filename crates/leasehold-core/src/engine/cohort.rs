@@ -25,6 +25,7 @@ use super::acquire::{Acquired, attempt_until_granted, read_refusal, record_end};
 use super::events::AcquireEvents;
 use super::outage::Outage;
 use super::{AcquireOptions, Engine, WaitLimit};
+use crate::drain::Departure;
 use crate::{ClaimId, OnContention, Refused, Result};
 
 use acquisition::Acquisition;
@@ -64,6 +65,8 @@ struct CohortState {
     /// The claim that is being acquired for the waiters: whether the store has replied to its
     /// request to enter.
     acquiring: Option<Arc<AtomicBool>>,
+    /// The departure of the claim that is being acquired although no acquire waits any more.
+    departing: Option<Departure>,
     /// The held claim that its holder passes on when it releases it.
     passable: Option<ClaimId>,
 }
@@ -104,7 +107,8 @@ impl Cohort {
         events: &AcquireEvents,
     ) -> Result<Acquired> {
         if self.is_known_as_held(engine) {
-            return Ok(Err(read_refusal(&engine.calls, options, None).await));
+            let refused = read_refusal(&engine.calls, options, None, Instant::now());
+            return Ok(Err(refused.await));
         }
 
         let store_options = options.for_store();
@@ -152,10 +156,7 @@ impl Cohort {
                 () = run(&mut acquisition) => acquisition = None,
                 () = self.acquisition_due.notified() => {}
                 () = passed(check_at) => {
-                    if self.is_known_as_held(engine) {
-                        return Ok(Err(read_refusal(&engine.calls, options, None).await));
-                    }
-                    if acquisition.is_none() {
+                    if acquisition.is_none() || self.is_known_as_held(engine) {
                         break;
                     }
                     // A store that is merely slow may reply after the deadline.
@@ -164,9 +165,11 @@ impl Cohort {
             }
         }
 
-        // Another acquire has sent the request, which has no reply. It may have been lost before
-        // this acquire began. So this acquire sends a request of its own.
+        // If the lock is not known to be held, another acquire has sent the request, which has no
+        // reply. It may have been lost before this acquire began. So this acquire sends a request
+        // of its own.
         drop(waiting);
+        drop(acquisition);
         self.try_now(engine, options, WaitLimit::Never, events)
             .await
     }

@@ -144,7 +144,7 @@ impl Hold {
     pub(crate) async fn lost(&self) -> LossReason {
         match self.watch().ended().await {
             End::Lost(reason) => reason,
-            // Only a downgrade that failed ends a hold that still has its guard.
+            // The guard that calls this would have to be gone.
             End::Left => std::future::pending().await,
         }
     }
@@ -285,7 +285,7 @@ impl Drop for Hold {
     }
 }
 
-/// Observes a hold, and does not keep it or the store.
+/// Observes a hold, and does not keep it.
 #[derive(Clone)]
 pub(crate) struct HoldWatch {
     calls: WeakStoreCalls,
@@ -335,6 +335,10 @@ impl HoldWatch {
         self.validity
             .check()
             .map_err(|error| error.during("use", self.calls.url(), Some(name)))
+    }
+
+    pub(crate) fn loss(&self) -> Option<LossReason> {
+        self.validity.ending().and_then(End::loss)
     }
 
     pub(crate) fn remaining(&self) -> Duration {

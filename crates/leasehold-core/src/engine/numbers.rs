@@ -46,25 +46,33 @@ pub(crate) async fn acquire(
     limit: WaitLimit,
 ) -> Result<Result<NumberedHold, Refused>> {
     let deadline = limit.deadline();
-    let semaphore = match super::acquire::acquire(engine, options, limit).await? {
-        Ok(semaphore) => semaphore,
-        Err(refused) => return Ok(Err(refused)),
-    };
+    loop {
+        let rest = match deadline {
+            Some(deadline) => WaitLimit::AtMost(deadline - Instant::now()),
+            None => limit,
+        };
+        let semaphore = match super::acquire::acquire(engine, options, rest).await? {
+            Ok(semaphore) => semaphore,
+            Err(refused) => return Ok(Err(refused)),
+        };
 
-    let rest = match deadline {
-        Some(deadline) => WaitLimit::AtMost(deadline - Instant::now()),
-        None => limit,
-    };
-    let refused = match take_numbers(engine, &semaphore, options, rest).await {
-        Ok(Ok(slots)) => return Ok(Ok(NumberedHold { semaphore, slots })),
-        Ok(Err(refused)) => Ok(Err(refused)),
-        Err(error) => Err(error),
-    };
+        let rest = match deadline {
+            Some(deadline) => WaitLimit::AtMost(deadline - Instant::now()),
+            None => limit,
+        };
+        let refused = match take_numbers(engine, &semaphore, options, rest).await {
+            Ok(Ok(slots)) => return Ok(Ok(NumberedHold { semaphore, slots })),
+            Ok(Err(refused)) => Ok(Err(refused)),
+            // The semaphore was lost, so it is acquired again.
+            Err(error) if error.is_lost() => continue,
+            Err(error) => Err(error),
+        };
 
-    // The caller finds no slot of its own held. No work ran, so neither an error nor a loss
-    // matters.
-    let _ = timeout(options.reply_timeout, semaphore.release()).await;
-    refused
+        // The caller finds no slot of its own held. No work ran, so neither an error nor a loss
+        // matters.
+        let _ = timeout(options.reply_timeout, semaphore.release()).await;
+        return refused;
+    }
 }
 
 /// Takes a number for each slot that `semaphore` holds; returns who has them if the time is over.
@@ -133,6 +141,7 @@ impl Taking<'_> {
     /// Tries every number once. Returns whether enough of them are taken.
     async fn try_all(&mut self) -> Result<bool> {
         let wanted = self.options.share.weight() as usize;
+        self.taken.retain(|slot| slot.hold.check().is_ok());
 
         for number in 0..self.slots() {
             if self.taken.len() == wanted {
@@ -147,7 +156,8 @@ impl Taking<'_> {
                 Err(refused) => self.refused = Some(refused),
             }
         }
-        Ok(self.taken.len() == wanted)
+        let are_held = self.taken.iter().all(|slot| slot.hold.check().is_ok());
+        Ok(are_held && self.taken.len() == wanted)
     }
 
     async fn try_one(&self, number: u32) -> Result<Acquired> {

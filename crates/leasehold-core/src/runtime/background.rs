@@ -18,7 +18,7 @@ use tokio::runtime::{Builder, Handle, Id};
 use tokio::task::{AbortHandle, JoinError};
 
 use super::simulation;
-use crate::drain::Departure;
+use crate::drain::{Departure, wait_at_end_of_thread};
 use crate::{Error, Result};
 
 /// Starts the thread on first use.
@@ -29,6 +29,7 @@ use crate::{Error, Result};
 pub fn start() -> Result<&'static Handle> {
     static STARTING: Mutex<()> = Mutex::new(());
     check_not_forked()?;
+    wait_at_end_of_thread();
     let _starting = STARTING.lock();
 
     if BACKGROUND.get().is_none() {

@@ -189,8 +189,11 @@ impl Store for File {
         shared::keep_listed(&self.shared, &self.listener)?;
         transact(&self.shared, claim, Missing::Make, move |queue, claim| {
             let standing = queue.enter(claim, on_contention)?;
-            let refused = (standing == Standing::Gone).then(|| queue.refusal(&claim.name));
-            Ok(Entered::new(standing, Duration::MAX).with_refused(refused))
+            let entered = Entered::new(standing, Duration::MAX);
+            if standing != Standing::Gone {
+                return Ok(entered);
+            }
+            Ok(entered.with_refused(Some(queue.refusal(&claim.name)?)))
         })
         .await
     }

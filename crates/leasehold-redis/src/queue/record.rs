@@ -160,7 +160,7 @@ pub(super) fn refused(name: &Name, reply: &RefusedReply) -> Refused {
     let holders = reply.holders.iter().map(|record| entry(record, 0));
     lock_state.entries = holders.filter_map(Result::ok).collect();
     let mut refused = replies::refused(lock_state, None);
-    refused.ahead = Some(reply.ahead);
+    refused.ahead = Some(reply.ahead).filter(|ahead| *ahead > 0);
     refused
 }
 

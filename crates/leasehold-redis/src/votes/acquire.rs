@@ -107,7 +107,7 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
             if is_held || splits == SPLITS_MAX || raises == RAISES_MAX {
                 return Ok(AcquireOutcome::Contended {
                     remaining: result.remaining,
-                    holder: result.holder().cloned(),
+                    holder: result.holder(self.masters.len()).cloned(),
                 });
             }
             if result.is_stale() {

@@ -178,13 +178,13 @@ impl RoundResult {
         most.is_some_and(|most| most + open >= quorum(masters))
     }
 
-    /// Returns the holder that most masters have named.
-    pub(super) fn holder(&self) -> Option<&Holder> {
-        let votes_of = |holder: &&Holder| {
+    /// Returns the holder that a quorum of the masters has named.
+    pub(super) fn holder(&self, masters: usize) -> Option<&Holder> {
+        let has_quorum = |holder: &&Holder| {
             let same = |other: &&Holder| other.id == holder.id;
-            self.holders.iter().filter(same).count()
+            self.holders.iter().filter(same).count() >= quorum(masters)
         };
-        self.holders.iter().max_by_key(votes_of)
+        self.holders.iter().find(has_quorum)
     }
 
     /// Whether the masters refused only because of the token.

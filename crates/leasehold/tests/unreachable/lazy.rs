@@ -117,3 +117,19 @@ async fn missing_need_has_the_words_of_the_acquire() {
     assert_eq!(at_start.reason(), at_acquire.reason());
     assert_eq!(at_start.hint(), at_acquire.hint());
 }
+
+/// A store without a server is open at once: its identity does not change with the first request.
+#[tokio::test]
+async fn lazy_memory_is_one_store_for_an_owner() {
+    let locks = leasehold::open_lazy("memory:").expect("it needs no server");
+    let others = leasehold::open_lazy("memory:").expect("it needs no server");
+    let owner = leasehold::Owner::new();
+
+    let outer = locks.reentrant("a").acquire(&owner).await.expect("granted");
+    let inner = locks.reentrant("a").acquire(&owner).await.expect("nested");
+    assert_eq!(outer.token(), inner.token());
+
+    let first_there = others.reentrant("a").acquire(&owner).await;
+    drop(first_there.expect("another store has a lock of its own"));
+    assert_eq!(inner.count(), 2);
+}

@@ -114,6 +114,7 @@ impl Drop for Acquiring {
     fn drop(&mut self) {
         let mut state = self.cohort.state.lock();
         state.acquiring = None;
+        state.departing = None;
         if state.needs_acquisition() {
             self.cohort.acquisition_due.notify_one();
         }

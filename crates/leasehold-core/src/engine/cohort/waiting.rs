@@ -1,12 +1,13 @@
 //! An acquire that waits in a cohort.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
 use super::Cohort;
 use crate::Result;
+use crate::drain::Departure;
 use crate::engine::Hold;
 
 /// An acquire in the order of its cohort.
@@ -36,6 +37,7 @@ impl LocalWait {
         let ahead = state.waiters.len() + usize::from(state.passable.is_some());
         let number = state.joined;
         state.joined += 1;
+        state.departing = None;
         state.waiters.push_back(Waiter {
             number,
             max_hold,
@@ -81,6 +83,7 @@ impl Drop for LocalWait {
         state.waiters.retain(|waiter| waiter.number != self.number);
 
         if state.waiters.is_empty() && state.acquiring.is_some() {
+            state.departing = Some(Departure::begin(Instant::now()));
             self.cohort.unused.notify_one();
         }
     }

@@ -177,17 +177,14 @@ impl Transaction {
         Ok((lock_state, processes))
     }
 
-    /// Returns why a claim was refused, after the claims of dead processes were removed.
-    pub(super) fn refusal(&self, name: &Name) -> Refused {
-        let mut lock_state = replies::lock_state(name.clone());
-        let entries = 0..self.queue.entries().len();
-        lock_state.entries = entries.map(|at| self.entry(at)).collect();
-
+    /// Returns why a claim was refused.
+    pub(super) fn refusal(&self, name: &Name) -> Result<Refused> {
+        let (mut lock_state, _) = self.inspect(name)?;
         if lock_state.holders().next().is_none() {
             let lock_path = Location::lock(&self.shared.folder(), name);
             lock_state.external_holders = lock_file::flock_holders(&lock_path);
         }
-        replies::refused(lock_state, None)
+        Ok(replies::refused(lock_state, None))
     }
 
     fn entry(&self, at: usize) -> Entry {
