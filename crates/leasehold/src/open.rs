@@ -10,10 +10,10 @@ use tokio::runtime::Handle;
 pub use examine::examine;
 
 use leasehold_core::internal::{LazyStore, Setting, UnopenedStore};
+use leasehold_core::store::Store;
 
 use crate::schemes::Scheme;
 use crate::shown_url::{names_user, redacted};
-use crate::store::Store;
 use crate::{Error, Locks, Result, unknown_url};
 
 /// Opens the store of a URL. [The first page](crate#urls) lists all URLs.
