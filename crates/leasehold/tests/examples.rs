@@ -1,5 +1,5 @@
 //! Every example runs to its end.
-#![cfg(feature = "file")]
+#![cfg(all(feature = "file", feature = "redis"))]
 #![allow(missing_docs, unreachable_pub, clippy::missing_errors_doc)]
 
 macro_rules! examples {
@@ -28,10 +28,11 @@ macro_rules! examples {
 }
 
 examples!(
-    config at "../examples/config.rs"
+    errors at "../examples/errors.rs"
     fenced at "../examples/fenced.rs"
+    gpus at "../examples/gpus.rs"
     leader at "../examples/leader.rs"
     nightly at "../examples/nightly.rs"
-    replicas at "../examples/replicas.rs"
-    slots at "../examples/slots.rs"
+    shutdown at "../examples/shutdown.rs"
+    transfer at "../examples/transfer.rs"
 );
