@@ -3,6 +3,7 @@
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use leasehold::{ErrorKind, Refused};
+use tower::BoxError;
 
 /// Why a request failed. A handler returns it, so that `?` works on all three errors.
 #[derive(Debug)]
@@ -60,6 +61,19 @@ impl From<anyhow::Error> for Failure {
     }
 }
 
+/// From a handler under a [`LockLayer`](crate::lock_layer::LockLayer).
+impl From<BoxError> for Failure {
+    fn from(error: BoxError) -> Self {
+        match error.downcast::<Refused>() {
+            Ok(refused) => Self::Busy(*refused),
+            Err(error) => match error.downcast::<leasehold::Error>() {
+                Ok(error) => Self::Lock(*error),
+                Err(error) => Self::Work(anyhow::Error::from_boxed(error)),
+            },
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use leasehold::Error;
@@ -75,8 +89,12 @@ mod tests {
             (ErrorKind::Denied, 500),
             (ErrorKind::Damaged, 500),
         ] {
-            let response = Failure::from(Error::for_test(kind)).into_response();
-            assert_eq!(response.status().as_u16(), status, "{kind:?}");
+            let error = Error::for_test(kind);
+            let boxed = BoxError::from(error.clone());
+            for failure in [Failure::from(error), Failure::from(boxed)] {
+                let response = failure.into_response();
+                assert_eq!(response.status().as_u16(), status, "{kind:?}");
+            }
         }
     }
 

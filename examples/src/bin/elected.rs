@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Router, serve};
-use leasehold::{Election, Leader, Leadership};
+use leasehold::{Election, Leader, Leadership, Token, Watch};
 use leasehold_examples::settings::setting;
 use leasehold_examples::signals::terminated;
 use tokio::net::TcpListener;
@@ -25,10 +25,17 @@ struct Replica {
     address: String,
     election: Election,
     client: reqwest::Client,
-    /// The leadership of this replica; `None` while another one leads.
-    leadership: watch::Sender<Option<Arc<Leadership>>>,
+    /// The term of this replica; `None` while another one leads.
+    term: watch::Sender<Option<Term>>,
     /// The leader, whichever replica it is.
     leader: watch::Sender<Option<Leader>>,
+}
+
+/// What the handlers know of the leadership. The campaign owns it.
+#[derive(Clone)]
+struct Term {
+    token: Token,
+    watch: Watch,
 }
 
 #[tokio::main]
@@ -39,12 +46,12 @@ async fn main() -> Result<()> {
         address: listener.local_addr()?.to_string(),
         election: locks.election("replicas"),
         client: reqwest::Client::builder().timeout(FORWARD_MAX).build()?,
-        leadership: watch::Sender::new(None),
+        term: watch::Sender::new(None),
         leader: watch::Sender::new(None),
     });
 
-    let campaign = tokio::spawn(campaign(Arc::clone(&replica)));
-    let observe = tokio::spawn(observe(Arc::clone(&replica)));
+    tokio::spawn(campaign(Arc::clone(&replica)));
+    tokio::spawn(observe(Arc::clone(&replica)));
     let routes = Router::new()
         .route("/ready", get(ready))
         .route("/work", post(work_or_forward))
@@ -54,20 +61,14 @@ async fn main() -> Result<()> {
     serve(listener, routes)
         .with_graceful_shutdown(terminated())
         .await?;
-
-    observe.abort();
-    campaign.abort();
-    // The abort of a task takes effect at its next await. The leadership ends with the task.
-    let _is_cancelled = campaign.await;
-    replica.leadership.send_replace(None);
-    Ok(())
+    Ok(()) // the end of the runtime drops the campaign, and a leader resigns
 }
 
 /// Campaigns again and again, and leads until the leadership is lost.
 async fn campaign(replica: Arc<Replica>) {
     loop {
         match replica.election.campaign(&replica.address).await {
-            Ok(leadership) => replica.lead(Arc::new(leadership)).await,
+            Ok(leadership) => replica.lead(leadership).await,
             Err(error) => {
                 eprintln!("{error}");
                 sleep(PAUSE).await;
@@ -87,11 +88,14 @@ async fn observe(replica: Arc<Replica>) {
 }
 
 impl Replica {
-    async fn lead(&self, leadership: Arc<Leadership>) {
-        self.leadership.send_replace(Some(Arc::clone(&leadership)));
+    async fn lead(&self, leadership: Leadership) {
+        self.term.send_replace(Some(Term {
+            token: leadership.token(),
+            watch: leadership.watch(),
+        }));
         let reason = leadership.lost().await;
         eprintln!("the leadership is lost: {reason}");
-        self.leadership.send_replace(None);
+        self.term.send_replace(None);
     }
 
     async fn follow_leaders(&self) -> leasehold::Result<std::convert::Infallible> {
@@ -104,10 +108,13 @@ impl Replica {
 
     /// Does the work if this replica leads.
     async fn work(&self) -> Option<String> {
-        let leadership = self.leadership.borrow().clone()?;
-        // A database would receive the token with each write.
-        let work = async { format!("{} {}", self.address, leadership.token()) };
-        leadership.while_held(work).await.ok()
+        let Term { token, watch } = self.term.borrow().clone()?;
+        tokio::select! {
+            biased;
+            _ = watch.lost() => None,
+            // A database would receive the token with each write.
+            done = async { format!("{} {token}", self.address) } => Some(done),
+        }
     }
 
     async fn forward(&self, leader: &Leader) -> reqwest::Result<String> {

@@ -7,10 +7,11 @@ use std::time::Duration;
 use anyhow::Result;
 use axum::error_handling::HandleErrorLayer;
 use axum::extract::Extension;
-use axum::http::{Request, StatusCode};
+use axum::http::Request;
 use axum::routing::post;
 use axum::{Router, serve};
-use leasehold::{FencingToken, Guard, Locks, Refused};
+use leasehold::{FencingToken, Guard, Lock, Locks};
+use leasehold_examples::failure::Failure;
 use leasehold_examples::lock_layer::LockLayer;
 use leasehold_examples::settings::setting;
 use leasehold_examples::signals::terminated;
@@ -26,10 +27,10 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let url: String = setting("LEASEHOLD_STORE")?;
+    let locks = leasehold::open_lazy(&setting::<String>("LEASEHOLD_STORE")?)?;
     let timeout = Duration::from_secs(setting("START_SECONDS")?);
 
-    let (locks, guard) = acquire_in_time(url, timeout).await?;
+    let guard = acquire_in_time(locks.mutex("migration"), timeout).await?;
     println!("migrated under token {}", guard.token());
     guard.release().await?;
 
@@ -41,43 +42,35 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Opens the store and acquires the lock of the migration.
-///
 /// The timeout may drop the acquire at any time: it leaves no entry in the queue.
-async fn acquire_in_time(url: String, timeout: Duration) -> Result<(Locks, Guard)> {
+async fn acquire_in_time(lock: Lock, timeout: Duration) -> Result<Guard> {
     let service = ServiceBuilder::new()
         .timeout(timeout)
         .retry(WhileUnavailable)
-        .service_fn(open_and_acquire);
+        .service_fn(|lock: Lock| lock.acquire());
 
-    let acquired = service.oneshot(url).await;
+    let acquired = service.oneshot(lock).await;
     acquired.map_err(anyhow::Error::from_boxed)
-}
-
-async fn open_and_acquire(url: String) -> leasehold::Result<(Locks, Guard)> {
-    let locks = leasehold::open(&url).await?;
-    let guard = locks.mutex("migration").acquire().await?;
-    Ok((locks, guard))
 }
 
 /// Repeats a call that may succeed later.
 #[derive(Clone)]
 struct WhileUnavailable;
 
-impl<T> Policy<String, T, leasehold::Error> for WhileUnavailable {
+impl<T> Policy<Lock, T, leasehold::Error> for WhileUnavailable {
     type Future = Sleep;
 
     fn retry(
         &mut self,
-        _url: &mut String,
+        _lock: &mut Lock,
         result: &mut Result<T, leasehold::Error>,
     ) -> Option<Sleep> {
         let error = result.as_ref().err()?;
         error.can_retry().then(|| sleep(PAUSE))
     }
 
-    fn clone_request(&mut self, url: &String) -> Option<String> {
-        Some(url.clone())
+    fn clone_request(&mut self, lock: &Lock) -> Option<Lock> {
+        Some(lock.clone())
     }
 }
 
@@ -85,7 +78,9 @@ impl<T> Policy<String, T, leasehold::Error> for WhileUnavailable {
 fn routes(locks: Locks) -> Router {
     let lock_of = move |request: &Request<_>| locks.mutex(request.uri().path());
     let under_lock = ServiceBuilder::new()
-        .layer(HandleErrorLayer::new(reply_to_error))
+        .layer(HandleErrorLayer::new(async |error: BoxError| {
+            Failure::from(error)
+        }))
         .layer(LockLayer::new(lock_of, WAIT));
 
     Router::new()
@@ -96,13 +91,4 @@ fn routes(locks: Locks) -> Router {
 /// A handler under a lock. A database would receive the token with each write.
 async fn report(Extension(token): Extension<FencingToken>) -> String {
     token.token().to_string()
-}
-
-async fn reply_to_error(error: BoxError) -> (StatusCode, String) {
-    let status = if error.is::<Refused>() {
-        StatusCode::CONFLICT
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
-    };
-    (status, error.to_string())
 }

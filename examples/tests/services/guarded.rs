@@ -60,7 +60,7 @@ async fn request_runs_under_the_lock_of_its_path() {
     let (other, token) = post(&format!("{url}/reports/b")).await.expect("a reply");
     let (busy, text) = post(&format!("{url}/reports/a")).await.expect("a reply");
 
-    assert_eq!((other, busy), (200, 409), "{text}");
+    assert_eq!((other, busy), (200, 423), "{text}");
     assert!(token.parse::<u64>().is_ok(), "{token:?} is not a token");
     let earlier = guard.token().get();
     guard.release().await.expect("it was not lost");
