@@ -44,10 +44,13 @@ pub async fn downgrade_lets_readers_in(service: &dyn Service) {
     release(held).await;
     release(other).await;
 
-    let mutex = acquire(&ours.mutex(fresh_name("no-readers"))).await;
+    let name = fresh_name("no-readers");
+    let mutex = acquire(&ours.mutex(&name)).await;
     let refused = mutex.downgrade().await;
     let error = refused.expect_err("a mutex has no readers");
     assert!(error.is_unsupported(), "{error}");
+    let names_lock = error.to_string().contains(&format!("{name:?}"));
+    assert!(names_lock, "{error}");
 }
 
 /// The number of rounds on each of the two runtimes. When a pending request wrongly counted as a

@@ -89,8 +89,9 @@ impl Guard {
     pub fn fencing_token(&self) -> Result<FencingToken> {
         if !self.hold.guarantees().tokens {
             let message = "this store has no tokens, so no resource can reject a late holder";
-            return Err(Error::unsupported(message)
-                .help("use a store with tokens, or a resource that needs none"));
+            let error = Error::unsupported(message)
+                .help("use a store with tokens, or a resource that needs none");
+            return Err(self.hold.with_context("use", error));
         }
         Ok(FencingToken::new(self.token(), self.claim_id()))
     }
@@ -208,9 +209,8 @@ impl Guard {
         let share = self.hold.claim().share;
         if share.capacity() != Share::RW_CAPACITY {
             let kind = share.kind();
-            return Err(crate::Error::unsupported(format!(
-                "{kind} has no readers to downgrade to"
-            )));
+            let error = Error::unsupported(format!("{kind} has no readers to downgrade to"));
+            return Err(self.hold.with_context("downgrade", error));
         }
 
         on_background(self.hold.change_share(Share::READER)).await

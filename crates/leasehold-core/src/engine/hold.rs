@@ -270,7 +270,8 @@ impl Hold {
         Detached::new(departure.instrument(instrumented_by))
     }
 
-    fn with_context(&self, operation: &'static str, error: Error) -> Error {
+    /// Adds the store and the name of the lock.
+    pub(crate) fn with_context(&self, operation: &'static str, error: Error) -> Error {
         let name = self.validity.claim.name.as_str();
         error.during(operation, self.engine.calls.url(), Some(name))
     }
