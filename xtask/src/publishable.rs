@@ -34,7 +34,7 @@ fn compare(baseline: &str) -> Result<()> {
 
 fn last_tag() -> Option<String> {
     let tags = Step::program("git")
-        .args(["tag", "--list", "--sort=-creatordate"])
+        .args(["tag", "--list", "v*", "--sort=-creatordate"])
         .output()
         .ok()?;
 

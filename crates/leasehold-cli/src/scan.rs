@@ -1,6 +1,7 @@
 //! Reads the locks in use, for `ls` and `serve`.
 
 use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::iter;
@@ -11,6 +12,8 @@ use crate::show::is_free;
 /// The most locks that are read: more than a user reads, but few enough to fetch in seconds. Each
 /// one is a series of every metric.
 pub(crate) const NAMES_MAX: usize = 10_000;
+/// How long the listing of the names may take.
+const LIST_MAX: Duration = Duration::from_secs(10);
 /// How many locks are read at the same time, so that a scan does not wait for each reply.
 const CONCURRENT: usize = 32;
 
@@ -32,7 +35,9 @@ pub(crate) async fn scan(
     prefix: &str,
     mut skip: impl FnMut(Error) -> Result<()>,
 ) -> Result<Scan> {
-    let mut names = locks.list(prefix, NAMES_MAX + 1).await?;
+    // A server with millions of keys takes seconds to list those of locks.
+    let patient = locks.clone().reply_timeout(LIST_MAX)?;
+    let mut names = patient.list(prefix, NAMES_MAX + 1).await?;
     let is_complete = names.len() <= NAMES_MAX;
     names.truncate(NAMES_MAX);
 

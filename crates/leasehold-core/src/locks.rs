@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::{Engine, LONGEST_REPLY};
+use crate::engine::Engine;
 use crate::runtime::background::on_background;
 use crate::store::Cleanup;
 use crate::stores::url::Setting;
@@ -85,12 +85,7 @@ impl Locks {
     /// # Errors
     /// [`is_invalid`](crate::Error::is_invalid) for a time out of this range.
     pub fn reply_timeout(self, reply_timeout: Duration) -> Result<Self> {
-        let reply_timeout = Setting::within(
-            REPLY_TIMEOUT_MIN..=REPLY_TIMEOUT_MAX,
-            reply_timeout,
-            "the reply timeout must be from 10ms to 10s",
-            "write reply-timeout=2s",
-        )?;
+        let reply_timeout = Setting::reply_timeout(reply_timeout)?;
         Ok(Self {
             reply_timeout,
             ..self
@@ -313,7 +308,3 @@ fn begins_with_hosts(location: &str) -> bool {
 /// A server that works replies sooner, even if it is busy, and a user of a service still waits for
 /// the error.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
-/// A shorter one would take each delay of the network for a store that is down.
-const REPLY_TIMEOUT_MIN: Duration = Duration::from_millis(10);
-/// After this time without a reply, an acquire without a time limit fails too.
-const REPLY_TIMEOUT_MAX: Duration = LONGEST_REPLY;

@@ -127,6 +127,7 @@ fn prepare(url: &str) -> Result<(UnopenedStore, Option<Duration>)> {
     }
 
     let (store_url, reply_timeout) = split_reply_timeout(url);
+    let reply_timeout = reply_timeout.map(Setting::reply_timeout).transpose()?;
     let unopened = (scheme.kind()?.prepare)(&store_url)?;
     Ok((unopened, reply_timeout))
 }

@@ -35,5 +35,6 @@ async fn local_claim_state_is_dropped_on_release() {
 
 /// Counts the claims whose state the store keeps, in its debug format.
 fn local_states(locks: &Locks) -> usize {
-    format!("{locks:?}").matches("TrackedClaim").count()
+    let store = locks.store();
+    format!("{store:?}").matches("TrackedClaim").count()
 }

@@ -84,13 +84,11 @@ pub(super) async fn attempt_until_granted(
         }
 
         if !backoff.wait_before(deadline).await {
-            return match outage.into_error() {
-                Some(error) => Err(error),
-                None => {
-                    let refused = read_refusal(&engine.calls, options, None, Instant::now());
-                    Ok(Err(refused.await))
-                }
-            };
+            if let Some(error) = outage.into_error() {
+                return Err(error);
+            }
+            let refused = read_refusal(&engine.calls, options, None, Instant::now());
+            return Ok(Err(refused.await));
         }
     }
 }
@@ -391,7 +389,7 @@ impl Drop for Attempt<'_> {
 ///
 /// The future is boxed, because most acquires never need it.
 #[cold]
-pub(super) fn read_refusal(
+fn read_refusal(
     calls: &StoreCalls,
     options: &AcquireOptions,
     claim: Option<ClaimId>,

@@ -21,11 +21,12 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tracing::Instrument;
 
-use super::acquire::{Acquired, attempt_until_granted, read_refusal, record_end};
+use super::acquire::{Acquired, attempt_until_granted, record_end};
 use super::events::AcquireEvents;
 use super::outage::Outage;
 use super::{AcquireOptions, Engine, WaitLimit};
 use crate::drain::Departure;
+use crate::store::replies;
 use crate::{ClaimId, OnContention, Refused, Result};
 
 use acquisition::Acquisition;
@@ -107,8 +108,7 @@ impl Cohort {
         events: &AcquireEvents,
     ) -> Result<Acquired> {
         if self.is_known_as_held(engine) {
-            let refused = read_refusal(&engine.calls, options, None, Instant::now());
-            return Ok(Err(refused.await));
+            return self.refuse(engine, options).await;
         }
 
         let store_options = options.for_store();
@@ -120,6 +120,18 @@ impl Cohort {
                 None => Ok(Err(Refused::new(options.name.clone()))),
             },
             Err(refused) => Ok(Err(refused)),
+        }
+    }
+
+    /// Returns who holds the lock. If no hold of this process shows that it is held, only a reply of
+    /// the store does.
+    async fn refuse(&self, engine: &Arc<Engine>, options: &AcquireOptions) -> Result<Acquired> {
+        let is_held_here = self.state.lock().passable.is_some();
+        let limit = options.reply_timeout * 9 / 10;
+        match engine.calls.inspect(&options.name, limit).await {
+            Ok(lock_state) => Ok(Err(replies::refused(lock_state, None))),
+            Err(error) if error.is_unavailable() && !is_held_here => Err(error),
+            Err(_) => Ok(Err(Refused::new(options.name.clone()))),
         }
     }
 

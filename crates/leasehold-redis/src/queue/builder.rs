@@ -82,7 +82,8 @@ impl RedisBuilder {
     /// Sets a function that returns the password of each new connection, such as an access token that
     /// expires. The user is that of the URL; the password of the URL is not used.
     ///
-    /// The function is called on a thread that may block, and a connection waits for it. So a
+    /// The function is called on a thread that may block, and a connection waits up to five seconds
+    /// for it. A line break at the end is no part of the password, as in a password file. So a
     /// program that gets tokens from an async client keeps the latest one for the function. If the
     /// function fails, so does the connection, as [`is_unavailable`](leasehold_core::Error::is_unavailable):
     /// an open store tries again. The password is in no error and no log.

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use tokio::time::timeout;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::VotingStore;
 use super::master::Master;
@@ -57,13 +58,48 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
             let reply = timeout(limit, self.inspect_master(master, key)).await;
             reply.unwrap_or_else(|_| Err(Error::unavailable("the server does not reply")))
         });
-        let replies = join_all(replies).await;
+        let replies = self.replies(replies).await;
 
         let observed = self.masters.iter().zip(&replies);
         let observations = observed
             .map(|(master, reply)| observation(master, reply))
             .collect();
         self.of_quorum(replies).map(|_| observations)
+    }
+
+    /// Waits for the replies of the masters, and for those of a minority only briefly after a
+    /// quorum has replied: a master that is down or silent must not delay the others.
+    async fn replies<T, F>(&self, requests: impl Iterator<Item = F>) -> Vec<Result<T>>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let mut replies: Vec<_> = self
+            .masters
+            .iter()
+            .map(|_| Err(Error::unavailable("the server does not reply")))
+            .collect();
+        let numbered = requests.enumerate();
+        let mut requests: FuturesUnordered<_> = numbered
+            .map(|(at, request)| async move { (at, request.await) })
+            .collect();
+
+        let mut succeeded = 0;
+        let mut wait_until = None;
+        loop {
+            let next = match wait_until {
+                Some(wait_until) => timeout_at(wait_until, requests.next()).await.ok().flatten(),
+                None => requests.next().await,
+            };
+            let Some((at, reply)) = next else {
+                return replies;
+            };
+
+            succeeded += usize::from(reply.is_ok());
+            replies[at] = reply;
+            if succeeded == self.quorum() {
+                wait_until = Some(Instant::now() + MINORITY_MAX);
+            }
+        }
     }
 
     /// Returns what the masters have replied, if they are a quorum.
@@ -115,13 +151,16 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
             count_max,
             batch: usize::MAX,
         };
-        join_all(self.masters.iter().map(|master| {
+        let listings = self.masters.iter().map(|master| {
             let link = &master.links.background;
             client::list(link, scan, |key: &str| self.format.name_of(key))
-        }))
-        .await
+        });
+        self.replies(listings).await
     }
 }
+
+/// How long the masters of a minority may take to reply after a quorum has replied.
+const MINORITY_MAX: Duration = Duration::from_millis(250);
 
 fn observation(master: &Master, reply: &Result<Inspected>) -> Observation {
     let mut status = replies::server_status(master.url.clone());

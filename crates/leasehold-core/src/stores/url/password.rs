@@ -81,7 +81,7 @@ impl Password {
                     let message = "the function for the password panicked";
                     Err(Error::unavailable(message))
                 });
-                return text.map(Self::new);
+                return text.map(|text| Self::new(without_line_break(&text)));
             }
         };
 
@@ -110,5 +110,9 @@ fn read(path: &str) -> Result<String> {
         ))
         .caused_by(error)
     })?;
-    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+    Ok(without_line_break(&text))
+}
+
+fn without_line_break(text: &str) -> String {
+    text.trim_end_matches(['\r', '\n']).to_owned()
 }

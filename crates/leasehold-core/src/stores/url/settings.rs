@@ -81,6 +81,20 @@ impl Setting {
         Duration::from_millis(count.saturating_mul(millis))
     }
 
+    /// Checks the range of a reply timeout.
+    pub fn reply_timeout(duration: Duration) -> Result<Duration> {
+        /// A shorter one would take each delay of the network for a store that is down.
+        const MIN: Duration = Duration::from_millis(10);
+        /// After this time without a reply, an acquire without a time limit fails too.
+        const MAX: Duration = Duration::from_secs(10);
+        Self::within(
+            MIN..=MAX,
+            duration,
+            "the reply timeout must be from 10ms to 10s",
+            "write reply-timeout=2s",
+        )
+    }
+
     /// Checks the range of a duration.
     pub fn within(
         range: RangeInclusive<Duration>,
