@@ -151,3 +151,22 @@ async fn different_longest_lease_is_refused() {
         "{error}"
     );
 }
+
+/// A master that is silent or down delays no reading by more than the others need.
+#[tokio::test]
+async fn minority_that_is_down_or_silent_hides_no_lock() {
+    let (mut masters, hosts) = start(3);
+    let locks = open(&hosts, "quarantine=off&reply-timeout=1s").await;
+    let locks = locks.expect("all of three");
+    let held = locks.mutex("a").acquire().await.expect("granted");
+
+    masters[0].pause();
+    assert_eq!(locks.list("", 9).await.expect("two of three").len(), 1);
+    let lock_state = locks.inspect("a").await.expect("two of three");
+    assert_eq!(lock_state.holders().count(), 1);
+
+    masters[0].resume();
+    masters[0].kill();
+    assert_eq!(locks.list("", 9).await.expect("two of three").len(), 1);
+    held.release().await.expect("released");
+}
