@@ -34,8 +34,9 @@ pub struct ClaimantInfo {
     pub label: String,
     /// Whether it is a candidate of an [election](crate::Election): its label is an address.
     pub is_candidate: bool,
-    /// When the claim was queued or granted, by the wall clock of the process that queued or
-    /// granted it.
+    /// When the claim was granted, or queued if it waits, by the wall clock of the process that
+    /// queued or granted it. In memory and in the formats of other libraries it stays the time at
+    /// which the claim was queued.
     pub since: SystemTime,
 }
 

@@ -32,7 +32,7 @@ use crate::{
 ///
 /// Elections need tokens, because only tokens order the leaders. A store without them fails with
 /// [`is_unsupported`](Error::is_unsupported): Redis with `dialect=plain` unless it has `tokens=on`,
-/// and Redlock with `dialect=classic`.
+/// with `dialect=redisson` unless it has `lock=fenced`, and Redlock with `dialect=classic`.
 #[derive(Clone, Debug)]
 pub struct Election {
     lock: Lock,

@@ -75,8 +75,10 @@ impl Memory {
     /// }
     /// ```
     ///
-    /// It needs the feature `test-util`. A call from a thread outside of the runtime, such as one
-    /// of [`blocking`](crate::blocking), follows the clock of the machine.
+    /// It needs the feature `test-util`. The clock is that of the present runtime, so make a store
+    /// in each test. A call from a thread outside of the runtime, such as one of
+    /// [`blocking`](crate::blocking), follows the clock of the machine. Don't wait for a lock in
+    /// `spawn_blocking`: tokio's paused time does not advance while such a thread runs.
     ///
     /// # Panics
     /// Outside of a runtime.
