@@ -112,6 +112,7 @@ fn is_restored_by_create(lock_node: LockNode<'_>, acl: &[Acl], stat: &Stat) -> b
 /// unavailable.
 const HELD_WAIT: Duration = Duration::from_millis(500);
 
-/// How long one call waits for claims of other clients with the last numbers. The engine repeats
-/// the call three times within the ten seconds for which an acquire waits for a reply.
-const REMOVAL_TIMEOUT: Duration = Duration::from_millis(2_500);
+/// How long one call waits for claims of other clients with the last numbers. The engine sends the
+/// call three times, which together are shorter than the default reply timeout, and repeats all that
+/// until its deadline.
+const REMOVAL_TIMEOUT: Duration = HELD_WAIT;

@@ -25,7 +25,7 @@ use crate::{Error, Result};
 ///
 /// # Errors
 /// [`is_unavailable`](Error::is_unavailable) if the system has no thread or descriptor left, and
-/// that of [`check_not_forked`].
+/// [`is_invalid`](Error::is_invalid) in a forked process.
 pub fn start() -> Result<&'static Handle> {
     static STARTING: Mutex<()> = Mutex::new(());
     check_not_forked()?;
