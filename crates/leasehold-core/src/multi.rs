@@ -198,10 +198,7 @@ async fn acquire_each(
     for lock in order {
         check_store_is_another(lock, granted).await?;
 
-        let rest = match deadline {
-            Some(deadline) => WaitLimit::AtMost(deadline - Instant::now()),
-            None => limit,
-        };
+        let rest = limit.rest(deadline);
         match lock.acquire_within(rest).await? {
             Ok(guard) => granted.push(guard),
             Err(refused) => return Ok(Err(refused)),

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::sync::Mutex as AsyncMutex;
-use tokio::time::{self, Instant};
+use futures_util::TryFutureExt;
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard};
+use tokio::time::timeout;
 
-use crate::engine::StoreId;
+use crate::engine::{StoreId, WaitLimit};
 use crate::runtime::background::{check_not_forked, on_background};
 use crate::store::replies;
 use crate::{ClaimId, Error, Guard, Lock, Refused, Result, Token};
@@ -94,6 +95,17 @@ impl OwnedHold {
         };
         guard.check()?;
         Ok(Some(ReentrantGuard { guard }))
+    }
+
+    /// Waits until no other task acquires the lock for the owner; `None` if that takes too long.
+    async fn enter(&self, limit: WaitLimit) -> Option<MutexGuard<'_, ()>> {
+        match limit {
+            WaitLimit::Forever => Some(self.first.lock().await),
+            WaitLimit::Never => self.first.try_lock().ok(),
+            WaitLimit::AtMost(limit) => {
+                on_background(async { timeout(limit, self.first.lock()).await.ok() }).await
+            }
+        }
     }
 
     fn enter_first(&self, guard: Guard) -> ReentrantGuard {
@@ -184,21 +196,10 @@ impl Reentrant {
         &self,
         owner: &Owner,
     ) -> impl Future<Output = Result<ReentrantGuard>> + Send + use<> {
-        let (lock, owner) = (self.lock.clone(), owner.clone());
-        async move {
-            let owned_hold = owner.owned_hold(&lock)?;
-            if let Some(again) = owned_hold.reenter()? {
-                return Ok(again);
-            }
-
-            let _first = owned_hold.first.lock().await;
-            if let Some(again) = owned_hold.reenter()? {
-                return Ok(again);
-            }
-
-            owner.check_store_is_another(&lock).await?;
-            Ok(owned_hold.enter_first(lock.acquire().await?))
-        }
+        let acquiring = self
+            .clone()
+            .acquire_within(owner.clone(), WaitLimit::Forever);
+        acquiring.map_ok(|granted| granted.expect("without a limit the wait ends with a grant"))
     }
 
     /// Acquires as [`acquire`](Self::acquire); returns who holds the lock if it would have to wait.
@@ -209,25 +210,7 @@ impl Reentrant {
         &self,
         owner: &Owner,
     ) -> impl Future<Output = Result<Result<ReentrantGuard, Refused>>> + Send + use<> {
-        let (lock, owner) = (self.lock.clone(), owner.clone());
-        async move {
-            let owned_hold = owner.owned_hold(&lock)?;
-            if let Some(again) = owned_hold.reenter()? {
-                return Ok(Ok(again));
-            }
-
-            // Another task of this owner waits in the queue, or has just been granted.
-            let Ok(_first) = owned_hold.first.try_lock() else {
-                return owned_hold.refused(&lock).await;
-            };
-            if let Some(again) = owned_hold.reenter()? {
-                return Ok(Ok(again));
-            }
-
-            owner.check_store_is_another(&lock).await?;
-            let granted = lock.try_acquire().await?;
-            Ok(granted.map(|guard| owned_hold.enter_first(guard)))
-        }
+        self.clone().acquire_within(owner.clone(), WaitLimit::Never)
     }
 
     /// Acquires as [`acquire`](Self::acquire); returns who holds the lock if that takes longer than
@@ -240,27 +223,32 @@ impl Reentrant {
         owner: &Owner,
         timeout: Duration,
     ) -> impl Future<Output = Result<Result<ReentrantGuard, Refused>>> + Send + use<> {
-        let (lock, owner) = (self.lock.clone(), owner.clone());
-        async move {
-            let owned_hold = owner.owned_hold(&lock)?;
-            if let Some(again) = owned_hold.reenter()? {
-                return Ok(Ok(again));
-            }
+        self.clone()
+            .acquire_within(owner.clone(), WaitLimit::AtMost(timeout))
+    }
 
-            let started = Instant::now();
-            let first = async { time::timeout(timeout, owned_hold.first.lock()).await };
-            let Ok(_first) = on_background(first).await else {
-                return owned_hold.refused(&lock).await;
-            };
-            if let Some(again) = owned_hold.reenter()? {
-                return Ok(Ok(again));
-            }
-
-            owner.check_store_is_another(&lock).await?;
-            let remaining = timeout.saturating_sub(started.elapsed());
-            let granted = lock.try_acquire_for(remaining).await?;
-            Ok(granted.map(|guard| owned_hold.enter_first(guard)))
+    async fn acquire_within(
+        self,
+        owner: Owner,
+        limit: WaitLimit,
+    ) -> Result<Result<ReentrantGuard, Refused>> {
+        let deadline = limit.deadline();
+        let owned_hold = owner.owned_hold(&self.lock)?;
+        if let Some(again) = owned_hold.reenter()? {
+            return Ok(Ok(again));
         }
+
+        // Otherwise another task of this owner waits in the queue, or has just been granted.
+        let Some(_first) = owned_hold.enter(limit).await else {
+            return owned_hold.refused(&self.lock).await;
+        };
+        if let Some(again) = owned_hold.reenter()? {
+            return Ok(Ok(again));
+        }
+
+        owner.check_store_is_another(&self.lock).await?;
+        let granted = self.lock.acquire_within(limit.rest(deadline)).await?;
+        Ok(granted.map(|guard| owned_hold.enter_first(guard)))
     }
 }
 

@@ -45,12 +45,13 @@ mod redis {
     pub(crate) const URL: &str = "LEASEHOLD_TEST_CHILD_OF";
     pub(crate) const END: &str = "LEASEHOLD_TEST_END";
     /// The ends of a child: how `main` ends, and which of its parts has the guard.
-    pub(crate) const ENDS: [&str; 7] = [
+    pub(crate) const ENDS: [&str; 8] = [
         "of_main_without_a_runtime",
         "of_main_after_another_thread_dropped_it",
         "of_main_that_drops_it_last",
         "of_main_that_returns_an_error",
         "of_main_that_panics",
+        "of_main_whose_task_opened_the_store",
         "of_main_before_its_tasks",
         "of_main_before_its_tasks_on_several_threads",
     ];
@@ -73,6 +74,20 @@ mod redis {
                 std::thread::park();
             });
             return is_dropped.recv().expect("the thread sends");
+        }
+
+        if end == "of_main_whose_task_opened_the_store" {
+            let runtime = Builder::new_multi_thread().enable_all().build();
+            let url = url.to_owned();
+            let work = async move {
+                let locks = leasehold::open(&url).await.expect("it opens");
+                drop(locks.mutex("a").acquire().await.expect("it is granted"));
+            };
+            let task = runtime.as_ref().expect("it starts").spawn(work);
+            while !task.is_finished() {
+                std::thread::yield_now();
+            }
+            return;
         }
 
         let runtime = if end.ends_with("on_several_threads") {

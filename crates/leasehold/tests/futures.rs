@@ -240,6 +240,7 @@ async fn invalid_options_are_refused_by_name() {
         (locks.mutex("a").label(&"x".repeat(256)), "label"),
         (locks.mutex("a").permits(2), "slots"),
         (locks.semaphore("a", 0), "slots"),
+        (locks.semaphore("a", 1_025).numbered(), "slots"),
         (locks.semaphore("a", u32::MAX), "slots"),
     ] {
         let error = lock.try_acquire_for(second).await.expect_err("refused");
@@ -254,6 +255,12 @@ async fn invalid_options_are_refused_by_name() {
             "{error}"
         );
     }
+
+    // The names of its numbers would be too long.
+    let long = locks.semaphore("a".repeat(505), 2).numbered();
+    let error = long.try_acquire().await.expect_err("refused");
+    assert!(error.is_invalid(), "{error}");
+    assert!(locks.list("", 9).await.expect("listed").is_empty());
 }
 
 /// Callers have names as texts of their own, and as the names that `list` returns.

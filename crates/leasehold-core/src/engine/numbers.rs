@@ -47,19 +47,13 @@ pub(crate) async fn acquire(
 ) -> Result<Result<NumberedHold, Refused>> {
     let deadline = limit.deadline();
     loop {
-        let rest = match deadline {
-            Some(deadline) => WaitLimit::AtMost(deadline - Instant::now()),
-            None => limit,
-        };
+        let rest = limit.rest(deadline);
         let semaphore = match super::acquire::acquire(engine, options, rest).await? {
             Ok(semaphore) => semaphore,
             Err(refused) => return Ok(Err(refused)),
         };
 
-        let rest = match deadline {
-            Some(deadline) => WaitLimit::AtMost(deadline - Instant::now()),
-            None => limit,
-        };
+        let rest = limit.rest(deadline);
         let refused = match take_numbers(engine, &semaphore, options, rest).await {
             Ok(Ok(slots)) => return Ok(Ok(NumberedHold { semaphore, slots })),
             Ok(Err(refused)) => Ok(Err(refused)),

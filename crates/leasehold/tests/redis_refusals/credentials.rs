@@ -178,9 +178,11 @@ async fn hold_survives_an_expired_password_of_a_function() {
     let url = format!("redis://{}?crash-grace=3s", server.address());
     let builder = stores::Redis::builder(&url);
     let latest = Arc::clone(&token);
-    let builder = builder
-        .expect("a valid URL")
-        .password_from(move || Ok::<_, String>(latest.lock().expect("no panic").clone()));
+    let builder = builder.expect("a valid URL").password_from(move || {
+        // As a file ends in an editor.
+        let latest = latest.lock().expect("no panic");
+        Ok::<_, String>(format!("{latest}\n"))
+    });
     let url = builder.url();
     assert!(!format!("{builder:?} {url}").contains("hunter"));
     let store = builder.connect().await.expect("the password is right");

@@ -58,6 +58,14 @@ impl WaitLimit {
         }
     }
 
+    /// Returns what is left of this limit, whose deadline was computed at the beginning.
+    pub(crate) fn rest(self, deadline: Option<Instant>) -> Self {
+        match deadline {
+            Some(deadline) => Self::AtMost(deadline.saturating_duration_since(Instant::now())),
+            None => self,
+        }
+    }
+
     /// Ends an acquire with this limit whose store sends no reply for `reply_timeout` longer.
     ///
     /// It is dropped, so that the background completes the request that is under way and undoes it.

@@ -82,6 +82,30 @@ async fn hold(lock: &Lock, passes: &AtomicU32, enters: &AtomicU32) -> u32 {
     number
 }
 
+/// The background goes on with the acquisition of the first acquire for the second one.
+///
+/// Shows G-10.
+#[tokio::test]
+async fn drain_waits_for_the_claim_of_a_cohort() {
+    let store = stores::Memory::new();
+    let ours = Locks::from_store(store.clone(), "memory:").expect("it starts");
+    let theirs = Locks::from_store(store, "memory:").expect("it starts");
+    let held = theirs.mutex("a").acquire().await.expect("granted");
+
+    let lock = ours.mutex("a").cohort(4);
+    let mut first = Box::pin(lock.acquire());
+    let mut second = Box::pin(lock.acquire());
+    assert!(futures_util::poll!(&mut first).is_pending());
+    assert!(futures_util::poll!(&mut second).is_pending());
+    drop(first);
+    drop(second);
+
+    crate::drain().await;
+    let lock_state = theirs.inspect("a").await.expect("inspected");
+    assert_eq!(lock_state.entries.len(), 1, "a claim is left");
+    drop(held);
+}
+
 /// A name that no acquire and no hold uses occupies no memory.
 ///
 /// Shows G-53.

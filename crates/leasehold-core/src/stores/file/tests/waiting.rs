@@ -129,3 +129,26 @@ async fn full_inbox_wakes_every_waiter() {
 
     assert!(matches!(inbox.read_wakeups().await, Wakeups::Overflow));
 }
+
+/// A reader that has ended keeps its entry until another process removes it, but holds nothing.
+#[tokio::test]
+async fn refusal_names_the_external_holder_and_no_dead_reader() {
+    let test_folder = TestFolder::new();
+    let reader = || Claim {
+        share: Share::READER,
+        ..claim()
+    };
+    let ended = test_folder.store();
+    let entered = ended.enter(&reader(), OnContention::Fail).await;
+    assert!(entered.expect("entered").standing.token().is_some());
+    drop(ended);
+
+    let path = test_folder.folder.path().join("a.lock");
+    let outsider = fs::File::open(path).expect("the reader has made it");
+    outsider.lock().expect("the kernel has unlocked it");
+    let store = test_folder.store();
+    let refused = store.enter(&reader(), OnContention::Fail).await;
+    let refused = refused.expect("the store replies").refused.expect("held");
+    assert_eq!(refused.holders, []);
+    assert_eq!(refused.external_holders.len(), 1, "{refused}");
+}
