@@ -50,7 +50,8 @@ impl Owner {
     }
 
     fn owned_hold(&self, lock: &Lock) -> Result<Arc<OwnedHold>> {
-        let (locks, name) = (lock.locks(), lock.name());
+        let locks = lock.locks();
+        let name = lock.name();
         check_not_forked().map_err(|error| error.during("acquire", locks.url(), Some(name)))?;
 
         let mut holds = self.holds.lock();

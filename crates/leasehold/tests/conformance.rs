@@ -83,7 +83,8 @@ stores! {
 /// Whether the reply to a claim that is refused names the holder.
 async fn names_holder(store: &dyn Store) -> bool {
     let name = fresh_name("refusing");
-    let (holder, refused) = (claim(&name), claim(&name));
+    let holder = claim(&name);
+    let refused = claim(&name);
     let held = store.enter(&holder, OnContention::Fail).await;
     assert!(held.expect("it replies").standing.token().is_some());
 

@@ -31,7 +31,8 @@ async fn waits_end_in_virtual_time() {
     let cohort = locks.mutex("a").cohort(3);
     let refused = cohort.try_acquire_for(HOUR).await;
     assert!(refused.expect("it replies").is_err());
-    let (reentrant, owner) = (locks.reentrant("a"), Owner::new());
+    let reentrant = locks.reentrant("a");
+    let owner = Owner::new();
     let refused = reentrant.try_acquire_for(&owner, HOUR).await;
     assert!(refused.expect("it replies").is_err());
 

@@ -129,6 +129,7 @@ fn remove_old(folder: &OwnedFd) -> io::Result<usize> {
         if status.st_mtime > oldest {
             left += 1;
         } else {
+            // A file that stays is tried again with the next note.
             let _ = unlinkat(folder, name, AtFlags::empty());
         }
     }
