@@ -228,16 +228,22 @@ impl Guard {
     /// # Cancel safety
     /// If the future is dropped, the release continues in the background.
     pub async fn release(self) -> Result<()> {
-        on_background(async {
-            // The next holder of a slot finds its number free.
-            let numbers = join_all(self.slot_holds.into_iter().map(Hold::release)).await;
-            let semaphore = self.hold.release().await;
-            // A loss matters more than a missing reply.
-            let mut released: Vec<_> = numbers.into_iter().chain([semaphore]).collect();
-            released.sort_by_key(|released| !released.as_ref().is_err_and(Error::is_lost));
-            released.into_iter().collect()
-        })
-        .await
+        if self.slot_holds.is_empty() {
+            on_background(self.hold.release()).await
+        } else {
+            on_background(Box::pin(self.release_numbered())).await
+        }
+    }
+
+    async fn release_numbered(self) -> Result<()> {
+        // The next holder of a slot finds its number free.
+        let numbers = join_all(self.slot_holds.into_iter().map(Hold::release)).await;
+        let semaphore = self.hold.release().await;
+
+        // A loss matters more than a missing reply.
+        let mut released: Vec<_> = numbers.into_iter().chain([semaphore]).collect();
+        released.sort_by_key(|released| !released.as_ref().is_err_and(Error::is_lost));
+        released.into_iter().collect()
     }
 
     pub(crate) fn hold_watches(&self) -> impl Iterator<Item = HoldWatch> {

@@ -100,7 +100,6 @@ struct Attempt<'a> {
     claim: Arc<Claim>,
     on_contention: OnContention,
     events: &'a AcquireEvents,
-    begun_at: Instant,
     pending_entry: PendingEntry,
 }
 
@@ -131,7 +130,6 @@ impl<'a> Attempt<'a> {
             claim: Arc::new(claim),
             on_contention,
             events,
-            begun_at: Instant::now(),
             pending_entry: PendingEntry::Absent,
         })
     }
@@ -154,7 +152,7 @@ impl<'a> Attempt<'a> {
             }
             Standing::Gone if self.on_contention == OnContention::Fail => {
                 self.pending_entry = PendingEntry::Absent;
-                self.refused(entered.reply.refused).await
+                self.refused(entered.reply.refused, started).await
             }
             Standing::Gone => Ok(Outcome::Gone),
             Standing::Queued { .. } => self.wait(entered, deadline, outage).await,
@@ -247,10 +245,11 @@ impl<'a> Attempt<'a> {
         .await
     }
 
-    async fn refused(self, refused: Option<Box<Refused>>) -> Result<Outcome> {
+    /// Returns the refusal of a request to enter that was sent after `started`.
+    async fn refused(self, refused: Option<Box<Refused>>, started: Instant) -> Result<Outcome> {
         let refused = match refused {
             Some(refused) => *refused,
-            None => read_refusal(&self.engine.calls, self.options, None, self.begun_at).await,
+            None => read_refusal(&self.engine.calls, self.options, None, started).await,
         };
         Ok(Outcome::Refused(refused))
     }

@@ -8,7 +8,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::OnceLock;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -150,14 +150,15 @@ impl<F: Future> Future for OnBackground<F> {
 pub(crate) struct Detached<T: Send + 'static> {
     /// `None` once it is complete.
     future: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
-    begun_at: Instant,
+    /// Since when it is not complete; `None` before the first poll.
+    pending_since: Option<Instant>,
 }
 
 impl<T: Send + 'static> Detached<T> {
     pub(crate) fn new(future: impl Future<Output = T> + Send + 'static) -> Self {
         Self {
             future: Some(Box::pin(future)),
-            begun_at: Instant::now(),
+            pending_since: None,
         }
     }
 }
@@ -171,9 +172,13 @@ impl<T: Send + 'static> Future for Detached<T> {
             .as_mut()
             .expect("a completed future is not polled again");
 
-        let output = ready!(future.as_mut().poll(context));
-        self.future = None;
-        Poll::Ready(output)
+        let polled = future.as_mut().poll(context);
+        if polled.is_ready() {
+            self.future = None;
+        } else {
+            self.pending_since.get_or_insert_with(Instant::now);
+        }
+        polled
     }
 }
 
@@ -187,7 +192,7 @@ impl<T: Send + 'static> Drop for Detached<T> {
             return std::mem::forget(future);
         }
 
-        let departure = Departure::begin(self.begun_at);
+        let departure = Departure::begin(self.pending_since.unwrap_or_else(Instant::now));
         spawn(async move {
             future.await;
             drop(departure);
