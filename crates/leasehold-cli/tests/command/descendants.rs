@@ -171,7 +171,8 @@ pub(crate) fn command_has_ended_before_the_next_grant(
     sandbox: &Sandbox,
     signal: Signal,
 ) -> Finished {
-    let run = run_with_daemons(sandbox, &[]);
+    // The lock of a run that was stopped becomes free at the end of its lease.
+    let run = run_with_daemons(sandbox, &["--lease", "4s"]);
     let line = "for file in session orphan pid; do \
                     grep -q '^State:.[^Z]' /proc/$(cat $file)/status 2> /dev/null && echo $file; \
                 done; true";

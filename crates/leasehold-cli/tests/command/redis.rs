@@ -64,7 +64,7 @@ fn short_disconnects_do_not_end_the_command() {
 #[test]
 fn killed_run_frees_the_lock_within_the_grace() {
     let mut sandbox = Sandbox::on_redis();
-    sandbox.set("crash-grace=500ms");
+    sandbox.set("crash-grace=2s");
     killed_run_frees_the_lock(&sandbox);
 }
 

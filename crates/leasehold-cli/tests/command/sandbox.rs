@@ -17,6 +17,10 @@ use tempfile::TempDir;
 /// Far longer than any step of these tests takes, on any machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The shortest and the longest pause between two looks at a condition.
+const POLL_MIN: Duration = Duration::from_millis(5);
+const POLL_MAX: Duration = Duration::from_millis(100);
+
 /// A store, and a folder for other files beside it.
 pub(crate) struct Sandbox {
     folder: TempDir,
@@ -334,12 +338,16 @@ impl Drop for Started {
 }
 
 /// Polls a condition until it is true.
+///
+/// Many conditions start a process. So the longer a condition takes, the less often it is polled:
+/// the tests beside this one need the processor.
 #[track_caller]
 pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + TIMEOUT;
+    let begun = Instant::now();
     while !condition() {
-        assert!(Instant::now() < deadline, "timed out: {what}");
-        sleep(Duration::from_millis(5));
+        let waited = begun.elapsed();
+        assert!(waited < TIMEOUT, "timed out: {what}");
+        sleep((waited / 8).clamp(POLL_MIN, POLL_MAX));
     }
 }
 

@@ -71,7 +71,9 @@ fn holders_and_waiters_are_served_as_json_page_and_metrics() {
 fn tokens_of_a_cohort_are_shown_as_a_block() {
     let sandbox = Sandbox::new();
     let locks = leasehold::blocking::open(&sandbox.url()).unwrap();
-    let lock = locks.mutex("a").cohort(8);
+    // A hold in a folder finds that it was broken at its next renewal.
+    let lease = Duration::from_secs(1);
+    let lock = locks.mutex("a").lease(lease).cohort(8);
     for chosen in [0, 3, 8] {
         let guard = lock.acquire().unwrap();
         let first = guard.token().get();

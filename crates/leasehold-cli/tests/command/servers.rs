@@ -219,7 +219,6 @@ pub(crate) fn several_names_and_slot_numbers_are_held(sandbox: &Sandbox) {
     run.end().assert(0, &tokens, "");
 
     concurrent_slots_are_numbered(sandbox);
-    number_of_killed_run_is_reused(sandbox);
 }
 
 /// The command has ended, and a process that has left its group and its session works on.
@@ -284,4 +283,6 @@ pub(crate) fn killed_run_frees_the_lock(sandbox: &Sandbox) {
     let next = sandbox.waiter(&["run", "a", "--quiet", "--", "echo", "mine"]);
     run.signal(Signal::SIGKILL);
     next.wait().assert(0, "mine\n", "");
+
+    number_of_killed_run_is_reused(sandbox);
 }

@@ -105,12 +105,11 @@ fn wait_limit_includes_the_outage_at_start() {
 /// A wait that ends while the store is unreachable exits 69. With a reachable store it exits 75.
 fn wait_ends_by_its_store(sandbox: &Sandbox, kill: impl FnOnce()) {
     let _holder = sandbox.holder("a", &[]);
-    let wait = ["run", "a", "--wait", "4s", "--", "true"];
     sandbox
-        .done(&wait)
-        .assert(75, "", "not granted within 4s: held by");
+        .done(&["run", "a", "--wait", "300ms", "--", "true"])
+        .assert(75, "", "not granted within 300ms: held by");
 
-    let mut waiter = sandbox.started(&wait);
+    let mut waiter = sandbox.started(&["run", "a", "--wait", "4s", "--", "true"]);
     waiter.wait_for_output("waiting for a: ");
     kill();
     assert_eq!(waiter.wait().code(), 69);
@@ -227,7 +226,7 @@ fn release_without_server_ends_within_a_second() {
 #[test]
 fn loss_is_reported_once() {
     let sandbox = Sandbox::on_redis();
-    let run = sandbox.holder("a", &[]);
+    let run = sandbox.holder("a", &["--lease", "3s"]);
     sandbox.server().command(&["FLUSHALL"]);
     let done = run.wait();
     done.assert(76, "", "leasehold: lost a: ");

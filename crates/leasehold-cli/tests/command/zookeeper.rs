@@ -53,7 +53,7 @@ fn server_restart_does_not_end_the_command() {
 #[test]
 fn killed_run_frees_the_lock_within_the_session() {
     let mut sandbox = sandbox();
-    sandbox.set("session=1s");
+    sandbox.set("session=2s");
     killed_run_frees_the_lock(&sandbox);
 }
 
