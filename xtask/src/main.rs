@@ -6,6 +6,7 @@ mod fetch;
 mod lab;
 mod mutants;
 mod nightly;
+mod parallel;
 mod prerequisites;
 mod publishable;
 mod repository;

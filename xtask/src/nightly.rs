@@ -10,7 +10,6 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
@@ -18,6 +17,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use crate::mutants::Mutant;
+use crate::parallel::run_each;
 use crate::prerequisites;
 use crate::repository;
 use crate::step::Step;
@@ -102,35 +102,13 @@ pub(crate) fn run(options: &Nightly) -> Result<()> {
 
     let (cells, others): (Vec<_>, Vec<_>) = missing.partition(|part| part.name.starts_with(CELLS));
     let kept = Mutex::new(kept);
-    run_each(&cells, CELLS_AT_A_TIME, &kept)?;
-    run_each(&others, 1, &kept)?;
+    run_each(&cells, CELLS_AT_A_TIME, |part| part.run_and_keep(&kept))?;
+    run_each(&others, 1, |part| part.run_and_keep(&kept))?;
 
     let kept = kept.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!("\nxtask: nightly, by part\n{}", kept.table(&parts));
     ensure!(!kept.any_failed(&parts), "a part of the nightly run failed");
     Ok(())
-}
-
-/// Runs parts, `jobs` at a time, and keeps their outcomes.
-fn run_each(parts: &[&Part], jobs: usize, kept: &Mutex<Kept>) -> Result<()> {
-    let left = Mutex::new(parts.iter());
-    let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let run_rest = || {
-        while let Some(part) = next() {
-            let outcome = part.run()?;
-            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-            kept.add(&part.name, outcome)?;
-        }
-        Ok(())
-    };
-
-    thread::scope(|scope| {
-        let threads: Vec<_> = (0..jobs).map(|_| scope.spawn(run_rest)).collect();
-        threads.into_iter().try_for_each(|thread| {
-            let outcome = thread.join();
-            outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
-    })
 }
 
 /// The parts whose names begin with one of the prefixes; all parts if there is no prefix.
@@ -203,6 +181,12 @@ impl Part {
             name: name.to_owned(),
             step: Step::program("sh").arg(path),
         }
+    }
+
+    fn run_and_keep(&self, kept: &Mutex<Kept>) -> Result<()> {
+        let outcome = self.run()?;
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.add(&self.name, outcome)
     }
 
     fn run(&self) -> Result<Ended> {
@@ -343,7 +327,7 @@ mod tests {
                 .args([&*ran.to_string_lossy(), name]),
         });
 
-        run_each(&parts.iter().collect::<Vec<_>>(), 3, &kept)?;
+        run_each(&parts, 3, |part| part.run_and_keep(&kept))?;
         assert_eq!(fs::read_to_string(ran)?, "x\n".repeat(5));
         let kept = Kept::open(folder.path(), true)?;
         let failed = parts.iter().filter(|part| !kept.has_passed(&part.name));

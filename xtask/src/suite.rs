@@ -1,32 +1,58 @@
 //! Runs the test programs of the workspace.
 //!
-//! Most tests wait for leases, servers and processes and hardly compute, so many of them run at a
-//! time. The tests that need the machine for themselves run afterwards, one at a time. A test that
-//! fails has failed: no test runs a second time.
+//! Most tests wait for leases, servers and processes and hardly compute. So several programs run at
+//! a time, and many tests of each: first those that need about a core, then those that need little
+//! of one. The tests that need the machine for themselves run last, one program at a time. A test
+//! that fails has failed: no test runs a second time.
 
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 
+use crate::parallel::run_each;
 use crate::step::Step;
+
+/// Programs that need about a core, the longest first, so that none of them is left at the end.
+const BUSY: [&str; 6] = [
+    "matrix",
+    "conformance",
+    "command",
+    "interop",
+    "leasehold_redis",
+    "redis_user",
+];
+/// How many of the busy programs run at a time.
+const BUSY_AT_A_TIME: usize = 2;
+/// How many of the others run at a time.
+const AT_A_TIME: usize = 4;
 
 /// How many tests of a program run at a time.
 const THREADS: &str = "4";
 /// Suites and tests of silent servers wait for nearly all of their time, so more of them run at a
 /// time.
 const THREADS_OF_SUITES: &str = "16";
+/// The models of these unit tests compute all the time. More of them would take both cores from
+/// the programs beside them.
+const THREADS_OF_MODELS: &str = "2";
 
-/// Tests that need both cores: a target, and how the names of the tests begin.
-const ALONE: [(&str, &str); 3] = [
-    // Fifty commands at once.
-    ("command", "outage::"),
+/// Tests that need both cores: a target, how the names of the tests begin, and how many of them run
+/// at a time.
+const ALONE: [(&str, &str, &str); 5] = [
+    // Each starts fifty commands within three seconds.
+    ("command", "outage::", "3"),
     // Sessions of one second, and a server in Java.
-    ("command", "zookeeper::"),
+    ("command", "zookeeper::", "4"),
+    // They start a hundred processes at once.
+    ("guarantees", "", "4"),
+    // The bounds leave little of a validity, for fifty holders in each.
+    ("faults", "outage::", "6"),
     // It counts what a process allocates, and all threads of the program count.
-    ("allocations", ""),
+    ("allocations", "", "1"),
 ];
 
 /// A file system in memory that every Linux has.
@@ -42,6 +68,14 @@ struct Program {
     folder: PathBuf,
 }
 
+/// Tests of a program that run in one process.
+struct Run<'a> {
+    program: &'a Program,
+    /// How the names of the tests begin. Empty for all that do not run alone.
+    prefix: &'static str,
+    step: Step,
+}
+
 /// Builds the test programs, and does not run them.
 pub(crate) fn build() -> Result<()> {
     programs().map(drop)
@@ -50,20 +84,36 @@ pub(crate) fn build() -> Result<()> {
 /// Runs all test programs, also after one that fails, and prints how long each one took.
 pub(crate) fn run() -> Result<()> {
     let scratch = scratch()?;
-    let mut failed = Vec::new();
-
-    for program in &programs()? {
-        println!("xtask: tests of {} …", program.path);
-        let start = Instant::now();
-        for step in program.steps(scratch.path()) {
-            if let Err(error) = step.run() {
-                println!("xtask: {error:#}");
-                failed.push(program.line_that_repeats());
-            }
-        }
-        println!("xtask: they took {} s", start.elapsed().as_secs());
+    let mut programs = programs()?;
+    for target in BUSY.into_iter().chain(ALONE.map(|(target, ..)| target)) {
+        let exists = programs.iter().any(|program| program.target == target);
+        ensure!(exists, "no test program has the name {target}");
     }
+    programs.sort_by_key(|program| program.busy_rank().unwrap_or(BUSY.len()));
 
+    let scratch = scratch.path();
+    let beside = programs
+        .iter()
+        .filter_map(|program| program.beside_others(scratch));
+    let (busy, others): (Vec<_>, Vec<_>) =
+        beside.partition(|run| run.program.busy_rank().is_some());
+    let alone: Vec<_> = programs
+        .iter()
+        .flat_map(|program| program.alone(scratch))
+        .collect();
+    let failed = Mutex::new(Vec::new());
+    let run = |run: &Run<'_>| {
+        if !run.succeeds()? {
+            let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+            failed.push(run.program.line_that_repeats());
+        }
+        Ok(())
+    };
+    run_each(&busy, BUSY_AT_A_TIME, run)?;
+    run_each(&others, AT_A_TIME, run)?;
+    run_each(&alone, 1, run)?;
+
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
     ensure!(
         failed.is_empty(),
         "tests failed; to repeat them, add their names:\n  {}",
@@ -95,26 +145,67 @@ fn scratch() -> Result<TempDir> {
     folder.context("cannot create a folder for the tests")
 }
 
-impl Program {
-    /// The tests that run beside each other, and then those that run alone.
-    fn steps(&self, scratch: &Path) -> Vec<Step> {
-        let rows = ALONE.iter().filter(|(target, _)| *target == self.target);
-        let alone: Vec<&str> = rows.map(|(_, prefix)| *prefix).collect();
+impl Run<'_> {
+    /// Runs the tests, and prints how long they took. Their output is printed when they have ended,
+    /// so that it does not mix with that of another program.
+    fn succeeds(&self) -> Result<bool> {
+        let tests = format!("tests of {} {}", self.program.path, self.prefix);
+        println!("xtask: {} …", tests.trim_end());
+        let start = Instant::now();
+        let output = NamedTempFile::new()?;
+        let outcome = self.step.run_into(output.as_file());
 
-        let mut steps = Vec::new();
-        if !alone.contains(&"") {
-            let others = alone.iter().flat_map(|prefix| ["--skip", *prefix]);
-            steps.push(self.step(scratch, self.threads()).args(others));
+        let seconds = start.elapsed().as_secs();
+        let error = outcome.err().map(|error| format!("xtask: {error:#}\n"));
+        println!(
+            "{}{}xtask: {} took {seconds} s",
+            String::from_utf8_lossy(&fs::read(output.path())?),
+            error.as_deref().unwrap_or_default(),
+            tests.trim_end(),
+        );
+        Ok(error.is_none())
+    }
+}
+
+impl Program {
+    /// The tests that run beside those of other programs.
+    fn beside_others(&self, scratch: &Path) -> Option<Run<'_>> {
+        let prefixes = || self.rows_alone().map(|(_, prefix, _)| *prefix);
+        if prefixes().any(str::is_empty) {
+            return None;
         }
-        for prefix in alone {
-            steps.push(self.step(scratch, "1").arg(prefix));
-        }
-        steps
+
+        let others = prefixes().flat_map(|prefix| ["--skip", prefix]);
+        Some(Run {
+            program: self,
+            prefix: "",
+            step: self.step(scratch, self.threads()).args(others),
+        })
+    }
+
+    /// The tests that need the machine for themselves.
+    fn alone<'a>(&'a self, scratch: &'a Path) -> impl Iterator<Item = Run<'a>> {
+        self.rows_alone().map(move |(_, prefix, threads)| Run {
+            program: self,
+            prefix,
+            step: self.step(scratch, threads).arg(prefix),
+        })
+    }
+
+    fn rows_alone(
+        &self,
+    ) -> impl Iterator<Item = &'static (&'static str, &'static str, &'static str)> {
+        ALONE.iter().filter(|(target, ..)| *target == self.target)
+    }
+
+    fn busy_rank(&self) -> Option<usize> {
+        BUSY.iter().position(|target| *target == self.target)
     }
 
     fn threads(&self) -> &'static str {
         match self.target.as_str() {
             "conformance" | "unreachable" => THREADS_OF_SUITES,
+            "leasehold_redis" => THREADS_OF_MODELS,
             _ => THREADS,
         }
     }
@@ -207,10 +298,12 @@ mod tests {
                 ],
             ),
             ("allocations", &["--quiet ''"]),
+            ("faults", &["--quiet --skip outage::", "--quiet outage::"]),
         ] {
             let program = Program::parse(&message(target)).context("it has tests")?;
-            let steps = program.steps(scratch.path()).into_iter();
-            let lines: Vec<String> = steps.map(|step| step.command_line()).collect();
+            let beside = program.beside_others(scratch.path()).into_iter();
+            let runs = beside.chain(program.alone(scratch.path()));
+            let lines: Vec<String> = runs.map(|run| run.step.command_line()).collect();
             assert_eq!(lines.len(), arguments.len(), "{lines:?}");
             for (line, arguments) in lines.iter().zip(arguments) {
                 assert!(line.ends_with(&format!("/program {arguments}")), "{line}");

@@ -49,9 +49,9 @@ pub(crate) fn check() -> Result<()> {
 
 /// What a change must pass before it is merged.
 ///
-/// The budgets are those of a cold run on two cores: 40 minutes in all.
+/// The budgets are those of a cold run on two cores: 25 minutes in all.
 pub(crate) fn test() -> Result<()> {
-    let install = Timed::new("installation", 180, prerequisites::install_for_tests);
+    let install = Timed::new("installation", 80, prerequisites::install_for_tests);
     run_all("installation", vec![install])?;
 
     let doc_tests = "test --quiet --workspace --all-features --no-fail-fast --doc";
@@ -60,22 +60,22 @@ pub(crate) fn test() -> Result<()> {
     let mut steps = vec![
         Timed::new("rules", 5, rules),
         Timed::step(format(), 5),
-        Timed::step(lints(), 210),
-        Timed::new("build of the tests", 390, suite::build),
-        Timed::new("tests", 960, suite::run),
-        Timed::step(Step::cargo("doc tests", doc_tests), 70),
+        Timed::step(lints(), 150),
+        Timed::new("build of the tests", 280, suite::build),
+        Timed::new("tests", 600, suite::run),
+        Timed::step(Step::cargo("doc tests", doc_tests), 80),
         Timed::step(
             Step::cargo("docs", docs).env("RUSTDOCFLAGS", "-D warnings"),
-            30,
+            25,
         ),
-        Timed::step(lints_with("no features", "leasehold", ""), 30),
-        Timed::step(lints_with("no console", "leasehold-cli", ""), 30),
+        Timed::step(lints_with("no features", "leasehold", ""), 15),
+        Timed::step(lints_with("no console", "leasehold-cli", ""), 20),
     ];
     for feature in features()? {
         let name = format!("feature {feature} alone");
-        steps.push(Timed::step(lints_with(&name, "leasehold", &feature), 20));
+        steps.push(Timed::step(lints_with(&name, "leasehold", &feature), 10));
     }
-    steps.push(Timed::new("two seeded bugs", 240, mutants::run_drawn));
+    steps.push(Timed::new("two seeded bugs", 150, mutants::run_drawn));
     run_all("test", steps)
 }
 
