@@ -13,7 +13,7 @@ use lab_servers::Redis;
 
 use crate::WORKER;
 
-const RUNS: usize = 20;
+const RUNS: usize = 10;
 const THREADS: u32 = 100;
 /// Long enough that a client which does not respect the lock reads the old number.
 const MOMENT_MICROS: u64 = 500;
@@ -45,7 +45,7 @@ fn one_process(api: Api) -> WorkerConfig {
 #[test]
 fn hundred_processes_count_down_on_redis() -> Result<()> {
     let testbed = redis::start(WORKER, Redis::setup(), "crash-grace=2s")?;
-    count_down_on(&testbed, RUNS / 4, THREADS, &WorkerConfig::default())?;
+    count_down_on(&testbed, RUNS / 2, THREADS, &WorkerConfig::default())?;
     redis::check_clean(&testbed, &WorkerConfig::default())
 }
 
@@ -54,7 +54,7 @@ fn hundred_tasks_and_threads_count_down_on_redis() -> Result<()> {
     let testbed = redis::start(WORKER, Redis::setup(), "crash-grace=2s")?;
     for api in [Api::Async, Api::Blocking] {
         let config = one_process(api);
-        count_down_on(&testbed, RUNS / 4, 1, &config)?;
+        count_down_on(&testbed, RUNS / 2, 1, &config)?;
     }
 
     redis::check_clean(&testbed, &WorkerConfig::default())
