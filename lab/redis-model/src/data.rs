@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 
 use crate::reply::{Outcome, Reply, WRONG_TYPE};
+use crate::script::sha1hex;
 use crate::server::{Connection, Message};
 use crate::{hashes, keys, sorted_sets, strings};
 
@@ -52,8 +53,11 @@ pub(crate) struct Data {
     keys: BTreeMap<Vec<u8>, Stored>,
     /// In microseconds. It does not change while a request is executed, and is 0 between requests.
     pub(crate) now: i64,
-    /// The id of the server's history.
+    /// The id of the server's process.
+    pub(crate) run: String,
+    /// The id of the server's history. A replica has that of its master.
     pub(crate) history: String,
+    pub(crate) is_replica: bool,
     pub(crate) channels: BTreeMap<Vec<u8>, BTreeSet<Connection>>,
     pub(crate) messages: Vec<Message>,
 }
@@ -61,9 +65,37 @@ pub(crate) struct Data {
 impl Data {
     pub(crate) fn new(history: &str) -> Self {
         Self {
+            run: sha1hex(history.as_bytes()),
             history: history.to_owned(),
             ..Self::default()
         }
+    }
+
+    /// Begins another process, without subscribers.
+    pub(crate) fn restart(&mut self) {
+        self.channels.clear();
+        self.run = sha1hex(self.run.as_bytes());
+        self.begin_history();
+    }
+
+    /// Begins another history. No other server has the same one, because its process is another.
+    pub(crate) fn begin_history(&mut self) {
+        self.history = sha1hex(format!("{} {}", self.run, self.history).as_bytes());
+    }
+
+    /// Takes over the keys and the history of a master.
+    pub(crate) fn follow(&mut self, master: &Self) {
+        self.keys.clone_from(&master.keys);
+        self.history.clone_from(&master.history);
+        self.is_replica = true;
+    }
+
+    /// Moves the keys of another server that `is_moved` selects to this one.
+    pub(crate) fn take_keys(&mut self, from: &mut Self, is_moved: impl Fn(&[u8]) -> bool) {
+        let keys = std::mem::take(&mut from.keys).into_iter();
+        let (moved, left): (BTreeMap<_, _>, _) = keys.partition(|(key, _)| is_moved(key));
+        self.keys.extend(moved);
+        from.keys = left;
     }
 
     pub(crate) fn now_millis(&self) -> i64 {
@@ -76,6 +108,9 @@ impl Data {
             return Err("ERR empty command".to_owned());
         };
         let name = String::from_utf8_lossy(name).to_uppercase();
+        if self.is_replica && WRITES.contains(&name.as_str()) {
+            return Err("READONLY You can't write against a read only replica.".to_owned());
+        }
         let commands = [
             strings::command,
             hashes::command,
@@ -198,6 +233,12 @@ impl Data {
         Reply::count(count)
     }
 }
+
+/// The commands that a replica refuses.
+const WRITES: &[&str] = &[
+    "SET", "SETRANGE", "INCR", "DEL", "PEXPIRE", "PERSIST", "HSET", "HSETNX", "HDEL", "ZADD",
+    "ZREM", "ZPOPMIN",
+];
 
 fn is_over(stored: &Stored, now: i64) -> bool {
     stored.expires_at.is_some_and(|at| now > at)

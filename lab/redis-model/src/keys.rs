@@ -88,17 +88,23 @@ fn subscribers(data: &Data, channels: &[Vec<u8>]) -> Reply {
     Reply::List(counts.collect())
 }
 
+/// The first word of the reply to `ROLE`.
+pub(crate) fn role(data: &Data) -> &'static str {
+    if data.is_replica { "slave" } else { "master" }
+}
+
 /// What the handshake and the scripts read.
 fn info(data: &Data, section: &[u8]) -> String {
     match section {
         b"server" => {
-            let run = &data.history;
+            let run = &data.run;
             format!("# Server\r\nredis_version:7.0.15\r\nrun_id:{run}\r\n")
         }
         b"memory" => "# Memory\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\n".to_owned(),
         b"replication" => {
+            let role = role(data);
             let history = &data.history;
-            format!("# Replication\r\nrole:master\r\nmaster_replid:{history}\r\n")
+            format!("# Replication\r\nrole:{role}\r\nmaster_replid:{history}\r\n")
         }
         _ => String::new(),
     }

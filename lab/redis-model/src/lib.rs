@@ -5,17 +5,23 @@
 //! the replies with those of a real server, on random commands and scripts.
 #![forbid(unsafe_code)]
 
+mod cluster;
 mod data;
+mod group;
 mod hashes;
 mod host;
 mod keys;
+mod replication;
 mod reply;
 mod resp;
 mod script;
+mod sentinel;
 mod server;
 mod sorted_sets;
 mod strings;
 
+pub use cluster::Cluster;
 pub use host::{Host, Wire};
 pub use reply::Reply;
-pub use server::{Connection, Message, Server};
+pub use sentinel::Sentinels;
+pub use server::{Connection, Message, Restart, Server};

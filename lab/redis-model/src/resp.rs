@@ -1,7 +1,31 @@
-//! The protocol between a client and the server: RESP3.
+//! The protocol between a client and the server: RESP2, or RESP3 after `HELLO 3`.
 
 use crate::reply::Reply;
 use crate::server::Message;
+
+/// The version of the protocol on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Resp2,
+    Resp3,
+}
+
+impl Protocol {
+    fn nil(self) -> &'static [u8] {
+        match self {
+            Self::Resp2 => b"$-1\r\n",
+            Self::Resp3 => b"_\r\n",
+        }
+    }
+
+    /// The beginning of a message with three parts that is not a reply.
+    fn push(self) -> &'static [u8] {
+        match self {
+            Self::Resp2 => b"*3\r\n",
+            Self::Resp3 => b">3\r\n",
+        }
+    }
+}
 
 /// Takes the first whole request out of the received bytes.
 ///
@@ -34,9 +58,9 @@ fn take_number(rest: &mut &[u8], kind: u8) -> Option<usize> {
 }
 
 /// Writes a reply.
-pub(crate) fn write(reply: &Reply, to: &mut Vec<u8>) {
+pub(crate) fn write(reply: &Reply, protocol: Protocol, to: &mut Vec<u8>) {
     match reply {
-        Reply::Nil => to.extend(b"_\r\n"),
+        Reply::Nil => to.extend(protocol.nil()),
         Reply::Int(number) => to.extend(format!(":{number}\r\n").bytes()),
         Reply::Status(text) => to.extend(format!("+{text}\r\n").bytes()),
         Reply::Error(text) => to.extend(format!("-{text}\r\n").bytes()),
@@ -44,23 +68,23 @@ pub(crate) fn write(reply: &Reply, to: &mut Vec<u8>) {
         Reply::List(replies) => {
             to.extend(format!("*{}\r\n", replies.len()).bytes());
             for reply in replies {
-                write(reply, to);
+                write(reply, protocol, to);
             }
         }
     }
 }
 
 /// Writes a message of the server about a subscription.
-pub(crate) fn write_subscription(kind: &str, channel: &[u8], to: &mut Vec<u8>) {
-    to.extend(b">3\r\n");
+pub(crate) fn write_subscription(kind: &str, channel: &[u8], protocol: Protocol, to: &mut Vec<u8>) {
+    to.extend(protocol.push());
     write_word(kind.as_bytes(), to);
     write_word(channel, to);
     to.extend(b":1\r\n");
 }
 
 /// Writes a message to a subscriber.
-pub(crate) fn write_message(message: &Message, to: &mut Vec<u8>) {
-    to.extend(b">3\r\n");
+pub(crate) fn write_message(message: &Message, protocol: Protocol, to: &mut Vec<u8>) {
+    to.extend(protocol.push());
     write_word(b"message", to);
     write_word(&message.channel, to);
     write_word(&message.text, to);

@@ -120,7 +120,7 @@ impl Interpreter {
     }
 }
 
-fn sha1hex(text: &[u8]) -> String {
+pub(crate) fn sha1hex(text: &[u8]) -> String {
     let mut sha = sha1_smol::Sha1::new();
     sha.update(text);
     sha.digest().to_string()

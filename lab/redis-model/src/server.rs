@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::data::Data;
 use crate::reply::{Outcome, Reply};
-use crate::script;
+use crate::{keys, script};
 
 /// The number of a connection.
 pub type Connection = u64;
@@ -18,6 +18,15 @@ pub struct Message {
     pub channel: Vec<u8>,
     /// The text.
     pub text: Vec<u8>,
+}
+
+/// What a server has after a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restart {
+    /// Its data, as with `appendonly yes` and `appendfsync always`.
+    WithData,
+    /// Nothing.
+    Empty,
 }
 
 /// A server. A copy is the server at one moment, so that a model can keep and compare it.
@@ -36,6 +45,31 @@ impl Server {
             data: Data::new(history),
             scripts: BTreeSet::new(),
         }
+    }
+
+    /// Restarts the server. It forgets scripts and subscriptions, and begins another history.
+    pub fn restart(&mut self, restart: Restart) {
+        self.scripts.clear();
+        self.data.restart();
+        if restart == Restart::Empty {
+            self.data.clear();
+        }
+    }
+
+    /// Makes the server a replica with the data that `master` has now.
+    pub fn follow(&mut self, master: &Self) {
+        self.data.follow(&master.data);
+    }
+
+    /// Makes a replica a master. It begins another history.
+    pub fn promote(&mut self) {
+        self.data.is_replica = false;
+        self.data.begin_history();
+    }
+
+    /// Moves the keys of another server that `is_moved` selects to this one, as `MIGRATE` does.
+    pub fn take_keys(&mut self, from: &mut Self, is_moved: impl Fn(&[u8]) -> bool) {
+        self.data.take_keys(&mut from.data, is_moved);
     }
 
     /// Executes a request at a time, in microseconds.
@@ -104,7 +138,7 @@ impl Server {
                 Ok(Reply::ok())
             }
             ("PING", []) => Ok(Reply::Status("PONG".to_owned())),
-            ("ROLE", []) => Ok(Reply::List(vec![Reply::text("master")])),
+            ("ROLE", []) => Ok(Reply::List(vec![Reply::text(keys::role(&self.data))])),
             ("CLIENT" | "SELECT" | "AUTH", _) => Ok(Reply::ok()),
             _ => self.data.command(words),
         }

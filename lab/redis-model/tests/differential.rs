@@ -2,6 +2,9 @@
 //!
 //! `MODEL_SEED` is the seed, and `MODEL_STEPS` the number of commands.
 
+#[path = "differential/groups.rs"]
+mod groups;
+
 use std::os::unix::net::UnixStream;
 use std::time::{SystemTime, UNIX_EPOCH};
 

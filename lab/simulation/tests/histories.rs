@@ -4,6 +4,8 @@
 mod directed;
 #[path = "histories/scripts.rs"]
 mod scripts;
+#[path = "histories/servers.rs"]
+mod servers;
 
 use lab_simulation::{Detail, Plan, minimise, run};
 
