@@ -1,6 +1,8 @@
 //! Leases: renewed, fixed, bounded, broken.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::shares::clients_with_readers;
 use super::support::{

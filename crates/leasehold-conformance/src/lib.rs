@@ -113,35 +113,37 @@ pub trait Service: Send + Sync {
     async fn connect(&self) -> Result<Arc<dyn Store>>;
 }
 
-/// Calls `$each!` with every suite: first those that run for each [`LockKind`], then those that run
-/// once.
+/// Calls `$each!` with every suite: those that run for each [`LockKind`], then those that run once.
+/// The second list of each need threads.
+///
+/// These and the kind `blocking` cannot run in the virtual time of one thread: the world belongs to
+/// that thread, and tokio's paused clock stands still while a thread of `spawn_blocking` runs.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! conformance_suites {
-    ($each:ident $(, $argument:expr)?) => {
+    ($each:ident $(, $argument:tt)*) => {
         $crate::$each! {
-            [$($argument)?]
+            [$($argument)*]
             [
                 holders_exclude_each_other released_guard_is_invalid tokens_increase
-                wait_deadline_is_kept dropped_guard_is_released hostile_names_are_distinct
+                wait_deadline_is_kept hostile_names_are_distinct
                 grants_are_fifo queue_is_shown_in_order
                 hold_broken_by_own_client_is_lost broken_hold_is_reported_lost
                 fixed_lease_expires hold_is_renewed_beyond_the_lease
                 max_hold_ends_the_hold unrenewed_claim_expires
             ]
+            [dropped_guard_is_released]
             [
                 broken_writer_does_not_hold_again cancelled_downgrade_leaves_no_entry
                 cancelled_acquire_leaves_no_entry disconnected_hold_is_lost_in_time
                 leave_is_retried_beyond_the_lease
                 lost_reply_leaves_no_entry
                 several_locks_are_granted_or_none loss_of_one_lock_is_loss_of_the_set
-                opposing_orders_do_not_deadlock
                 observer_receives_every_change leader_is_elected_and_observed
-                blocking_leader_is_elected_and_observed
-                nested_acquire_sends_no_request nested_acquire_never_waits owners_exclude_each_other
+                nested_acquire_sends_no_request owners_exclude_each_other
                 owner_is_one_in_all_clients_of_a_store
                 mutex_excludes_readers_and_writers large_claims_are_not_overtaken
-                downgrade_is_not_reported_as_loss downgrade_lets_readers_in
+                downgrade_lets_readers_in
                 mixed_kinds_are_refused readers_share semaphore_slots_are_counted
                 numbers_of_slots_differ
                 reader_with_a_short_lease_does_not_shorten_anothers
@@ -152,8 +154,13 @@ macro_rules! conformance_suites {
                 cohort_tokens_rise_across_processes grant_reserves_tokens
                 cohort_holds_have_limits_of_their_own
                 cohort_overtakes_remote_waiter_at_most_max_times cohort_keeps_wait_limits
-                cancelled_acquire_of_cohort_leaves_nothing blocking_acquires_share_a_cohort
+                cancelled_acquire_of_cohort_leaves_nothing
                 share_can_only_shrink only_stores_with_tokens_give_fencing_tokens
+            ]
+            [
+                blocking_leader_is_elected_and_observed blocking_acquires_share_a_cohort
+                nested_acquire_never_waits downgrade_is_not_reported_as_loss
+                opposing_orders_do_not_deadlock
             ]
         }
     };
@@ -162,11 +169,14 @@ macro_rules! conformance_suites {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! name_suites {
-    ([] [$($by_kind:ident)*] [$($once:ident)*]) => {
+    ([] [$($by_kind:ident)*] [$($by_kind_on_threads:ident)*]
+        [$($once:ident)*] [$($once_on_threads:ident)*]) => {
         /// The names of all suites that run for each [`LockKind`].
-        pub const SUITES_BY_KIND: &[&str] = &[$(stringify!($by_kind)),*];
+        pub const SUITES_BY_KIND: &[&str] =
+            &[$(stringify!($by_kind),)* $(stringify!($by_kind_on_threads)),*];
         /// The names of all suites that run once.
-        pub const SUITES_RUN_ONCE: &[&str] = &[$(stringify!($once)),*];
+        pub const SUITES_RUN_ONCE: &[&str] =
+            &[$(stringify!($once),)* $(stringify!($once_on_threads)),*];
     };
 }
 
@@ -175,22 +185,37 @@ conformance_suites!(name_suites);
 #[doc(hidden)]
 #[macro_export]
 macro_rules! test_suites {
-    ([$service:expr] [$($by_kind:ident)*] [$($once:ident)*]) => {
+    ([$service:tt $kinds:tt] [$($by_kind:ident)*] [$($by_kind_on_threads:ident)*]
+        [$($once:ident)*] [$($once_on_threads:ident)*]) => {
+        $crate::test_suites! {
+            [$service (flavor = "multi_thread", worker_threads = 2) $kinds]
+            [$($by_kind)* $($by_kind_on_threads)*] [$($once)* $($once_on_threads)*]
+        }
+    };
+    ([$service:tt] [$($by_kind:ident)*] [$($by_kind_on_threads:ident)*]
+        [$($once:ident)*] [$($once_on_threads:ident)*]) => {
+        $crate::test_suites! {
+            [$service (flavor = "current_thread") [mutex = Mutex, slot = Slot, writer = Writer]]
+            [$($by_kind)*] [$($once)*]
+        }
+    };
+    ([$service:tt $runtime:tt $kinds:tt] [$($by_kind:ident)*] [$($once:ident)*]) => {
         $(mod $by_kind {
             #[allow(unused_imports)]
             use super::*;
-            use $crate::{LockKind, $by_kind as suite};
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn mutex() { suite(&$service, LockKind::Mutex).await }
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn slot() { suite(&$service, LockKind::Slot).await }
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn writer() { suite(&$service, LockKind::Writer).await }
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn blocking() { suite(&$service, LockKind::Blocking).await }
+            $crate::test_kinds!($by_kind $service $runtime $kinds);
         })*
-        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        $(#[tokio::test $runtime]
         async fn $once() { $crate::$once(&$service).await })*
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! test_kinds {
+    ($suite:ident $service:tt $runtime:tt [$($test:ident = $kind:ident),*]) => {
+        $(#[tokio::test $runtime]
+        async fn $test() { $crate::$suite(&$service, $crate::LockKind::$kind).await })*
     };
 }
 
@@ -207,9 +232,32 @@ macro_rules! test_suites {
 /// # }
 /// leasehold_conformance::conformance_tests!(MyService(Memory::new()));
 /// ```
+///
+/// `in virtual time` before the expression runs the suites on one thread each, for a service that
+/// pauses the clock of the thread's runtime. The suites that need threads are left out. In real time
+/// such a service needs fewer kinds: `of mutex and blocking` runs those two.
 #[macro_export]
 macro_rules! conformance_tests {
+    (in virtual time, $service:expr) => {
+        $crate::conformance_suites!(test_suites, { $service });
+    };
+    (of mutex and blocking, $service:expr) => {
+        $crate::conformance_suites!(
+            test_suites,
+            { $service },
+            [mutex = Mutex, blocking = Blocking]
+        );
+    };
     ($service:expr) => {
-        $crate::conformance_suites!(test_suites, $service);
+        $crate::conformance_suites!(
+            test_suites,
+            { $service },
+            [
+                mutex = Mutex,
+                slot = Slot,
+                writer = Writer,
+                blocking = Blocking
+            ]
+        );
     };
 }

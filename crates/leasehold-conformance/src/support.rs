@@ -5,9 +5,10 @@
 use std::fmt::Debug;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
 
 use super::Service;
 use leasehold_core::store::{
@@ -172,14 +173,6 @@ pub enum LockKind {
 }
 
 impl LockKind {
-    /// All of them, by the name of their tests.
-    pub const ALL: [(&'static str, Self); 4] = [
-        ("mutex", Self::Mutex),
-        ("slot", Self::Slot),
-        ("writer", Self::Writer),
-        ("blocking", Self::Blocking),
-    ];
-
     pub(super) fn lock(self, locks: &Locks, name: &str) -> TestLock {
         let lock = match self {
             Self::Mutex | Self::Blocking => locks.mutex(name),

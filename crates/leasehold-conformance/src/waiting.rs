@@ -1,9 +1,10 @@
 //! Waiting: in order, until the deadline, and without an entry left behind.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::support::{all_end, client, empty, fresh_name, granted, waiters, within_timeout};
 use super::{LockKind, Service};

@@ -58,7 +58,7 @@ impl Service for Server {
 
 mod with_all_of_them {
     use super::*;
-    leasehold_conformance::conformance_tests!(Server::with(line(), ""));
+    leasehold_conformance::conformance_tests!(of mutex and blocking, Server::with(line(), ""));
 }
 
 /// Performs every operation that needs a right of its own.

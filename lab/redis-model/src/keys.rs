@@ -46,6 +46,39 @@ pub(crate) fn command(data: &mut Data, name: &str, arguments: &[Vec<u8>]) -> Opt
     Some(outcome)
 }
 
+/// Lists all keys in one page. A pattern is a prefix with an asterisk, as leasehold sends it.
+pub(crate) fn scan(data: &mut Data, options: &[Vec<u8>]) -> Outcome {
+    let option = |name: &[u8]| {
+        let mut pairs = options.chunks_exact(2);
+        let pair = pairs.find(|pair| pair[0].eq_ignore_ascii_case(name));
+        pair.map(|pair| &*pair[1])
+    };
+    let prefix = option(b"MATCH").map(prefix_of).unwrap_or_default();
+    let wanted = option(b"TYPE");
+
+    let mut names = data.names();
+    names.retain(|name| {
+        let kind = type_of(data, name);
+        name.starts_with(&prefix) && wanted.is_none_or(|wanted| wanted == kind.as_bytes())
+    });
+    let names = names.iter().map(Reply::text).collect();
+    Ok(Reply::List(vec![Reply::text("0"), Reply::List(names)]))
+}
+
+/// Returns the text that a pattern of a prefix describes. A backslash precedes a literal character.
+fn prefix_of(pattern: &[u8]) -> Vec<u8> {
+    let mut prefix = Vec::new();
+    let mut bytes = pattern.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'\\' => prefix.extend(bytes.next()),
+            b'*' => break,
+            byte => prefix.push(*byte),
+        }
+    }
+    prefix
+}
+
 fn type_of(data: &mut Data, key: &[u8]) -> &'static str {
     match data.get(key).map(|stored| &stored.value) {
         None => "none",

@@ -21,6 +21,18 @@ pub enum Reply {
 pub(crate) type Outcome = Result<Reply, String>;
 
 impl Reply {
+    /// Returns the value of an integer.
+    ///
+    /// # Panics
+    /// If the reply is something else.
+    #[must_use]
+    pub fn int(&self) -> i64 {
+        match self {
+            Self::Int(value) => *value,
+            other => panic!("not an integer: {other:?}"),
+        }
+    }
+
     pub(crate) fn ok() -> Self {
         Self::Status("OK".to_owned())
     }

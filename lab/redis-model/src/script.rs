@@ -265,12 +265,17 @@ fn reply_of(value: &Value) -> mlua::Result<Reply> {
     Ok(match value {
         Value::String(text) => Reply::Bytes(text.as_bytes().to_vec()),
         Value::Integer(number) => Reply::Int(*number),
+        // The processor converts a number that is too large to the least integer.
+        Value::Number(number) if *number >= TWO_TO_63 => Reply::Int(i64::MIN),
         Value::Number(number) => Reply::Int(*number as i64),
         Value::Boolean(true) => Reply::Int(1),
         Value::Table(table) => reply_of_table(table)?,
         _ => Reply::Nil,
     })
 }
+
+/// The least number that no integer of a reply can be.
+const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
 
 fn reply_of_table(table: &Table) -> mlua::Result<Reply> {
     if let Value::String(text) = table.raw_get("err")? {

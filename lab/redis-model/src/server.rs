@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::data::Data;
+use crate::keys;
 use crate::reply::{Outcome, Reply};
 use crate::{keys, script};
 
@@ -129,10 +130,7 @@ impl Server {
                 self.unsubscribe(from, channel);
                 Ok(Reply::ok())
             }
-            ("SCAN", [..]) => {
-                let names = self.data.names().iter().map(Reply::text).collect();
-                Ok(Reply::List(vec![Reply::text("0"), Reply::List(names)]))
-            }
+            ("SCAN", [_, options @ ..]) => keys::scan(&mut self.data, options),
             ("FLUSHALL", []) => {
                 self.data.clear();
                 Ok(Reply::ok())

@@ -23,6 +23,8 @@ const COMMANDS: &[&str] = &[
     "ZRANGEBYSCORE",
     "ZRANK",
     "ZCARD",
+    "ZCOUNT",
+    "ZSCORE",
     "ZPOPMIN",
 ];
 
@@ -33,7 +35,8 @@ fn execute(data: &mut Data, name: &str, arguments: &[Vec<u8>]) -> Outcome {
     let is_right = match name {
         "ZADD" | "ZRANGE" | "ZRANGEBYSCORE" => rest.len() >= 2,
         "ZREM" => !rest.is_empty(),
-        "ZRANK" => rest.len() == 1,
+        "ZCOUNT" => rest.len() == 2,
+        "ZRANK" | "ZSCORE" => rest.len() == 1,
         "ZCARD" => rest.is_empty(),
         // More than a count is an error of the syntax.
         _ => true,
@@ -46,12 +49,18 @@ fn execute(data: &mut Data, name: &str, arguments: &[Vec<u8>]) -> Outcome {
         "ZADD" => add(data, key, rest),
         "ZRANGE" => range(data, key, rest),
         "ZRANGEBYSCORE" => range_by_score(data, key, rest),
+        "ZCOUNT" => Ok(Reply::count(inside(data, key, rest)?.len())),
         "ZPOPMIN" => pop(data, key, rest),
         "ZCARD" => Ok(Reply::count(data.sorted_set(key)?.len())),
         "ZRANK" => {
             let mut members = data.sorted_set(key)?.iter();
             let rank = members.position(|(_, member)| *member == rest[0]);
             Ok(rank.map_or(Reply::Nil, Reply::count))
+        }
+        "ZSCORE" => {
+            let mut members = data.sorted_set(key)?.iter();
+            let found = members.find(|(_, member)| *member == rest[0]);
+            Ok(found.map_or(Reply::Nil, |(score, _)| Reply::text(shown(*score))))
         }
         _ => {
             let members = data.sorted_set(key)?;
@@ -128,8 +137,19 @@ fn range_by_score(data: &mut Data, key: &[u8], arguments: &[Vec<u8>]) -> Outcome
             _ => return Err(SYNTAX.to_owned()),
         }
     }
-    let min = bound(&arguments[0])?;
-    let max = bound(&arguments[1])?;
+    let inside = inside(data, key, arguments)?.into_iter();
+    let Ok(skipped) = usize::try_from(skipped) else {
+        return Ok(Reply::List(Vec::new()));
+    };
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    let found: Members = inside.skip(skipped).take(count).collect();
+    Ok(listed(&found, false))
+}
+
+/// Returns the members whose scores are within two bounds.
+fn inside(data: &mut Data, key: &[u8], bounds: &[Vec<u8>]) -> Result<Members, String> {
+    let min = bound(&bounds[0])?;
+    let max = bound(&bounds[1])?;
 
     let members = data.sorted_set(key)?.iter();
     let inside = members.filter(|(score, _)| {
@@ -145,12 +165,7 @@ fn range_by_score(data: &mut Data, key: &[u8], arguments: &[Vec<u8>]) -> Outcome
         };
         is_above && is_below
     });
-    let Ok(skipped) = usize::try_from(skipped) else {
-        return Ok(Reply::List(Vec::new()));
-    };
-    let count = usize::try_from(count).unwrap_or(usize::MAX);
-    let found: Members = inside.skip(skipped).take(count).cloned().collect();
-    Ok(listed(&found, false))
+    Ok(inside.cloned().collect())
 }
 
 /// Parses a bound, and whether it excludes the score itself.

@@ -12,8 +12,18 @@ pub(crate) fn command(data: &mut Data, name: &str, arguments: &[Vec<u8>]) -> Opt
         ("SET", [key, value, options @ ..]) => set(data, key, value, options),
         ("SETRANGE", [key, at, part]) => set_range(data, key, at, part),
         ("GETRANGE", [key, first, last]) => get_range(data, key, first, last),
-        ("INCR", [key]) => increment(data, key),
-        ("GET" | "SET" | "SETRANGE" | "GETRANGE" | "INCR", _) => Err(wrong_count(name)),
+        ("STRLEN", [key]) => data
+            .text(key)
+            .map(|text| Reply::count(text.map_or(0, |text| text.len()))),
+        ("INCR", [key]) => increment(data, key, 1),
+        ("INCRBY", [key, by]) => integer(by).and_then(|by| increment(data, key, by)),
+        ("DECRBY", [key, by]) => integer(by).and_then(|by| {
+            let by = by.checked_neg().ok_or("ERR decrement would overflow")?;
+            increment(data, key, by)
+        }),
+        ("GET" | "SET" | "SETRANGE" | "GETRANGE" | "STRLEN" | "INCR" | "INCRBY" | "DECRBY", _) => {
+            Err(wrong_count(name))
+        }
         _ => return None,
     };
     Some(outcome)
@@ -113,13 +123,13 @@ fn get_range(data: &mut Data, key: &[u8], first: &[u8], last: &[u8]) -> Outcome 
     Ok(Reply::text(&text[range]))
 }
 
-fn increment(data: &mut Data, key: &[u8]) -> Outcome {
+fn increment(data: &mut Data, key: &[u8], by: i64) -> Outcome {
     let number = match data.text(key)? {
         Some(text) => integer(text)?,
         None => 0,
     };
     let next = number
-        .checked_add(1)
+        .checked_add(by)
         .ok_or("ERR increment or decrement would overflow")?;
     let text = next.to_string().into_bytes();
     match data.text(key).map_err(|_| NOT_AN_INTEGER)? {

@@ -18,8 +18,10 @@ pub mod plan;
 mod process;
 pub mod scripts;
 mod server;
+mod standstill;
 mod store;
 mod task;
+pub mod testbed;
 mod world;
 
 pub use event::Event;

@@ -2,44 +2,26 @@
 #![cfg(feature = "redis")]
 #![allow(missing_docs)]
 
+#[path = "../shared/clients.rs"]
+mod clients;
 mod connections;
+#[path = "../shared/crash_detection.rs"]
 mod crash_detection;
+#[path = "../shared/holds.rs"]
 mod holds;
 mod keys;
 mod late_requests;
 mod queue;
 mod redisson;
+mod refused_writes;
 mod round_trips;
 
 use std::time::Duration;
 
 use lab_servers::{Raw, Redis, Wire};
-use leasehold::{Guard, Lock, Locks};
-use leasehold_conformance::support::waiters;
+use leasehold::Guard;
 
-async fn open(url: &str, settings: &str) -> Locks {
-    leasehold::open(&format!("{url}?{settings}"))
-        .await
-        .expect("the store opens")
-}
-
-/// A client that the wire can cut off from the server.
-async fn remote(server: &Redis, settings: &str) -> (Wire, Locks) {
-    let wire = Wire::to(server.address());
-    let locks = open(&wire.url_of("redis"), settings).await;
-    (wire, locks)
-}
-
-fn cut_off(wire: &Wire) {
-    wire.refuse(true);
-    wire.partition();
-}
-
-/// Acquires and releases a lock.
-async fn use_once(lock: &Lock) {
-    let held = lock.acquire().await.expect("granted");
-    held.release().await.expect("released");
-}
+use clients::{Waiting, cut_off, granted, open, remote, use_once, wait_behind, wait_with_lease};
 
 async fn held_for(guard: &Guard, time: Duration) {
     let lost = tokio::time::timeout(time, guard.lost()).await;
@@ -47,30 +29,17 @@ async fn held_for(guard: &Guard, time: Duration) {
 }
 
 const DAY: i64 = 24 * 60 * 60;
-/// How long a waiter may wait until the crashes of others are noticed.
-const GRANT_TIMEOUT: Duration = Duration::from_secs(20);
 
-type Waiting = tokio::task::JoinHandle<leasehold::Result<Guard>>;
-
-/// One more waiter for the mutex `a`, in the queue behind `ahead` others.
-async fn wait_behind(locks: &Locks, ahead: usize) -> Waiting {
-    wait_with_lease(locks, ahead, Duration::from_secs(30)).await
-}
-
-async fn wait_with_lease(locks: &Locks, ahead: usize, lease: Duration) -> Waiting {
-    let lock = locks.mutex("a").lease(lease);
-    let waiting = tokio::spawn(async move { lock.acquire().await });
-    waiters(locks, "a", ahead + 1).await;
-    waiting
-}
-
-async fn granted(waiting: Waiting) -> Guard {
-    let granted = tokio::time::timeout(GRANT_TIMEOUT, waiting).await;
-
-    granted
-        .expect("the lock is granted in time")
-        .expect("the task runs")
-        .expect("granted")
+/// How many requests of clients the server has executed.
+fn received(server: &Redis) -> u64 {
+    let stats = server.info("commandstats");
+    let calls = ["evalsha", "eval", "ping", "subscribe"]
+        .iter()
+        .filter_map(|name| {
+            let rest = stats.split(&format!("cmdstat_{name}:calls=")).nth(1)?;
+            rest.split(',').next()?.parse::<u64>().ok()
+        });
+    calls.sum()
 }
 
 /// Receives every command that the server runs.

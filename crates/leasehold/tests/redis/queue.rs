@@ -10,7 +10,7 @@ use leasehold_conformance::support::{TIMEOUT, claim, waiters, within_timeout};
 
 use super::{
     DAY, Waiting, commands, cut_off, granted, monitor, open, remote, requests, use_once,
-    wait_behind,
+    wait_behind, wait_with_lease,
 };
 
 /// A claim without crash detection finds its turn even if no client may send it a notification.
@@ -154,6 +154,38 @@ async fn sixty_waiters_send_a_fifth_of_a_request_per_second_each() {
     let next = granted(waiting.remove(0)).await;
     next.release().await.expect("released");
     waiting.iter().for_each(Waiting::abort);
+}
+
+/// A poll writes an absence once when it first sees it, and writes nothing when it sees the same
+/// absence again.
+#[tokio::test]
+async fn repeated_look_at_an_absent_holder_writes_once() {
+    let server = Redis::start();
+    let (wire, holder) = remote(&server, "crash-grace=60s").await;
+    let _held = holder
+        .mutex("a")
+        .lease(Duration::from_secs(300))
+        .acquire()
+        .await
+        .expect("granted");
+    let next = open(&server.url(), "").await;
+    let _waiting = wait_with_lease(&next, 0, Duration::from_secs(300)).await;
+    let mut monitor = monitor(&server);
+    cut_off(&wire);
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let commands = commands(&server, &mut monitor);
+    let wrote = |word: &str| {
+        commands
+            .iter()
+            .filter(|command| command.contains(&format!(" lua] \"{word}\"")))
+            .count()
+    };
+    assert!(requests(&commands) >= 5, "the waiter polls");
+    assert_eq!(
+        (wrote("SETRANGE"), wrote("SET"), wrote("HSET")),
+        (1, 0, 0),
+        "{commands:#?}"
+    );
 }
 
 /// A server's clock was two days ahead, and an operator corrected it.

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -18,6 +17,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
 use super::{ScriptPlan, ScriptReport};
+use crate::standstill::Standstill;
 
 pub(super) struct ScriptWorld {
     me: Weak<ScriptWorld>,
@@ -300,26 +300,6 @@ impl simulation::World for ScriptWorld {
         let world = self.me.upgrade().expect("the world exists while it runs");
         tokio::spawn(async move { host.serve(theirs, BreakingWire(world)).await });
         Ok(Box::new(ours))
-    }
-}
-
-/// How often the clock was read at its present time.
-#[derive(Default)]
-struct Standstill {
-    at: AtomicU64,
-    readings: AtomicU32,
-}
-
-impl Standstill {
-    /// Counts a reading of the clock; returns whether there were too many at this time.
-    fn lasts_at(&self, now: u64) -> bool {
-        /// The busiest moment of ten thousand histories needs fewer than a thousandth of these.
-        const READINGS_MAX: u32 = 1_000_000;
-
-        if self.at.swap(now, Ordering::Relaxed) != now {
-            self.readings.store(0, Ordering::Relaxed);
-        }
-        self.readings.fetch_add(1, Ordering::Relaxed) == READINGS_MAX
     }
 }
 

@@ -1,15 +1,13 @@
 //! When a waiter detects that the holder has crashed, and what that costs.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use lab_servers::Redis;
 use leasehold::Locks;
 use leasehold_conformance::support::within_timeout;
+use tokio::time::Instant;
 
-use super::{
-    Waiting, commands, cut_off, granted, monitor, open, remote, requests, wait_behind,
-    wait_with_lease,
-};
+use super::clients::{Waiting, cut_off, granted, open, remote, wait_behind, wait_with_lease};
+use super::{Redis, received};
 
 /// The server must receive a sign of life from a holder within the grace, which is shorter than the
 /// lease. This holds for claims under crash detection.
@@ -115,42 +113,10 @@ async fn crash_among_many_holders_is_detected() {
     .expect("granted");
 }
 
-/// A poll writes an absence once when it first sees it, and writes nothing when it sees the same
-/// absence again.
-#[tokio::test]
-async fn repeated_look_at_an_absent_holder_writes_once() {
-    let server = Redis::start();
-    let (wire, holder) = remote(&server, "crash-grace=60s").await;
-    let _held = holder
-        .mutex("a")
-        .lease(Duration::from_secs(300))
-        .acquire()
-        .await
-        .expect("granted");
-    let next = open(&server.url(), "").await;
-    let _waiting = wait_with_lease(&next, 0, Duration::from_secs(300)).await;
-    let mut monitor = monitor(&server);
-    cut_off(&wire);
-    tokio::time::sleep(Duration::from_secs(4)).await;
-    let commands = commands(&server, &mut monitor);
-    let wrote = |word: &str| {
-        commands
-            .iter()
-            .filter(|command| command.contains(&format!(" lua] \"{word}\"")))
-            .count()
-    };
-    assert!(requests(&commands) >= 5, "the waiter polls");
-    assert_eq!(
-        (wrote("SETRANGE"), wrote("SET"), wrote("HSET")),
-        (1, 0, 0),
-        "{commands:#?}"
-    );
-}
-
 /// The first `dead` of the waiters die together with the holder. The next waiter takes over within
 /// the grace and 2 s for each position, or within a third of its lease where that is less. Returns
 /// the time, and the number of requests sent.
-async fn takeover_behind(dead: usize) -> (Duration, usize) {
+async fn takeover_behind(dead: usize) -> (Duration, u64) {
     let server = Redis::start();
     let (wire, gone) = remote(&server, "crash-grace=1s").await;
     let _held = gone.mutex("a").acquire().await.expect("granted");
@@ -163,7 +129,7 @@ async fn takeover_behind(dead: usize) -> (Duration, usize) {
     let waiting = wait_behind(&next, dead).await;
     // The server receives no new state from the waiters after this pause.
     tokio::time::sleep(Duration::from_millis(200)).await;
-    let mut monitor = monitor(&server);
+    let before = received(&server);
     let died = Instant::now();
     cut_off(&wire);
     for (_, wire, _) in &dying {
@@ -171,7 +137,7 @@ async fn takeover_behind(dead: usize) -> (Duration, usize) {
     }
     let guard = granted(waiting).await;
     let took = died.elapsed();
-    let sent = requests(&commands(&server, &mut monitor));
+    let sent = received(&server) - before;
     guard.release().await.expect("released");
     for (waiting, ..) in &dying {
         waiting.abort();
@@ -180,7 +146,7 @@ async fn takeover_behind(dead: usize) -> (Duration, usize) {
 }
 
 /// Shows G-02.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn waiter_takes_over_when_the_first_die_with_the_holder() {
     // The test measures by its own clock, on a machine that other processes use too.
     const BUSY: Duration = Duration::from_secs(2);
@@ -200,7 +166,7 @@ async fn waiter_takes_over_when_the_first_die_with_the_holder() {
 /// Behind more dead waiters, the waiter's renewal in each third of its lease detects the crash.
 ///
 /// Shows G-02.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn renewal_of_a_waiter_far_behind_notices_the_crash() {
     let server = Redis::start();
     let (wire, gone) = remote(&server, "crash-grace=1s").await;
@@ -233,7 +199,7 @@ async fn renewal_of_a_waiter_far_behind_notices_the_crash() {
 /// grace decides the end of a hold, but the server kept the waiting claim for its lease.
 ///
 /// Shows G-01.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn hold_of_a_waiter_counts_for_the_grace_not_for_its_lease() {
     let server = Redis::start();
     let ours = open(&server.url(), "crash-grace=1s").await;

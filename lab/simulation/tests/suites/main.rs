@@ -1,0 +1,85 @@
+//! Suites of the stores on Redis in virtual time, with the real clients and scripts. The same suites
+//! run once against real servers, in the tests of `leasehold`.
+#![allow(missing_docs, clippy::wildcard_imports)]
+
+#[path = "../../../../crates/leasehold/tests/shared/clients.rs"]
+mod clients;
+#[path = "../../../../crates/leasehold/tests/shared/crash_detection.rs"]
+mod crash_detection;
+#[path = "../../../../crates/leasehold/tests/shared/holds.rs"]
+mod holds;
+#[path = "../../../../crates/leasehold/tests/shared/outages.rs"]
+mod outages;
+mod processes;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lab_simulation::testbed::{Redis, Wire};
+use leasehold::store::Store;
+use leasehold::{Result, stores};
+use leasehold_conformance::Service;
+
+/// Makes the tests of each store.
+macro_rules! stores {
+    ($($store:ident: $service:expr;)*) => {
+        $(mod $store {
+            use super::*;
+            leasehold_conformance::conformance_tests!(in virtual time, $service);
+        })*
+    };
+}
+
+stores! {
+    redis: Servers::one("");
+    redis_resp2: Servers::one("?protocol=2");
+    redis_without_crash_detection: Servers::one("?crash-grace=off");
+    plain: Servers::one("?dialect=plain");
+    plain_counted: Servers::one("?dialect=plain&tokens=on");
+    redisson: Servers::one("?dialect=redisson");
+    redisson_fenced: Servers::one("?dialect=redisson&lock=fenced&prefix=app:&protocol=2");
+    redisson_rw: Servers::one("?dialect=redisson&lock=rw");
+    redisson_semaphore: Servers::one("?dialect=redisson&lock=semaphore&prefix=app:");
+    redlock: Servers::five("?quarantine=off&longest-lease=120s");
+    redlock_classic: Servers::five("?dialect=classic&longest-lease=120s");
+}
+
+/// Servers for one test, and a connection for each client.
+struct Servers {
+    url: String,
+}
+
+impl Servers {
+    fn one(settings: &str) -> Self {
+        let url = format!("{}{settings}", Redis::start().url());
+        Self { url }
+    }
+
+    fn five(settings: &str) -> Self {
+        let hosts: Vec<String> = (0..5).map(|_| Redis::start().address()).collect();
+        let url = format!("redlock://{}{settings}", hosts.join(","));
+        Self { url }
+    }
+}
+
+#[async_trait]
+impl Service for Servers {
+    async fn connect(&self) -> Result<Arc<dyn Store>> {
+        let url = &self.url;
+        let dialect = url.split("dialect=").nth(1).unwrap_or_default();
+        Ok(if url.starts_with("redlock:") {
+            Arc::new(stores::Redlock::builder(url)?.connect().await?)
+        } else if dialect.starts_with("plain") {
+            Arc::new(stores::RedisPlain::builder(url)?.connect().await?)
+        } else if dialect.starts_with("redisson") {
+            Arc::new(stores::Redisson::builder(url)?.connect().await?)
+        } else {
+            Arc::new(stores::Redis::builder(url)?.connect().await?)
+        })
+    }
+}
+
+/// How many requests of clients the server has executed.
+fn received(server: &Redis) -> u64 {
+    server.received()
+}
