@@ -172,7 +172,7 @@ pub async fn unrenewed_claim_expires(service: &dyn Service, kind: LockKind) {
         .await
         .expect("granted");
     // In a store without a queue, the waiter did not delay the grant.
-    tokio::time::sleep_until(both_expired.into()).await;
+    tokio::time::sleep_until(both_expired).await;
     let renewed = silent.renew(&[holder.clone(), waiter]).await;
     assert_eq!(renewed.expect("the store replies"), [None, None]);
     let left = silent.leave(&holder).await.expect("the store replies");

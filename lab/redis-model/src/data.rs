@@ -134,6 +134,15 @@ impl Data {
         })
     }
 
+    /// Returns the keys whose values differ from those of an earlier state.
+    pub(crate) fn changed_since(&self, before: &Self) -> Vec<Vec<u8>> {
+        let keys: BTreeSet<&Vec<u8>> = self.keys.keys().chain(before.keys.keys()).collect();
+        let changed = keys
+            .into_iter()
+            .filter(|&key| self.keys.get(key) != before.keys.get(key));
+        changed.cloned().collect()
+    }
+
     pub(crate) fn names(&mut self) -> Vec<Vec<u8>> {
         let now = self.now_millis();
         self.keys.retain(|_, stored| !is_over(stored, now));

@@ -51,6 +51,8 @@ struct ConnectionState {
     /// Where the messages to the connection go. The connection ends when it is dropped.
     inbox: UnboundedSender<Vec<u8>>,
     protocol: Protocol,
+    /// The client is told which keys change that begin so.
+    tracked: Option<Vec<u8>>,
 }
 
 /// How a connection treats the bytes between a client and the server.
@@ -208,6 +210,7 @@ impl Host {
         let begun = ConnectionState {
             inbox,
             protocol: Protocol::Resp2,
+            tracked: None,
         };
         state.connections.insert(connection, begun);
         Ok(connection)
@@ -222,6 +225,9 @@ impl Host {
         let name = words.first().map(|word| word.to_ascii_uppercase());
         if name.as_deref() == Some(b"HELLO") {
             ours.protocol = Protocol::Resp3;
+        }
+        if let [b"CLIENT", b"TRACKING", b"ON", b"BCAST", b"PREFIX", prefix] = &*slices(words) {
+            ours.tracked = Some(prefix.to_vec());
         }
         let protocol = ours.protocol;
 
@@ -249,13 +255,31 @@ impl Host {
 
 impl HostState {
     fn execute(&mut self, from: Connection, now: i64, words: &[Vec<u8>]) -> Reply {
+        let is_tracked = self.connections.values().any(|to| to.tracked.is_some());
+        let before = is_tracked.then(|| self.server.clone());
         self.receive();
         let reply = self
             .reply_of_group(from, now, words)
             .unwrap_or_else(|| self.server.execute(from, now, words));
         self.note();
         self.deliver();
+        if let Some(before) = before {
+            self.invalidate(&self.server.changed_since(&before));
+        }
         reply
+    }
+
+    /// Tells the clients that track keys which of them have changed.
+    fn invalidate(&self, keys: &[Vec<u8>]) {
+        for to in self.connections.values() {
+            let Some(prefix) = &to.tracked else { continue };
+            for key in keys.iter().filter(|key| key.starts_with(prefix)) {
+                let mut text = Vec::new();
+                resp::write_invalidation(key, &mut text);
+                // The connection may have just ended.
+                let _ = to.inbox.send(text);
+            }
+        }
     }
 
     /// Returns the reply of a sentinel or a node, if it does not come from the server's data.
@@ -302,6 +326,10 @@ impl HostState {
             }
         }
     }
+}
+
+fn slices(words: &[Vec<u8>]) -> Vec<&[u8]> {
+    words.iter().map(Vec::as_slice).collect()
 }
 
 /// Ends a connection, however it ends.

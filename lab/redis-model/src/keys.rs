@@ -47,7 +47,7 @@ pub(crate) fn command(data: &mut Data, name: &str, arguments: &[Vec<u8>]) -> Opt
 }
 
 /// Lists all keys in one page. A pattern is a prefix with an asterisk, as leasehold sends it.
-pub(crate) fn scan(data: &mut Data, options: &[Vec<u8>]) -> Outcome {
+pub(crate) fn scan(data: &mut Data, options: &[Vec<u8>]) -> Reply {
     let option = |name: &[u8]| {
         let mut pairs = options.chunks_exact(2);
         let pair = pairs.find(|pair| pair[0].eq_ignore_ascii_case(name));
@@ -62,7 +62,7 @@ pub(crate) fn scan(data: &mut Data, options: &[Vec<u8>]) -> Outcome {
         name.starts_with(&prefix) && wanted.is_none_or(|wanted| wanted == kind.as_bytes())
     });
     let names = names.iter().map(Reply::text).collect();
-    Ok(Reply::List(vec![Reply::text("0"), Reply::List(names)]))
+    Reply::List(vec![Reply::text("0"), Reply::List(names)])
 }
 
 /// Returns the text that a pattern of a prefix describes. A backslash precedes a literal character.

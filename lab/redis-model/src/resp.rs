@@ -90,6 +90,14 @@ pub(crate) fn write_message(message: &Message, protocol: Protocol, to: &mut Vec<
     write_word(&message.text, to);
 }
 
+/// Writes the message about a key that has changed, which only RESP3 has.
+pub(crate) fn write_invalidation(key: &[u8], to: &mut Vec<u8>) {
+    to.extend(b">2\r\n");
+    write_word(b"invalidate", to);
+    to.extend(b"*1\r\n");
+    write_word(key, to);
+}
+
 /// Writes the reply to `HELLO 3`.
 pub(crate) fn write_hello(to: &mut Vec<u8>) {
     to.extend(b"%2\r\n$6\r\nserver\r\n$5\r\nredis\r\n$5\r\nproto\r\n:3\r\n");

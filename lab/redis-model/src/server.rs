@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use crate::data::Data;
-use crate::keys;
 use crate::reply::{Outcome, Reply};
 use crate::{keys, script};
 
@@ -73,6 +72,11 @@ impl Server {
         self.data.take_keys(&mut from.data, is_moved);
     }
 
+    /// Returns the keys that differ from those of an earlier state.
+    pub(crate) fn changed_since(&self, before: &Self) -> Vec<Vec<u8>> {
+        self.data.changed_since(&before.data)
+    }
+
     /// Executes a request at a time, in microseconds.
     pub fn execute(&mut self, from: Connection, now: i64, words: &[Vec<u8>]) -> Reply {
         self.data.now = now;
@@ -130,7 +134,7 @@ impl Server {
                 self.unsubscribe(from, channel);
                 Ok(Reply::ok())
             }
-            ("SCAN", [_, options @ ..]) => keys::scan(&mut self.data, options),
+            ("SCAN", [_, options @ ..]) => Ok(keys::scan(&mut self.data, options)),
             ("FLUSHALL", []) => {
                 self.data.clear();
                 Ok(Reply::ok())

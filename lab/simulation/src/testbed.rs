@@ -111,12 +111,10 @@ impl Testbed {
         testbed
     }
 
-    /// Adds a listener under a new host name, and returns the name.
-    fn listen(&self, kind: &str, listener: Listener) -> String {
+    fn listen(&self, name: &str, listener: Listener) {
         let mut state = self.state.lock();
-        let name = format!("{kind}-{}", state.listeners.len());
-        state.listeners.insert(name.clone(), listener);
-        name
+        let previous = state.listeners.insert(name.to_owned(), listener);
+        assert!(previous.is_none(), "two servers have the name {name}");
     }
 
     fn listener(&self, name: &str) -> Option<Listener> {

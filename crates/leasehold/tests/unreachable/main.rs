@@ -7,7 +7,12 @@ mod lazy;
 #[path = "../shared/outages.rs"]
 mod outages;
 
+use std::time::Duration;
+
+use futures_util::future::join_all;
 use lab_servers::{Redis, ZooKeeper};
+use leasehold::{Locks, Owner, Result};
+use tokio::time::{Instant, sleep};
 
 use outages::*;
 

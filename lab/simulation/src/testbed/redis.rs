@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lab_redis_model::{Host, Reply};
+use lab_redis_model::{Host, Reply, Restart};
 use tokio::sync::watch;
 
 use super::wire::Rules;
@@ -12,7 +12,7 @@ use super::{Listener, Testbed};
 /// A server that executes the real scripts.
 #[derive(Debug)]
 pub struct Redis {
-    pub(super) server: Arc<Server>,
+    server: Arc<Server>,
     name: String,
 }
 
@@ -20,17 +20,9 @@ pub struct Redis {
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) host: Arc<Host>,
-    pub(super) power: watch::Sender<Power>,
+    is_paused: watch::Sender<bool>,
     /// The number of requests of clients.
     pub(super) received: AtomicU64,
-}
-
-/// Whether a server runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Power {
-    Runs,
-    Paused,
-    Killed,
 }
 
 impl Redis {
@@ -38,10 +30,17 @@ impl Redis {
     #[must_use]
     pub fn start() -> Self {
         let testbed = Testbed::current();
-        let history = format!("{:0>40}", testbed.state.lock().listeners.len());
+        let number = testbed.state.lock().listeners.len();
+        let name = format!("redis-{number}");
+        Self::of(Host::start(&format!("{number:0>10}{:0>30}", "")), &name)
+    }
+
+    /// Lets clients reach a server under this host name.
+    #[must_use]
+    pub fn of(host: Arc<Host>, name: &str) -> Self {
         let server = Arc::new(Server {
-            host: Host::start(&history),
-            power: watch::Sender::new(Power::Runs),
+            host,
+            is_paused: watch::Sender::new(false),
             received: AtomicU64::new(0),
         });
 
@@ -49,8 +48,11 @@ impl Redis {
             server: Arc::clone(&server),
             rules: Arc::new(Rules::default()),
         };
-        let name = testbed.listen("redis", listener);
-        Self { server, name }
+        Testbed::current().listen(name, listener);
+        Self {
+            server,
+            name: name.to_owned(),
+        }
     }
 
     /// Returns the URL for clients.
@@ -67,17 +69,22 @@ impl Redis {
 
     /// Kills the server. It refuses connections.
     pub fn kill(&mut self) {
-        self.server.power.send_replace(Power::Killed);
+        self.server.host.stop();
+    }
+
+    /// Restarts the server, with its data or without.
+    pub fn restart(&mut self, restart: Restart) {
+        self.server.host.restart(restart);
     }
 
     /// Pauses the server. It accepts connections, and sends no replies.
     pub fn pause(&self) {
-        self.server.power.send_replace(Power::Paused);
+        self.server.is_paused.send_replace(true);
     }
 
     /// Resumes the server after [`pause`](Self::pause).
     pub fn resume(&self) {
-        self.server.power.send_replace(Power::Runs);
+        self.server.is_paused.send_replace(false);
     }
 
     /// Returns how many requests of clients the server has received.
@@ -90,6 +97,7 @@ impl Redis {
     ///
     /// # Panics
     /// If the server refuses the request.
+    #[allow(clippy::must_use_candidate, reason = "most requests are sent for their effect")]
     pub fn command(&self, words: &[&str]) -> Reply {
         let reply = self.server.host.request(words);
         assert!(!matches!(reply, Reply::Error(_)), "{words:?}: {reply:?}");
@@ -100,14 +108,8 @@ impl Redis {
 impl Server {
     /// Waits until the server is not paused.
     pub(super) async fn runs(&self) {
-        let mut power = self.power.subscribe();
+        let mut is_paused = self.is_paused.subscribe();
         // The server keeps the sender.
-        let _ = power.wait_for(|power| *power != Power::Paused).await;
-    }
-
-    pub(super) async fn killed(&self) {
-        let mut power = self.power.subscribe();
-        // The server keeps the sender.
-        let _ = power.wait_for(|power| *power == Power::Killed).await;
+        let _ = is_paused.wait_for(|is_paused| !is_paused).await;
     }
 }

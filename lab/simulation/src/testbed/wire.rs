@@ -10,7 +10,6 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::redis::Power;
 use super::{Listener, Testbed};
 
 /// A wire in front of a server, which can delay, cut or lose what passes through it.
@@ -49,7 +48,8 @@ impl Wire {
             server,
             rules: Arc::clone(&rules),
         };
-        let name = testbed.listen("wire", listener);
+        let name = format!("wire-{}", testbed.state.lock().listeners.len());
+        testbed.listen(&name, listener);
         Self { rules, name }
     }
 
@@ -124,8 +124,8 @@ impl Rules {
 impl Listener {
     /// Opens a connection of a client.
     pub(super) fn connect(&self, runtime: &Handle) -> io::Result<DuplexStream> {
-        let is_dead = *self.server.power.borrow() == Power::Killed;
-        if is_dead || self.rules.0.borrow().refuses {
+        let runs = self.server.host.is_running();
+        if !runs || self.rules.0.borrow().refuses {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
 
@@ -139,7 +139,6 @@ impl Listener {
             tokio::select! {
                 biased;
                 () = listener.rules.cut() => {}
-                () = listener.server.killed() => {}
                 // The connection has ended, however it did.
                 _ = listener.server.host.serve(server, link) => {}
             }

@@ -2,16 +2,14 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lab_redis_model::{Cluster, Host, Reply, Restart, Sentinels, Wire};
-use leasehold::simulation::{self, BackgroundTask, BootInstant, Connection};
+use lab_simulation::testbed::Redis;
 use leasehold::{Guard, Locks};
 use parking_lot::Mutex;
 use tokio::io::duplex;
 use tokio::runtime::Builder;
-use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 const LEASE: Duration = Duration::from_secs(10);
@@ -356,72 +354,40 @@ async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> T {
     timeout(limit, work).await.expect("it ends in time")
 }
 
-/// Runs a scenario in virtual time, in a world that has the servers of one group.
-fn run<G: Send + 'static>(
+/// Runs a scenario in virtual time, on a testbed that has the servers of one group.
+fn run<G>(
     start: fn() -> G,
     find: fn(&G, &str) -> Option<Arc<Host>>,
     scenario: impl AsyncFnOnce(Arc<Mutex<G>>),
 ) {
-    let runtime = Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime without I/O needs no resources");
-    let handle = runtime.handle().clone();
-    let _context = handle.enter();
-    let group = Arc::new(Mutex::new(start()));
-    let _scope = simulation::enter(Arc::new(GroupWorld {
-        group: Arc::clone(&group),
-        find,
-        start: Instant::now(),
-        ids: AtomicU64::new(0),
-    }));
+    let mut builder = Builder::new_current_thread();
+    let runtime = builder.enable_time().build();
+    let runtime = runtime.expect("a runtime without I/O needs no resources");
 
-    runtime.block_on(scenario(group));
-    // Tasks that end here may spawn others, so the world outlives the runtime.
-    drop(runtime);
+    runtime.block_on(async {
+        let group = start();
+        for name in NAMES {
+            let host = find(&group, name);
+            host.map(|host| Redis::of(host, name));
+        }
+        scenario(Arc::new(Mutex::new(group))).await;
+    });
 }
 
-struct GroupWorld<G> {
-    group: Arc<Mutex<G>>,
-    find: fn(&G, &str) -> Option<Arc<Host>>,
-    start: Instant,
-    ids: AtomicU64,
-}
-
-/// The clock of the machine does not begin at zero.
-const DAY: Duration = Duration::from_secs(86_400);
-
-impl<G: Send> simulation::World for GroupWorld<G> {
-    fn now(&self) -> BootInstant {
-        let passed = self.start.elapsed() + DAY;
-        BootInstant::from_nanos(u64::try_from(passed.as_nanos()).expect("a test takes hours"))
-    }
-
-    fn instant_of(&self, time: BootInstant) -> Instant {
-        let passed = Duration::from_nanos(time.as_nanos()).saturating_sub(DAY);
-        self.start + passed + Duration::from_micros(1)
-    }
-
-    fn draw_id(&self) -> [u8; 16] {
-        let id = self.ids.fetch_add(1, Ordering::Relaxed);
-        u128::from(id).to_be_bytes()
-    }
-
-    fn spawn(&self, task: BackgroundTask) -> AbortHandle {
-        tokio::spawn(task).abort_handle()
-    }
-
-    fn connect(&self, name: &str, _port: u16) -> io::Result<Box<dyn Connection>> {
-        let found = (self.find)(&self.group.lock(), name);
-        let host = found.filter(|host| host.is_running());
-        let host = host.ok_or(io::ErrorKind::ConnectionRefused)?;
-
-        let (ours, theirs) = duplex(64 * 1024);
-        tokio::spawn(async move { host.serve(theirs, SlowWire).await });
-        Ok(Box::new(ours))
-    }
-}
+/// The host names of all groups.
+const NAMES: &[&str] = &[
+    "a",
+    "b",
+    "c",
+    "a-replica",
+    "b-replica",
+    "c-replica",
+    "s1",
+    "s2",
+    "s3",
+    "r1",
+    "r2",
+];
 
 /// A message takes a millisecond.
 struct SlowWire;

@@ -13,8 +13,10 @@ mod outages;
 mod processes;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
+use lab_redis_model::{Cluster, Sentinels};
 use lab_simulation::testbed::{Redis, Wire};
 use leasehold::store::Store;
 use leasehold::{Result, stores};
@@ -34,6 +36,8 @@ stores! {
     redis: Servers::one("");
     redis_resp2: Servers::one("?protocol=2");
     redis_without_crash_detection: Servers::one("?crash-grace=off");
+    redis_sentinel: Servers::sentinels();
+    redis_cluster: Servers::cluster();
     plain: Servers::one("?dialect=plain");
     plain_counted: Servers::one("?dialect=plain&tokens=on");
     redisson: Servers::one("?dialect=redisson");
@@ -44,6 +48,9 @@ stores! {
     redlock_classic: Servers::five("?dialect=classic&longest-lease=120s");
 }
 
+/// How far a replica is behind its master.
+const LAG: Duration = Duration::from_millis(500);
+
 /// Servers for one test, and a connection for each client.
 struct Servers {
     url: String,
@@ -52,6 +59,26 @@ struct Servers {
 impl Servers {
     fn one(settings: &str) -> Self {
         let url = format!("{}{settings}", Redis::start().url());
+        Self { url }
+    }
+
+    fn sentinels() -> Self {
+        let names = ["s1", "s2", "s3"];
+        let group = Sentinels::start("main", &names, ["r1", "r2"], LAG);
+        for name in names.iter().chain(&["r1", "r2"]) {
+            group.host(name).map(|host| Redis::of(host, name));
+        }
+        let url = "redis+sentinel://s1,s2,s3/main".to_owned();
+        Self { url }
+    }
+
+    fn cluster() -> Self {
+        let pairs = [["a", "d"], ["b", "e"], ["c", "f"]];
+        let group = Cluster::start(&pairs, LAG);
+        for name in pairs.as_flattened() {
+            group.host(name).map(|host| Redis::of(host, name));
+        }
+        let url = "redis+cluster://a,b,c".to_owned();
         Self { url }
     }
 
