@@ -35,6 +35,7 @@ mod stream;
 #[cfg_attr(not(feature = "tls"), path = "client/no_tls.rs")]
 mod tls;
 mod topology;
+mod watched;
 
 pub(super) use address::{Address, PORT, SERVER_SCHEMES, Settings, check_grace, longest_lease};
 pub(super) use channels::{ChannelSubscription, Channels};
@@ -53,6 +54,7 @@ pub(super) use session::{
     INVALIDATION, PushHandler, READ_TIMEOUT, Session, decode, reply_timeout, with_reply_timeout,
 };
 pub(super) use topology::{SENTINEL_SCHEMES, Topology};
+pub(super) use watched::Watched;
 
 #[cfg(test)]
 pub(super) use reply_error::store_error;

@@ -3,7 +3,7 @@
 //! Such a server knows only the claim that holds. Only the client itself knows which of its claims
 //! wait, and the first of them tries for all.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,11 +27,11 @@ pub(super) struct LocalClaims<D> {
 
 #[derive(Debug)]
 struct ClaimTable<D> {
-    by_id: HashMap<ClaimId, Arc<LocalClaim<D>>>,
+    by_id: BTreeMap<ClaimId, Arc<LocalClaim<D>>>,
     /// The waiting claims of each lock, in order of arrival.
-    waiting: HashMap<Name, Vec<Arc<LocalClaim<D>>>>,
+    waiting: BTreeMap<Name, Vec<Arc<LocalClaim<D>>>>,
     /// Until when each lock is left to the notified waiters of other clients.
-    head_starts: HashMap<Name, BootInstant>,
+    head_starts: BTreeMap<Name, BootInstant>,
     /// The number of claims at which the next one sweeps out claims that were never forgotten.
     sweep_at: usize,
 }
@@ -70,9 +70,9 @@ pub(super) struct LocalState {
 impl<D> Default for LocalClaims<D> {
     fn default() -> Self {
         let table = ClaimTable {
-            by_id: HashMap::new(),
-            waiting: HashMap::new(),
-            head_starts: HashMap::new(),
+            by_id: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            head_starts: BTreeMap::new(),
             sweep_at: SWEEP_MIN,
         };
         Self {

@@ -259,7 +259,7 @@ impl Store for Redis {
         let waits = seen.token().is_none();
         loop {
             let server = self.servers.server_of(&key)?;
-            let mut caller_link = server.links.caller.states();
+            let caller_link = server.links.caller.states();
             let caller_epoch = tracked.state().caller_epoch;
             let mut changed = pin!(tracked.changed.notified());
             changed.as_mut().enable();
@@ -275,6 +275,7 @@ impl Store for Redis {
 
             let next_poll = self.next_poll(claim, &tracked);
             let mode = tokio::select! {
+                biased;
                 () = changed => continue,
                 // Notifications sent in between are lost.
                 _ = caller_link.wait_for(is_other(caller_epoch)) => EnterMode::Refresh,

@@ -63,7 +63,7 @@ pub struct Credentials {
 }
 
 /// One server; an IPv6 address has no brackets here.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Host {
     pub name: String,
     pub port: u16,

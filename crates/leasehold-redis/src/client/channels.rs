@@ -1,6 +1,6 @@
 //! The channels on which releases are published, by clients or by the server.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use leasehold_core::internal::background;
 /// The channels to which this client listens.
 #[derive(Debug, Default)]
 pub(crate) struct Channels {
-    by_name: Mutex<HashMap<String, Channel>>,
+    by_name: Mutex<BTreeMap<String, Channel>>,
     /// Held while a channel is joined or left, so that these requests do not overlap.
     joining: AsyncMutex<()>,
 }

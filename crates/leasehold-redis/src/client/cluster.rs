@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use parking_lot::RwLock;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::address::Address;
@@ -19,6 +19,7 @@ use super::endpoint::Endpoint;
 use super::link::{Link, LinkConfig, State};
 use super::session::Session;
 use super::topology::Seeds;
+use super::watched::Watched;
 use leasehold_core::internal::{Host, background};
 use leasehold_core::{Error, Result};
 use slots::Ranges;
@@ -46,7 +47,7 @@ pub(crate) struct Cluster<S> {
     connect: Connect<S>,
     table: RwLock<Table<S>>,
     /// Counts the changes of the table.
-    changes: watch::Sender<u64>,
+    changes: Watched<()>,
     outdated: Notify,
 }
 
@@ -56,7 +57,7 @@ impl<S: ClusterNode> Cluster<S> {
             seeds,
             connect,
             table: RwLock::new(Table::default()),
-            changes: watch::Sender::new(0),
+            changes: Watched::new(()),
             outdated: Notify::new(),
         }
     }
@@ -116,7 +117,7 @@ impl<S: ClusterNode> Cluster<S> {
         self.table
             .write()
             .moved(slot, host, || self.connect_to(host));
-        self.changes.send_modify(|changes| *changes += 1);
+        self.changes.set(());
         self.outdated.notify_one();
     }
 
@@ -132,8 +133,8 @@ impl<S: ClusterNode> Cluster<S> {
             let present = self.table.read().server_of(slot);
             present.is_some_and(|present| !Arc::ptr_eq(&present, server))
         };
-        // The sender lives as long as this value.
-        let _ = self.changes.subscribe().wait_for(|_| is_other()).await;
+        // It is never closed.
+        let _ = self.changes.wait_for(|()| is_other().then_some(())).await;
     }
 
     fn connect_to(&self, announced: &Host) -> S {
@@ -146,7 +147,7 @@ impl<S: ClusterNode> Cluster<S> {
             .write()
             .apply(ranges, Instant::now(), |host| self.connect_to(host));
         if is_change {
-            self.changes.send_modify(|changes| *changes += 1);
+            self.changes.set(());
         }
     }
 

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::runtime::{self, Handle};
-use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
 use super::endpoint::Endpoint;
 use super::session::{PushHandler, Session};
+use super::watched::{CloseOnDrop, Watched};
 use leasehold_core::internal::background::{self, caller_runtime};
 use leasehold_core::{Error, Result};
 use supervisor::supervise;
@@ -50,7 +50,7 @@ impl State {
 
 #[derive(Debug)]
 pub(crate) struct Link {
-    states: watch::Receiver<State>,
+    states: Watched<State>,
     runtime: Option<runtime::Id>,
     supervisor: AbortHandle,
 }
@@ -126,9 +126,9 @@ impl LinkConfig {
 
 impl Link {
     pub(crate) fn spawn(config: LinkConfig) -> Self {
-        let (sender, states) = watch::channel(State::Connecting);
+        let states = Watched::new(State::Connecting);
         let runtime = config.runtime.as_ref().map(Handle::id);
-        let supervisor = background::spawn(supervise(config, sender));
+        let supervisor = background::spawn(supervise(config, CloseOnDrop(states.clone())));
         Self {
             states,
             runtime,
@@ -158,7 +158,7 @@ impl Link {
         self.states.borrow().epoch()
     }
 
-    pub(crate) fn states(&self) -> watch::Receiver<State> {
+    pub(crate) fn states(&self) -> Watched<State> {
         self.states.clone()
     }
 
@@ -175,14 +175,12 @@ impl Link {
     #[cold]
     async fn wait_for_session(&self, timeout: Duration) -> Result<Arc<Session>> {
         let until = Instant::now() + timeout;
-        let mut states = self.states.clone();
-        let up =
-            states.wait_for(|state| matches!(state, State::Up(session, _) if !session.is_closed()));
-        match timeout_at(until, up).await {
-            Ok(Ok(state)) => match &*state {
-                State::Up(session, _) => Ok(Arc::clone(session)),
-                _ => unreachable!("it was waited for"),
-            },
+        let open = |state: &State| match state {
+            State::Up(session, _) if !session.is_closed() => Some(Arc::clone(session)),
+            _ => None,
+        };
+        match timeout_at(until, self.states.wait_for(open)).await {
+            Ok(Ok(session)) => Ok(session),
             _ => Err(self.last_error()),
         }
     }
@@ -190,12 +188,8 @@ impl Link {
     /// Waits until there has been no session for `timeout`, and returns the reason.
     pub(crate) async fn unreachable(&self, timeout: Duration) -> Error {
         loop {
-            let mut states = self.states.clone();
-            if states
-                .wait_for(|state| matches!(state, State::Down(..)))
-                .await
-                .is_err()
-            {
+            let down = |state: &State| matches!(state, State::Down(..)).then_some(());
+            if self.states.wait_for(down).await.is_err() {
                 return Error::unavailable("the store was closed");
             }
             if let Err(error) = self.session(timeout).await {
@@ -206,15 +200,13 @@ impl Link {
 
     /// Waits for the first attempt to connect, and returns its error.
     pub(crate) async fn first(&self) -> Result<()> {
-        let mut states = self.states.clone();
-        let first = states
-            .wait_for(|state| !matches!(state, State::Connecting))
-            .await;
-        match first.as_deref() {
-            Ok(State::Up(..)) => Ok(()),
-            Ok(State::Down(_, error)) => Err(error.clone()),
-            Ok(State::Connecting) | Err(_) => Err(Error::unavailable("the store was closed")),
-        }
+        let first = self.states.wait_for(|state| match state {
+            State::Connecting => None,
+            State::Up(..) => Some(Ok(())),
+            State::Down(_, error) => Some(Err(error.clone())),
+        });
+        let closed = |_| Err(Error::unavailable("the store was closed"));
+        first.await.unwrap_or_else(closed)
     }
 
     fn last_error(&self) -> Error {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
@@ -21,6 +21,7 @@ use super::reply_error;
 use super::session::Session;
 use super::session::with_reply_timeout;
 use super::topology::{Seeds, Sentinels};
+use super::watched::Watched;
 use leasehold_core::internal::background;
 use leasehold_core::{Error, Result};
 use view::{Sighting, View};
@@ -39,7 +40,7 @@ const REPLY_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct WatchedMaster {
     sentinels: Sentinels,
-    view: watch::Receiver<View>,
+    view: Watched<View>,
     tasks: Vec<AbortHandle>,
 }
 
@@ -47,11 +48,10 @@ impl WatchedMaster {
     /// Starts to ask the sentinels.
     pub(super) fn follow(sentinels: Sentinels) -> Self {
         let seeds = sentinels.seeds.iter();
-        let (sender, view) = watch::channel(View::of(seeds.len()));
-        let sender = Arc::new(sender);
+        let view = Watched::new(View::of(seeds.len()));
         let tasks = seeds.enumerate().map(|(number, (_, address))| {
             let sentinel = Sentinel::connect(address, sentinels.master.clone());
-            background::spawn(ask_repeatedly(sentinel, number, Arc::clone(&sender)))
+            background::spawn(ask_repeatedly(sentinel, number, view.clone()))
         });
 
         Self {
@@ -66,26 +66,22 @@ impl WatchedMaster {
     /// # Errors
     /// The error of a sentinel, if none has named a master and all have failed.
     pub(super) async fn locate(&self) -> Result<Address> {
-        let mut view = self.view.clone();
-        let known = view
-            .wait_for(|view| view.master().is_some() || view.has_failed())
-            .await
-            .map_err(|_| Error::unavailable("the store was closed"))?;
-        match known.master() {
-            Some(master) => Ok(self.sentinels.seeds.server_at(master.host.clone())),
-            None => Err(known.error()),
-        }
+        let known = self.view.wait_for(|view| match view.master() {
+            Some(master) => Some(Ok(self.sentinels.seeds.server_at(master.host.clone()))),
+            None => view.has_failed().then(|| Err(view.error())),
+        });
+        let closed = |_| Err(Error::unavailable("the store was closed"));
+        known.await.unwrap_or_else(closed)
     }
 
     /// Returns when the sentinels name another master than the one at `address`.
     pub(super) async fn moved_from(&self, address: &Address) {
         let is_other = |view: &View| {
-            let master = view.master();
-            master.is_some_and(|master| {
-                self.sentinels.seeds.server_at(master.host.clone()).target != address.target
-            })
+            let master = view.master()?;
+            let present = self.sentinels.seeds.server_at(master.host.clone());
+            (present.target != address.target).then_some(())
         };
-        if self.view.clone().wait_for(is_other).await.is_err() {
+        if self.view.wait_for(is_other).await.is_err() {
             // The store is being closed, and its links with it.
             std::future::pending::<()>().await;
         }
@@ -158,10 +154,10 @@ impl Sentinel {
     }
 }
 
-async fn ask_repeatedly(sentinel: Sentinel, number: usize, view: Arc<watch::Sender<View>>) {
+async fn ask_repeatedly(sentinel: Sentinel, number: usize, view: Watched<View>) {
     loop {
         let reply = sentinel.ask().await;
-        view.send_if_modified(|view| view.note(number, reply, Instant::now()));
+        view.set_if(|view| view.note(number, reply, Instant::now()));
         // A timeout is the regular end of this wait.
         let _ = timeout(ASK_INTERVAL, sentinel.switched.notified()).await;
     }

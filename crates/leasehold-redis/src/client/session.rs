@@ -10,11 +10,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use redis::aio::{MultiplexedConnection, PubSubSink};
 use redis::{Cmd, FromRedisValue, RedisError, Value};
-use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::reply_error;
+use super::watched::Watched;
 use leasehold_core::{Error, Result};
 
 /// Receives the channel and the text of a notification.
@@ -35,7 +35,7 @@ pub(crate) struct Session {
     /// With RESP2, a subscription needs a connection of its own.
     subscription: Option<PubSubSink>,
     channel: String,
-    is_closed: watch::Sender<bool>,
+    is_closed: Watched<bool>,
     tasks: Mutex<Vec<AbortHandle>>,
     sent: AtomicU64,
     /// Requests with a reply, and requests whose caller no longer waits.
@@ -188,16 +188,15 @@ impl Session {
         for task in self.tasks.lock().drain(..) {
             task.abort();
         }
-        self.is_closed.send_replace(true);
+        self.is_closed.set(true);
     }
 
     /// Waits until the connection is closed.
     pub(crate) async fn closed_signal(&self) {
-        // The sender lives as long as this value.
+        // It is never closed.
         let _ = self
             .is_closed
-            .subscribe()
-            .wait_for(|is_closed| *is_closed)
+            .wait_for(|is_closed| is_closed.then_some(()))
             .await;
     }
 

@@ -1,6 +1,6 @@
 //! The claims of this client, and what it knows about each.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -24,9 +24,9 @@ pub(super) struct Claims {
 
 #[derive(Debug, Default)]
 struct ClaimTable {
-    by_id: HashMap<ClaimId, Arc<TrackedClaim>>,
+    by_id: BTreeMap<ClaimId, Arc<TrackedClaim>>,
     /// Claims that wait or have waited, by name, in the order of their first requests.
-    by_name: HashMap<Name, BTreeMap<u64, Arc<TrackedClaim>>>,
+    by_name: BTreeMap<Name, BTreeMap<u64, Arc<TrackedClaim>>>,
     count: u64,
 }
 

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use super::server::Server;
 use super::{Redis, record};
 use crate::client;
 use crate::client::{
-    DoHandshake, INVALIDATION, Link, LinkConfig, PushHandler, Session, State, StoreServers,
+    DoHandshake, INVALIDATION, Link, LinkConfig, PushHandler, Session, State, StoreServers, Watched,
 };
 use leasehold_core::store::{Observe, Subscription};
 use leasehold_core::{Error, Name, Result};
@@ -36,7 +36,9 @@ struct TrackedKeys {
     server: Arc<Server>,
     /// Dropping it closes the connection.
     _link: Link,
-    states: watch::Receiver<State>,
+    states: Watched<State>,
+    /// The version of the state that was seen last.
+    seen: u64,
     pushed: Arc<Notify>,
 }
 
@@ -44,10 +46,12 @@ struct TrackedKeys {
 impl Subscription for TrackedKeys {
     async fn changed(&mut self) -> Result<()> {
         tokio::select! {
+            biased;
             () = self.pushed.notified() => Ok(()),
             // A message may have been lost with the connection.
-            state = self.states.changed() => {
-                state.map_err(|_| Error::unavailable("the store was closed"))
+            version = self.states.changed_from(self.seen) => {
+                self.seen = version.map_err(|_| Error::unavailable("the store was closed"))?;
+                Ok(())
             }
             () = self.servers.moved_from(&self.key, &self.server) => {
                 *self = Self::begin(Arc::clone(&self.servers), self.key.clone()).await?;
@@ -70,13 +74,13 @@ impl TrackedKeys {
         });
         link.first().await?;
 
-        let mut states = link.states();
-        states.mark_unchanged();
+        let states = link.states();
         Ok(Self {
             servers,
             key,
             server,
             _link: link,
+            seen: states.version(),
             states,
             pushed,
         })

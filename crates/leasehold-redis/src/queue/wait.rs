@@ -111,7 +111,10 @@ impl Redis {
     }
 }
 
-/// Whether a link is up with another connection than that of `epoch`.
-pub(super) fn is_other(epoch: u32) -> impl FnMut(&State) -> bool {
-    move |state| matches!(state, State::Up(session, _) if session.epoch != epoch)
+/// Finds that a link is up with another connection than that of `epoch`.
+pub(super) fn is_other(epoch: u32) -> impl Fn(&State) -> Option<()> {
+    move |state| {
+        let is_other = matches!(state, State::Up(session, _) if session.epoch != epoch);
+        is_other.then_some(())
+    }
 }

@@ -61,6 +61,7 @@ impl Redisson {
             };
 
             tokio::select! {
+                biased;
                 () = message => {}
                 () = changed => {}
                 () = listening.closed() => {}
@@ -91,6 +92,7 @@ impl Redisson {
                     return Ok(self.claims.gone(local));
                 }
                 tokio::select! {
+                    biased;
                     () = message => {}
                     () = changed => {}
                     () = listening.closed() => {}

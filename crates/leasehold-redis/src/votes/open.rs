@@ -22,7 +22,7 @@ use crate::examination;
 use crate::examination::Kind;
 use crate::local_claims::LocalClaims;
 use leasehold_core::internal::{Password, background};
-use leasehold_core::store::replies;
+use leasehold_core::store::{draw_claim_id, replies};
 use leasehold_core::{CrashRelease, Examination, Guarantees, Result};
 
 /// How long opening a store waits for the last masters once a quorum is connected.
@@ -152,11 +152,12 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
             Arc::new(Master::spawn(at, address, config.clone(), on_push))
         });
 
+        let [.., high, low] = draw_claim_id().to_bytes();
         let store = Self {
             masters: spawned.collect(),
             claims,
             client,
-            token_digits: uuid::Uuid::new_v4().as_u64_pair().1 % 1_000,
+            token_digits: u64::from(u16::from_be_bytes([high, low])) % 1_000,
             runtime,
             format: masters.format,
             longest_lease: masters.settings.longest_lease,

@@ -97,7 +97,10 @@ impl Redis {
     ///
     /// # Panics
     /// If the server refuses the request.
-    #[allow(clippy::must_use_candidate, reason = "most requests are sent for their effect")]
+    #[allow(
+        clippy::must_use_candidate,
+        reason = "most requests are sent for their effect"
+    )]
     pub fn command(&self, words: &[&str]) -> Reply {
         let reply = self.server.host.request(words);
         assert!(!matches!(reply, Reply::Error(_)), "{words:?}: {reply:?}");

@@ -33,3 +33,16 @@ fn script_histories_keep_exclusion_and_tokens() {
     assert!(unlike > 0, "no reader had a lease unlike the other guard's");
     assert!(downgraded > 0, "no guard was downgraded");
 }
+
+#[test]
+fn seed_of_scripts_replays_exactly() {
+    for seed in 0..SEEDS {
+        let plan = ScriptPlan::draw(seed);
+        let first = run_scripts(&plan).events;
+        let again = run_scripts(&plan).events;
+
+        let mut steps = first.iter().zip(&again);
+        assert_eq!(steps.find(|(one, other)| one != other), None, "seed {seed}");
+        assert_eq!(first.len(), again.len(), "seed {seed}");
+    }
+}

@@ -1,6 +1,6 @@
 //! The claims to renew, when, and for how long a request waits for its reply.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -170,7 +170,7 @@ struct Scheduled {
 
 #[derive(Debug)]
 struct Schedule {
-    entries: HashMap<ClaimId, Scheduled>,
+    entries: BTreeMap<ClaimId, Scheduled>,
     order: BTreeSet<(BootInstant, ClaimId)>,
     /// An insertion at an earlier time wakes the task.
     next_wakeup: BootInstant,
@@ -258,7 +258,7 @@ impl Schedule {
 impl Default for Schedule {
     fn default() -> Self {
         Self {
-            entries: HashMap::default(),
+            entries: BTreeMap::default(),
             order: BTreeSet::new(),
             next_wakeup: BootInstant::FAR_FUTURE,
             may_hasten_at: BootInstant::from_nanos(0),

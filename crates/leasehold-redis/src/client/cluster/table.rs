@@ -1,6 +1,6 @@
 //! Which master has a slot, and the connections to it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,10 +21,10 @@ pub(super) struct Table<S> {
     confirmed: Option<Instant>,
     /// The nodes that have received requests about a moving slot since the last view. They may not
     /// have a slot of their own yet.
-    receiving: HashSet<Host>,
+    receiving: BTreeSet<Host>,
     /// The masters of slots that have moved since then.
-    moved: HashMap<u16, Host>,
-    servers: HashMap<Host, Arc<S>>,
+    moved: BTreeMap<u16, Host>,
+    servers: BTreeMap<Host, Arc<S>>,
 }
 
 impl<S> Default for Table<S> {
@@ -32,9 +32,9 @@ impl<S> Default for Table<S> {
         Self {
             known: Ranges::default(),
             confirmed: None,
-            receiving: HashSet::new(),
-            moved: HashMap::new(),
-            servers: HashMap::new(),
+            receiving: BTreeSet::new(),
+            moved: BTreeMap::new(),
+            servers: BTreeMap::new(),
         }
     }
 }

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use tokio::runtime::Handle;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Handshake, LinkConfig, State};
+use super::{CloseOnDrop, Handshake, LinkConfig, State};
 use crate::client::{Address, Session};
 use leasehold_core::internal::{Backoff, background, reconnected};
 use leasehold_core::{Error, Result};
@@ -29,7 +28,7 @@ const SILENT_CHECKS_MAX: u32 = 4;
 const HANDSHAKE_EVERY: u32 = 120;
 
 /// Opens one connection after another, and publishes the state of the link.
-pub(super) async fn supervise(config: LinkConfig, states: watch::Sender<State>) {
+pub(super) async fn supervise(config: LinkConfig, states: CloseOnDrop<State>) {
     let grace = config.endpoint.settings().crash_grace;
     let mut backoff = reconnects(grace);
     let mut broken_at = Instant::now();
@@ -49,21 +48,24 @@ pub(super) async fn supervise(config: LinkConfig, states: watch::Sender<State>) 
                     reconnected("redis");
                 }
                 had_connection = true;
-                states.send_replace(State::Up(Arc::clone(&session), handshake_result.clone()));
+                states
+                    .0
+                    .set(State::Up(Arc::clone(&session), handshake_result.clone()));
                 tokio::select! {
+                    biased;
                     () = monitor(&config, &session, &handshake_result) => {}
                     () = config.endpoint.moved_from(&address) => {}
                 }
                 session.close();
 
                 let error = Error::unavailable("the connection broke");
-                states.send_replace(State::Down(epoch + 1, error));
+                states.0.set(State::Down(epoch + 1, error));
                 broken_at = Instant::now();
                 sleep(pause_after_break(&mut backoff, connected_at.elapsed())).await;
             }
             Err(error) => {
                 tracing::debug!(server = %config.endpoint, %error, "cannot connect");
-                states.send_replace(State::Down(epoch + 1, error));
+                states.0.set(State::Down(epoch + 1, error));
                 let outage = broken_at.elapsed();
                 sleep(pause_after_failure(&mut backoff, grace, outage)).await;
             }
@@ -125,6 +127,7 @@ async fn connect(
     let locating = timeout(CONNECT_MAX, config.endpoint.locate()).await;
     let address = locating.unwrap_or_else(|_| Err(Error::unavailable("no sentinel replies")))?;
     tokio::select! {
+        biased;
         connected = connect_to(config, address.clone(), runtime, epoch) => connected,
         () = config.endpoint.moved_from(&address) => {
             Err(Error::unavailable("another server has become the master"))

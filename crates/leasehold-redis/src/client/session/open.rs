@@ -11,9 +11,8 @@ use redis::{
     RedisError, Value,
 };
 use tokio::runtime::Handle;
-use tokio::sync::watch;
 
-use super::{INVALIDATION, PushHandler, Session};
+use super::{INVALIDATION, PushHandler, Session, Watched};
 use crate::client::address::Address;
 use crate::client::reply_error;
 use crate::client::stream::Stream;
@@ -111,10 +110,10 @@ impl Session {
 
     /// Spawns a task of the connection. The session is closed when the task ends or is dropped.
     fn drive(&mut self, task: impl Future<Output = ()> + Send + 'static) {
-        struct CloseOnDrop(watch::Sender<bool>);
+        struct CloseOnDrop(Watched<bool>);
         impl Drop for CloseOnDrop {
             fn drop(&mut self) {
-                self.0.send_replace(true);
+                self.0.set(true);
             }
         }
         let close_on_drop = CloseOnDrop(self.is_closed.clone());
@@ -132,7 +131,7 @@ impl Session {
             connection,
             subscription: None,
             channel: channel.to_owned(),
-            is_closed: watch::Sender::default(),
+            is_closed: Watched::new(false),
             tasks: Mutex::default(),
             sent: AtomicU64::new(0),
             done: AtomicU64::new(0),

@@ -1,0 +1,125 @@
+//! A value that tasks wait for.
+//!
+//! It wakes the tasks in the order in which they came. The `watch` of tokio draws their order, so a
+//! history in the simulated world would be another one each time.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
+use tokio::sync::Notify;
+
+/// A handle of the value.
+#[derive(Debug)]
+pub(crate) struct Watched<T>(Arc<Shared<T>>);
+
+#[derive(Debug)]
+struct Shared<T> {
+    present: Mutex<Present<T>>,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct Present<T> {
+    value: T,
+    /// The number of changes.
+    version: u64,
+    is_closed: bool,
+}
+
+/// Nobody changes the value any more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Closed;
+
+impl<T> Watched<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(Arc::new(Shared {
+            present: Mutex::new(Present {
+                value,
+                version: 0,
+                is_closed: false,
+            }),
+            changed: Notify::new(),
+        }))
+    }
+
+    /// Returns the value, which is locked meanwhile.
+    pub(crate) fn borrow(&self) -> MappedMutexGuard<'_, T> {
+        MutexGuard::map(self.0.present.lock(), |present| &mut present.value)
+    }
+
+    pub(crate) fn set(&self, value: T) {
+        self.set_if(|present| {
+            *present = value;
+            true
+        });
+    }
+
+    /// Changes the value; `change` returns whether it did.
+    pub(crate) fn set_if(&self, change: impl FnOnce(&mut T) -> bool) {
+        let mut present = self.0.present.lock();
+        if change(&mut present.value) {
+            present.version += 1;
+            drop(present);
+            self.0.changed.notify_waiters();
+        }
+    }
+
+    /// Ends all waits that the present value does not end.
+    pub(crate) fn close(&self) {
+        self.0.present.lock().is_closed = true;
+        self.0.changed.notify_waiters();
+    }
+
+    pub(crate) fn version(&self) -> u64 {
+        self.0.present.lock().version
+    }
+
+    /// Waits until the version is another one, and returns it.
+    pub(crate) async fn changed_from(&self, version: u64) -> Result<u64, Closed> {
+        let other = |present: &Present<T>| (present.version != version).then_some(present.version);
+        self.wait(other).await
+    }
+
+    /// Waits for a value in which `find` finds something.
+    pub(crate) async fn wait_for<R>(&self, find: impl Fn(&T) -> Option<R>) -> Result<R, Closed> {
+        self.wait(|present| find(&present.value)).await
+    }
+
+    async fn wait<R>(&self, find: impl Fn(&Present<T>) -> Option<R>) -> Result<R, Closed> {
+        loop {
+            let mut changed = pin!(self.0.changed.notified());
+            changed.as_mut().enable();
+            if let Some(found) = self.find_or_closed(&find) {
+                return found;
+            }
+            changed.await;
+        }
+    }
+
+    fn find_or_closed<R>(
+        &self,
+        find: impl Fn(&Present<T>) -> Option<R>,
+    ) -> Option<Result<R, Closed>> {
+        let present = self.0.present.lock();
+        match find(&present) {
+            None if present.is_closed => Some(Err(Closed)),
+            found => found.map(Ok),
+        }
+    }
+}
+
+impl<T> Clone for Watched<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+/// Closes a value at the end of the task that changes it.
+pub(crate) struct CloseOnDrop<T>(pub(crate) Watched<T>);
+
+impl<T> Drop for CloseOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
