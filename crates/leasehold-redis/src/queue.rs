@@ -267,7 +267,11 @@ impl Store for Redis {
             let standing = tracked.state().standing;
             if let Some(standing) = standing.filter(|standing| *standing != seen) {
                 if waits && let Some(token) = standing.token() {
-                    self.replicated(claim, token).await?;
+                    if let Err(error) = self.replicated(claim, token).await {
+                        // No one enters this claim again: its next renewal finds that it is gone.
+                        self.leave(claim).await?;
+                        return Err(error);
+                    }
                     tracked.pass_on();
                 }
                 return Ok(standing);
