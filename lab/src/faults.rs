@@ -166,17 +166,9 @@ impl Fault {
     }
 }
 
-/// Injects three faults in a row, without recovery between them. They are drawn from the faults
-/// that need no set-up and under which the store guarantees exclusion. Those count too that have no
-/// cell with the store, because a failover may meet a client that another fault has killed or
-/// paused.
+/// Injects three faults in a row, without recovery between them.
 fn mixed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let backend = run.cell.backend;
-    let tolerated: Vec<&Fault> = FAULTS
-        .iter()
-        .filter(|fault| fault.guarantee_on(backend) == Some(Guarantee::Exclusion))
-        .filter(|fault| fault.requires == Requirement::None && fault.name != "mixed")
-        .collect();
+    let tolerated = tolerated(run.cell.backend);
     let since = now();
     let mut evidence = Vec::new();
 
@@ -187,6 +179,17 @@ fn mixed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
         evidence.extend(effect.map(|effect| format!("{}: {}", fault.name, effect.evidence)));
     }
     Ok((!evidence.is_empty()).then(|| ended_now(since, evidence.join("; "))))
+}
+
+/// The faults that need no set-up and under which the store guarantees exclusion. Those count too
+/// that have no cell with the store, because a failover may meet a client that another fault has
+/// killed or paused.
+fn tolerated(backend: &Backend) -> Vec<&'static Fault> {
+    FAULTS
+        .iter()
+        .filter(|fault| fault.guarantee_on(backend) == Some(Guarantee::Exclusion))
+        .filter(|fault| fault.requires == Requirement::None && fault.name != "mixed")
+        .collect()
 }
 
 /// The effect of a fault that ends as soon as it is injected.
@@ -234,4 +237,33 @@ fn wait(time: Duration) {
 
 fn millis(random: &mut Random, least: u64, most: u64) -> Duration {
     Duration::from_millis(least + random.below(most - least))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matrix::cell_named;
+
+    #[test]
+    fn mixed_faults_have_failovers_where_they_keep_exclusion() -> Result<()> {
+        let faults_of = |store| {
+            let cell = cell_named(store, "mixed")?;
+            let names = tolerated(cell.backend).into_iter().map(|fault| fault.name);
+            anyhow::Ok(names.collect::<Vec<_>>())
+        };
+
+        let on_sentinel = faults_of("sentinel-replicas")?;
+        assert!(on_sentinel.contains(&"master-killed"), "{on_sentinel:?}");
+        assert!(on_sentinel.contains(&"holder-paused"), "{on_sentinel:?}");
+        assert!(
+            !on_sentinel.contains(&"master-partition"),
+            "{on_sentinel:?}"
+        );
+
+        let on_cluster = faults_of("cluster")?;
+        assert!(on_cluster.contains(&"slot-moved"), "{on_cluster:?}");
+        assert!(on_cluster.contains(&"holder-paused"), "{on_cluster:?}");
+        assert!(!on_cluster.contains(&"master-killed"), "{on_cluster:?}");
+        Ok(())
+    }
 }
