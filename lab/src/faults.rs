@@ -25,7 +25,7 @@ use anyhow::Result;
 
 use crate::backends::{Backend, Capability};
 use crate::fault_run::{Effect, FaultRun, Plan};
-use crate::{Random, matrix, now};
+use crate::{Random, now};
 
 pub use list::FAULTS;
 
@@ -40,8 +40,8 @@ pub struct Fault {
     pub evidence: &'static str,
     /// The capabilities that a store must have.
     pub needs: &'static [Capability],
-    /// A store with one of these capabilities is left out, because the fault meets the same code as
-    /// on the store without it, or because the store does not recover from it.
+    /// A store with one of these capabilities has no cell, because the fault alone meets the same
+    /// code as on the store without it.
     pub left_out: &'static [Capability],
     /// The set-up with which the store must be started.
     pub requires: Requirement,
@@ -139,16 +139,11 @@ impl Fault {
     /// if the store lacks what the fault needs, or is left out.
     #[must_use]
     pub fn expectation(&self, backend: &Backend) -> Option<(Guarantee, Duration)> {
-        let is_possible = self.needs.iter().all(|need| backend.has(*need));
-        if !is_possible || backend.has_any(self.left_out) {
+        if backend.has_any(self.left_out) {
             return None;
         }
 
-        let guarantee = if backend.has_any(self.exclusion_with) {
-            Guarantee::Exclusion
-        } else {
-            self.guarantee
-        };
+        let guarantee = self.guarantee_on(backend)?;
         let slower = self.slower.iter().filter(|(has, _)| backend.has(*has));
         let seconds = slower
             .map(|(_, seconds)| *seconds)
@@ -156,17 +151,24 @@ impl Fault {
             .max(backend.recovery_seconds);
         Some((guarantee, Duration::from_secs(seconds)))
     }
+
+    /// What a store guarantees under this fault, also without a cell. Returns `None` if the store
+    /// lacks what the fault needs.
+    fn guarantee_on(&self, backend: &Backend) -> Option<Guarantee> {
+        let is_possible = self.needs.iter().all(|need| backend.has(*need));
+        let guarantee = if backend.has_any(self.exclusion_with) {
+            Guarantee::Exclusion
+        } else {
+            self.guarantee
+        };
+
+        is_possible.then_some(guarantee)
+    }
 }
 
-/// Injects three faults in a row, without recovery between them. They are drawn from the faults
-/// that need no set-up and under which the store guarantees exclusion.
+/// Injects three faults in a row, without recovery between them.
 fn mixed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let tolerated: Vec<&Fault> = matrix::cells()
-        .filter(|cell| cell.backend.name == run.cell.backend.name)
-        .filter(|cell| cell.guarantee == Guarantee::Exclusion)
-        .map(|cell| cell.fault)
-        .filter(|fault| fault.requires == Requirement::None && fault.name != "mixed")
-        .collect();
+    let tolerated = tolerated(run.cell.backend);
     let since = now();
     let mut evidence = Vec::new();
 
@@ -177,6 +179,17 @@ fn mixed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
         evidence.extend(effect.map(|effect| format!("{}: {}", fault.name, effect.evidence)));
     }
     Ok((!evidence.is_empty()).then(|| ended_now(since, evidence.join("; "))))
+}
+
+/// The faults that need no set-up and under which the store guarantees exclusion. Those count too
+/// that have no cell with the store, because a failover may meet a client that another fault has
+/// killed or paused.
+fn tolerated(backend: &Backend) -> Vec<&'static Fault> {
+    FAULTS
+        .iter()
+        .filter(|fault| fault.guarantee_on(backend) == Some(Guarantee::Exclusion))
+        .filter(|fault| fault.requires == Requirement::None && fault.name != "mixed")
+        .collect()
 }
 
 /// The effect of a fault that ends as soon as it is injected.
@@ -224,4 +237,33 @@ fn wait(time: Duration) {
 
 fn millis(random: &mut Random, least: u64, most: u64) -> Duration {
     Duration::from_millis(least + random.below(most - least))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matrix::cell_named;
+
+    #[test]
+    fn mixed_faults_have_failovers_where_they_keep_exclusion() -> Result<()> {
+        let faults_of = |store| {
+            let cell = cell_named(store, "mixed")?;
+            let names = tolerated(cell.backend).into_iter().map(|fault| fault.name);
+            anyhow::Ok(names.collect::<Vec<_>>())
+        };
+
+        let on_sentinel = faults_of("sentinel-replicas")?;
+        assert!(on_sentinel.contains(&"master-killed"), "{on_sentinel:?}");
+        assert!(on_sentinel.contains(&"holder-paused"), "{on_sentinel:?}");
+        assert!(
+            !on_sentinel.contains(&"master-partition"),
+            "{on_sentinel:?}"
+        );
+
+        let on_cluster = faults_of("cluster")?;
+        assert!(on_cluster.contains(&"slot-moved"), "{on_cluster:?}");
+        assert!(on_cluster.contains(&"holder-paused"), "{on_cluster:?}");
+        assert!(!on_cluster.contains(&"master-killed"), "{on_cluster:?}");
+        Ok(())
+    }
 }

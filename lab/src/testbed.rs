@@ -251,6 +251,13 @@ impl Testbed {
         self.servers_of()
     }
 
+    /// The Redis servers that are masters.
+    pub(crate) fn redis_masters(&self) -> Vec<&Redis> {
+        let mut servers = self.redis();
+        servers.retain(|server| server.info("replication").contains("role:master"));
+        servers
+    }
+
     /// The ZooKeeper servers.
     #[must_use]
     pub fn zookeeper(&self) -> Vec<&ZooKeeper> {

@@ -3,28 +3,30 @@
 //!
 //! Cells wait for leases and hardly compute, so two run at a time. The other parts run one after
 //! the other. A part that fails ends no other one, and each outcome is kept in
-//! `target/nightly/parts.json`. A run that was interrupted goes on with `--resume`.
+//! `target/nightly/parts.json`. A run that was interrupted goes on with `--resume`. Histories,
+//! soaks and cycles have goals for which one night may be short: each run adds a portion, and the
+//! next `--resume` goes on behind it.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+mod kept;
+
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
-use serde::{Deserialize, Serialize};
 
 use crate::mutants::Mutant;
 use crate::parallel::run_each;
 use crate::prerequisites;
 use crate::repository;
+use crate::soak;
 use crate::step::Step;
 use crate::usage::UsageError;
 
+use kept::{Ended, Kept};
+
 /// Parts of one cargo command each.
-const OTHERS: [(&str, &str); 5] = [
+const OTHERS: [(&str, &str); 4] = [
     (
         "installation of cargo-deny and cargo-semver-checks",
         "install --quiet --locked cargo-deny cargo-semver-checks",
@@ -41,30 +43,45 @@ const OTHERS: [(&str, &str); 5] = [
         "packages, built against each other, and their API",
         "run --quiet -p xtask -- publishable",
     ),
-    ("a million cycles", "run --quiet -p xtask -- soak"),
 ];
 
-/// The histories of the engine, and those with the scripts of Redis.
-const HISTORIES: [&str; 2] = ["--seeds 100000 --jobs 2", "--seeds 1000 --jobs 2 --scripts"];
-
-/// Each store's minutes under mixed faults.
-const SOAKS: [(&str, &str); 5] = [
-    ("file", "10"),
-    ("redis", "10"),
-    ("plain", "5"),
-    ("redlock", "5"),
-    ("ensemble", "5"),
+/// The histories of the engine, and those with the scripts of Redis: an option, the portion and the
+/// goal.
+const HISTORIES: [(&str, &str, u64, u64); 2] = [
+    ("histories of the engine", "", 100_000, 1_000_000),
+    ("histories with scripts", "--scripts", 10_000, 100_000),
 ];
+
+/// Each store's minutes under mixed faults: the portion and the goal.
+const SOAKS: [(&str, u64, u64); 8] = [
+    ("file", 15, 60),
+    ("redis", 15, 60),
+    ("sentinel-replicas", 15, 60),
+    ("cluster", 15, 60),
+    ("redlock", 15, 60),
+    ("zookeeper", 5, 20),
+    ("plain", 5, 5),
+    ("ensemble", 5, 5),
+];
+
+/// The cycles without faults. A portion is a million on each store.
+const CYCLES: Goal = Goal {
+    portion: 1,
+    amount: 10,
+    unit: "million",
+};
 
 /// How many cells run at a time. More would slow each other down on two cores.
 const CELLS_AT_A_TIME: usize = 2;
+/// The command of soaks.
+const SOAK: &str = "run --quiet -p xtask -- soak";
 /// How the names of cells begin.
 const CELLS: &str = "cells ";
 
 /// How a run begins.
 #[derive(Args)]
 pub(crate) struct Nightly {
-    /// Go on with an interrupted run: skip the parts that have passed
+    /// Go on with an earlier run: skip the parts that have passed and reached their goals
     #[arg(long)]
     resume: bool,
     /// Run only the parts whose names begin so
@@ -75,30 +92,24 @@ pub(crate) struct Nightly {
 struct Part {
     name: String,
     step: Step,
+    goal: Option<Goal>,
 }
 
-/// How a part ended.
-#[derive(Deserialize, Serialize)]
-struct Ended {
-    passed: bool,
-    seconds: u64,
-    commit: String,
-}
-
-/// The outcomes by the name of the part, and the file that keeps them.
-struct Kept {
-    file: PathBuf,
-    outcomes: BTreeMap<String, Ended>,
+/// What a part reaches over several runs.
+struct Goal {
+    /// What one run adds.
+    portion: u64,
+    /// What all runs must add up to.
+    amount: u64,
+    unit: &'static str,
 }
 
 pub(crate) fn run(options: &Nightly) -> Result<()> {
     prerequisites::install_for_tests()?;
-    let parts = parts()?;
-    let chosen = chosen(&parts, &options.parts)?;
     let kept = Kept::open(&repository::root().join("target/nightly"), options.resume)?;
-    let missing = chosen
-        .into_iter()
-        .filter(|part| !kept.has_passed(&part.name));
+    let parts = parts(&kept)?;
+    let chosen = chosen(&parts, &options.parts)?;
+    let missing = chosen.into_iter().filter(|part| !kept.is_done(part));
 
     let (cells, others): (Vec<_>, Vec<_>) = missing.partition(|part| part.name.starts_with(CELLS));
     let kept = Mutex::new(kept);
@@ -107,6 +118,7 @@ pub(crate) fn run(options: &Nightly) -> Result<()> {
 
     let kept = kept.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!("\nxtask: nightly, by part\n{}", kept.table(&parts));
+    println!("xtask: all soaks\n{}", soak::table(&soak::folder())?);
     ensure!(!kept.any_failed(&parts), "a part of the nightly run failed");
     Ok(())
 }
@@ -127,7 +139,7 @@ fn chosen<'a>(parts: &'a [Part], prefixes: &[String]) -> Result<Vec<&'a Part>> {
     Ok(parts.iter().filter(is_chosen).collect())
 }
 
-fn parts() -> Result<Vec<Part>> {
+fn parts(kept: &Kept) -> Result<Vec<Part>> {
     Step::cargo("build of the lab", "build --quiet -p lab --bins").run()?;
     let lab = "run --quiet -p lab --bin lab --";
     let list = Step::cargo("list of cells", lab).arg("--list").output()?;
@@ -147,16 +159,17 @@ fn parts() -> Result<Vec<Part>> {
         let cell = format!("{lab} --store {store} --fault {fault}");
         parts.push(Part::cargo(&format!("{CELLS}{store}/{fault}"), &cell));
     }
-    for arguments in HISTORIES {
-        let simulate = "run --quiet --release -p lab-simulation --bin simulate --";
-        let histories = format!("{simulate} {arguments}");
-        parts.push(Part::cargo(&format!("histories {arguments}"), &histories));
+    parts.extend(histories(kept));
+    for (store, portion, amount) in SOAKS {
+        let soak = format!("{SOAK} --resume --minutes {portion} --store {store}");
+        let goal = Goal {
+            portion,
+            amount,
+            unit: "minutes",
+        };
+        parts.push(Part::cargo(&format!("soak {store}"), &soak).towards(goal));
     }
-    for (store, minutes) in SOAKS {
-        let xtask = "run --quiet -p xtask --";
-        let soak = format!("{xtask} soak --resume --minutes {minutes} --store {store}");
-        parts.push(Part::cargo(&format!("soak {store} {minutes} min"), &soak));
-    }
+    parts.push(Part::cargo("cycles without faults", SOAK).towards(CYCLES));
     let checks = "run --quiet -p xtask -- mutants --without-bugs";
     parts.push(Part::cargo("checks of the seeded bugs", checks));
     for Mutant { name, .. } in Mutant::all(&repository::root())? {
@@ -166,13 +179,36 @@ fn parts() -> Result<Vec<Part>> {
     Ok(parts)
 }
 
+/// The histories, each behind those of the earlier runs.
+fn histories(kept: &Kept) -> impl Iterator<Item = Part> {
+    HISTORIES
+        .into_iter()
+        .map(|(name, option, portion, amount)| {
+            let from = kept.total(name);
+            let simulate = "run --quiet --release -p lab-simulation --bin simulate -- --jobs 2";
+            let command = format!("{simulate} --seeds {portion} --from {from} {option}");
+
+            Part::cargo(name, &command).towards(Goal {
+                portion,
+                amount,
+                unit: "seeds",
+            })
+        })
+}
+
 impl Part {
     /// A part of one cargo command; `args` is split at spaces.
     fn cargo(name: &str, args: &str) -> Self {
         Self {
             name: name.to_owned(),
             step: Step::cargo(name, args),
+            goal: None,
         }
+    }
+
+    fn towards(mut self, goal: Goal) -> Self {
+        self.goal = Some(goal);
+        self
     }
 
     /// A part of a script of the shell.
@@ -180,16 +216,19 @@ impl Part {
         Self {
             name: name.to_owned(),
             step: Step::program("sh").arg(path),
+            goal: None,
         }
     }
 
     fn run_and_keep(&self, kept: &Mutex<Kept>) -> Result<()> {
-        let outcome = self.run()?;
-        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.add(&self.name, outcome)
+        let locked = || kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = locked().total(&self.name);
+        let outcome = self.run(before)?;
+        locked().add(&self.name, outcome)
     }
 
-    fn run(&self) -> Result<Ended> {
+    /// Runs the part. `before` is what earlier runs have added to its goal.
+    fn run(&self, before: u64) -> Result<Ended> {
         println!("xtask: {} …", self.name);
         let start = Instant::now();
         let outcome = self.step.run();
@@ -197,102 +236,67 @@ impl Part {
             println!("xtask: {error:#}");
         }
 
+        let passed = outcome.is_ok();
+        let added = self.goal.as_ref().filter(|_| passed);
         Ok(Ended {
-            passed: outcome.is_ok(),
+            passed,
             seconds: start.elapsed().as_secs(),
             commit: repository::commit()?,
+            total: before + added.map_or(0, |goal| goal.portion),
         })
-    }
-}
-
-impl Kept {
-    /// Reads the outcomes of an interrupted run, or begins a new one.
-    fn open(folder: &Path, resume: bool) -> Result<Self> {
-        fs::create_dir_all(folder)?;
-        let file = folder.join("parts.json");
-        let outcomes = match fs::read(&file) {
-            Ok(text) if resume => serde_json::from_slice(&text)
-                .with_context(|| format!("{} has no outcomes", file.display()))?,
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
-            Ok(_) | Err(_) => BTreeMap::new(),
-        };
-
-        Ok(Self { file, outcomes })
-    }
-
-    fn has_passed(&self, part: &str) -> bool {
-        let outcome = self.outcomes.get(part);
-
-        outcome.is_some_and(|outcome| outcome.passed)
-    }
-
-    /// Keeps an outcome. The file is replaced in one step, so an interrupted run keeps it whole.
-    fn add(&mut self, part: &str, outcome: Ended) -> Result<()> {
-        self.outcomes.insert(part.to_owned(), outcome);
-        let text = serde_json::to_string_pretty(&self.outcomes)? + "\n";
-        let unfinished = self.file.with_extension("unfinished");
-
-        fs::write(&unfinished, text)
-            .and_then(|()| fs::rename(&unfinished, &self.file))
-            .with_context(|| format!("cannot write {}", self.file.display()))
-    }
-
-    fn any_failed(&self, parts: &[Part]) -> bool {
-        let mut outcomes = parts
-            .iter()
-            .filter_map(|part| self.outcomes.get(&part.name));
-
-        outcomes.any(|outcome| !outcome.passed)
-    }
-
-    fn table(&self, parts: &[Part]) -> String {
-        let rows = parts
-            .iter()
-            .map(|part| match self.outcomes.get(&part.name) {
-                Some(outcome) => {
-                    let word = if outcome.passed { "passed" } else { "FAILED" };
-                    let commit = outcome.commit.get(..9).unwrap_or_default();
-                    format!(
-                        "{word}  {:>6} s  {commit}  {}\n",
-                        outcome.seconds, part.name
-                    )
-                }
-                None => format!("not run                      {}\n", part.name),
-            });
-        rows.collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
-    fn outcome(passed: bool) -> Ended {
-        Ended {
-            passed,
-            seconds: 7,
-            commit: "0123456789abcdef".to_owned(),
-        }
+    #[test]
+    fn part_goes_on_until_its_goal_and_a_failure_adds_nothing() -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        let run = |program: &str| {
+            let parts = [Part {
+                step: Step::program(program),
+                ..Part::cargo("a", "").towards(Goal {
+                    portion: 15,
+                    amount: 30,
+                    unit: "minutes",
+                })
+            }];
+            let kept = Mutex::new(Kept::open(folder.path(), true)?);
+            run_each(&parts, 1, |part| part.run_and_keep(&kept))?;
+
+            let kept = Kept::open(folder.path(), true)?;
+            let table = kept.table(&parts);
+            let (word, total) = (&table[..6], table.rsplit("a: ").next());
+            anyhow::Ok(format!("{word} {}", total.unwrap_or_default().trim_end()))
+        };
+
+        assert_eq!(run("true")?, "so far 15 of 30 minutes");
+        assert_eq!(run("false")?, "FAILED 15 of 30 minutes");
+        assert_eq!(run("true")?, "passed 30 of 30 minutes");
+        Ok(())
     }
 
     #[test]
-    fn interrupted_run_goes_on_behind_the_parts_that_passed() -> Result<()> {
+    fn histories_begin_behind_those_of_earlier_runs() -> Result<()> {
         let folder = tempfile::tempdir()?;
         let mut kept = Kept::open(folder.path(), true)?;
-        kept.add("a", outcome(true))?;
-        kept.add("b", outcome(false))?;
+        let earlier = Part::cargo("a version", "--version").run(20_000)?;
+        kept.add("histories with scripts", earlier)?;
 
-        let again = Kept::open(folder.path(), true)?;
-        assert!(again.has_passed("a"));
-        assert!(!again.has_passed("b") && !again.has_passed("c"));
-        assert!(!Kept::open(folder.path(), false)?.has_passed("a"));
-
-        let parts = ["a", "b", "c"].map(|name| Part::cargo(name, ""));
-        assert!(again.any_failed(&parts) && !again.any_failed(&parts[..1]));
-        assert_eq!(
-            again.table(&parts),
-            "passed       7 s  012345678  a\nFAILED       7 s  012345678  b\n\
-             not run                      c\n"
+        let commands: Vec<_> = histories(&kept)
+            .map(|part| part.step.command_line())
+            .collect();
+        assert!(
+            commands[0].contains("--seeds 100000 --from 0"),
+            "{commands:?}"
+        );
+        assert!(
+            commands[1].contains("--seeds 10000 --from 20000 --scripts"),
+            "{commands:?}"
         );
         Ok(())
     }
@@ -325,12 +329,13 @@ mod tests {
             step: Step::program("sh")
                 .args(["-c", "echo x >> $0; test $1 != c"])
                 .args([&*ran.to_string_lossy(), name]),
+            goal: None,
         });
 
         run_each(&parts, 3, |part| part.run_and_keep(&kept))?;
         assert_eq!(fs::read_to_string(ran)?, "x\n".repeat(5));
         let kept = Kept::open(folder.path(), true)?;
-        let failed = parts.iter().filter(|part| !kept.has_passed(&part.name));
+        let failed = parts.iter().filter(|part| !kept.is_done(part));
         assert_eq!(failed.map(|part| &*part.name).collect::<Vec<_>>(), ["c"]);
         Ok(())
     }

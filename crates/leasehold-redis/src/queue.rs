@@ -208,6 +208,24 @@ impl Redis {
             .await
     }
 
+    /// Forgets a claim that is not entered again, and returns whether the client knew it. If the
+    /// server may still execute a request to enter it, the client releases it once more after that.
+    fn end(&self, claim: &Claim) -> bool {
+        let Some(tracked) = self.claims.end(claim.id) else {
+            return false;
+        };
+
+        let late_until = tracked.late_until();
+        if let Some(until) = late_until.filter(|until| *until > BootInstant::now()) {
+            let orphan = Orphan {
+                key: record::key_of(&claim.name),
+                id: id_text(claim.id),
+            };
+            self.orphans.release(orphan, until);
+        }
+        true
+    }
+
     /// Closes all connections after a malformed reply, as no further reply can be trusted.
     fn protocol_error(&self) -> Error {
         for server in self.servers.all() {
@@ -239,7 +257,9 @@ impl Store for Redis {
         // be granted.
         let mut lease = claim.lease;
         match standing {
-            Standing::Gone => drop(self.claims.end(claim.id)),
+            Standing::Gone => {
+                self.end(claim);
+            }
             Standing::Held { token } => {
                 self.replicated(claim, token).await?;
                 tracked.pass_on();
@@ -267,7 +287,11 @@ impl Store for Redis {
             let standing = tracked.state().standing;
             if let Some(standing) = standing.filter(|standing| *standing != seen) {
                 if waits && let Some(token) = standing.token() {
-                    self.replicated(claim, token).await?;
+                    if let Err(error) = self.replicated(claim, token).await {
+                        // No one enters this claim again: its next renewal finds that it is gone.
+                        self.leave(claim).await?;
+                        return Err(error);
+                    }
                     tracked.pass_on();
                 }
                 return Ok(standing);
@@ -309,20 +333,11 @@ impl Store for Redis {
     }
 
     async fn leave(&self, claim: &Claim) -> Result<bool> {
-        let tracked = self.claims.end(claim.id);
+        let is_own = self.end(claim);
         // If the claim belongs to another client, the slow path notifies that client.
-        let whose = if tracked.is_some() { 'H' } else { 'B' };
+        let whose = if is_own { 'H' } else { 'B' };
         let key = record::key_of(&claim.name);
         let id = id_text(claim.id);
-
-        let late_until = tracked.and_then(|tracked| tracked.late_until());
-        if let Some(until) = late_until.filter(|until| *until > BootInstant::now()) {
-            let orphan = Orphan {
-                key: key.clone(),
-                id: id.clone(),
-            };
-            self.orphans.release(orphan, until);
-        }
 
         let request = format!("{whose}{id}");
         let client = Arc::clone(&self.servers.server_of(&key)?.client);

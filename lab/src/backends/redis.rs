@@ -215,8 +215,7 @@ pub(super) fn check_clean_except(
     last: &WorkerConfig,
 ) -> Result<()> {
     testbed.hold_each_once(last)?;
-    let servers = testbed.redis().into_iter();
-    for master in servers.filter(|node| node.info("replication").contains("role:master")) {
+    for master in testbed.redis_masters() {
         for key in master.command(&["KEYS", "*"]).texts() {
             if permanent.iter().any(|permanent| permanent == key) {
                 continue;

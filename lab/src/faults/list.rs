@@ -309,10 +309,12 @@ pub const FAULTS: &[Fault] = &[
         description: "three faults in a row, drawn from those under which the store keeps \
             exclusion",
         evidence: "the evidence of these faults",
+        // Failovers keep exclusion only where a replica has each grant.
+        left_out: &[Replica, LaggingReplicas],
         slower: &[(Folder, 10), (Network, 15), (Sessions, 20), (Leader, 25)],
         disturbs: Disturbed::Wires,
         inject: mixed,
-        ..CLIENT
+        ..FAULT
     },
     Fault {
         // Shows G-01, G-32, G-53, L8.

@@ -69,10 +69,10 @@ impl fmt::Display for WorkerSeries {
     }
 }
 
-/// Counts the lasting keys of all Redis servers, the nodes of the first ZooKeeper server that
+/// Counts the lasting keys of all Redis masters, the nodes of the first ZooKeeper server that
 /// replies, and the files of a file store.
 pub(super) fn entries(testbed: &Testbed) -> Result<u64> {
-    let keys = testbed.redis().into_iter().map(count_lasting_keys);
+    let keys = testbed.redis_masters().into_iter().map(count_lasting_keys);
     let replies = |server: &&ZooKeeper| {
         let reply = server.request("mntr");
         reply.is_ok_and(|reply| reply.contains("zk_znode_count"))

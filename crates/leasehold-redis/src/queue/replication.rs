@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Redis;
 use crate::client::{Session, reply_timeout, with_reply_timeout};
-use leasehold_core::store::{Claim, Standing, Store};
+use leasehold_core::store::{Claim, Standing};
 use leasehold_core::{Error, Result, Token};
 
 /// How long `WAIT` waits for replicas. It is less than the silence after which a connection counts
@@ -12,18 +12,17 @@ use leasehold_core::{Error, Result, Token};
 const REPLICATION_MAX: Duration = Duration::from_millis(1500);
 
 impl Redis {
-    /// Waits until the configured number of replicas has a grant. On failure it releases the grant.
+    /// Waits until the configured number of replicas has a grant.
+    ///
+    /// It does not release the grant if that fails, because the caller may enter the same claim
+    /// again: a release that arrives late would end the hold of the later grant.
     pub(super) async fn replicated(&self, claim: &Claim, token: Token) -> Result<()> {
         if self.settings.replicas == 0 {
             return Ok(());
         }
 
         // Most users set no replicas. The box keeps the future of every request small.
-        let confirmed = Box::pin(self.confirm_replicas(claim, token)).await;
-        if confirmed.is_err() {
-            self.leave(claim).await?;
-        }
-        confirmed
+        Box::pin(self.confirm_replicas(claim, token)).await
     }
 
     async fn confirm_replicas(&self, claim: &Claim, token: Token) -> Result<()> {
@@ -50,7 +49,7 @@ impl Redis {
             return Ok(());
         }
         Err(Error::unavailable(format!(
-            "only {count} of {wanted} replicas have the grant, so the lock was released"
+            "only {count} of {wanted} replicas have the grant, so it does not count"
         ))
         .help("bring the replicas back, or require fewer with replicas="))
     }

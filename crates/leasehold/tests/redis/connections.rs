@@ -172,6 +172,42 @@ async fn token_of(server: &Redis) -> u64 {
     token.text().parse().expect("a number")
 }
 
+/// A request to enter had no reply, and its repetition is granted before a replica has the grant. The
+/// client then neither releases that grant, nor the one that it holds once the replica is there.
+/// Seven seconds after the first request, the server no longer executes it.
+///
+/// Shows G-01, G-16.
+#[tokio::test]
+async fn hold_survives_the_end_of_an_earlier_request_without_a_reply() {
+    let server = Redis::start();
+    let (wire, locks) = remote(&server, "replicas=1").await;
+    let lock = locks.mutex("a");
+
+    // The server keeps the script, so that the next client sends one request.
+    let other = open(&server.url(), "").await;
+    drop(other.mutex("b").acquire().await.expect("granted"));
+    wire.lose_replies(true);
+    let acquiring = tokio::spawn(async move { lock.acquire().await });
+    within_timeout("the server grants", token_of(&server)).await;
+    wire.lose_replies(false);
+    wire.partition();
+    eventually("the client to wait for a replica again", || async {
+        server
+            .info("commandstats")
+            .contains("cmdstat_wait:calls=2,")
+    })
+    .await;
+    let replica = Redis::setup().replica_of(&server).start();
+    replica.in_step_with(&server);
+
+    let held = within_timeout("the acquire ends", acquiring)
+        .await
+        .expect("the task runs")
+        .expect("granted");
+    held_for(&held, Duration::from_secs(8)).await;
+    held.release().await.expect("the server still has the hold");
+}
+
 /// Waiting for replicas is not mistaken for a connection that delivers no replies.
 #[tokio::test]
 async fn missing_replicas_refuse_the_grant() {

@@ -116,3 +116,29 @@ async fn request_carried_out_after_leaving_ends_within_seconds() {
     let next = granted(tokio::spawn(async move { lock.acquire().await })).await;
     next.release().await.expect("released");
 }
+
+/// A client receives no reply to its request, and the repetition of it is refused. Then the server
+/// carries the first request out and grants the lock at once.
+///
+/// Shows G-10.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn request_carried_out_after_a_refusal_ends_within_seconds() {
+    let server = Redis::start();
+    let theirs = open(&server.url(), "").await;
+    let (wire, ours) = remote(&server, "").await;
+    use_once(&ours.mutex("b")).await;
+    let held = theirs.mutex("a").acquire().await.expect("granted");
+    let mut monitor = monitor(&server);
+    wire.drop_replies(1);
+    let patient = ours.reply_timeout(Duration::from_secs(9)).expect("valid");
+    let lock = patient.mutex("a").lease(Duration::from_secs(3600));
+    let refused = within_timeout("the lock is refused", lock.try_acquire()).await;
+    refused.expect("a reply").expect_err("it is held");
+    held.release().await.expect("released");
+    let request = entering(&commands(&server, &mut monitor), "a");
+    let late = again(&server, &request);
+    assert_eq!(&late.text()[16..17], "H", "{late:?}");
+    let lock = theirs.mutex("a");
+    let next = granted(tokio::spawn(async move { lock.acquire().await })).await;
+    next.release().await.expect("released");
+}
