@@ -44,7 +44,7 @@ pub use process::Process;
 pub use redis::Redis;
 pub use wire::Wire;
 
-use redis::Server;
+use redis::ServedHost;
 use wire::Rules;
 
 /// The world of one test.
@@ -53,11 +53,11 @@ struct Testbed {
     runtime: Handle,
     start: Instant,
     standstill: Standstill,
-    state: Mutex<State>,
+    state: Mutex<TestbedState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct TestbedState {
     /// What listens at each host name.
     listeners: BTreeMap<String, Listener>,
     processes: usize,
@@ -67,7 +67,7 @@ struct State {
 /// A server, and the wire through which its clients reach it.
 #[derive(Clone, Debug)]
 struct Listener {
-    server: Arc<Server>,
+    server: Arc<ServedHost>,
     rules: Arc<Rules>,
 }
 
@@ -97,7 +97,7 @@ impl Testbed {
             runtime,
             start: Instant::now(),
             standstill: Standstill::default(),
-            state: Mutex::new(State {
+            state: Mutex::new(TestbedState {
                 listeners: BTreeMap::new(),
                 processes: 0,
                 ids: Rng::with_seed(SEED),

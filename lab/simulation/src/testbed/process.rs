@@ -24,11 +24,11 @@ pub struct Process {
 #[derive(Debug)]
 struct Shared {
     clock: Clock,
-    state: Mutex<State>,
+    state: Mutex<ProcessState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ProcessState {
     is_paused: bool,
     is_dead: bool,
     /// How to wake the tasks that were polled since the last change.
@@ -79,7 +79,7 @@ impl Process {
 
 impl Shared {
     /// Changes the state and wakes all tasks, which then read it.
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut ProcessState)) {
         let mut state = self.state.lock();
         change(&mut state);
         let wakers = std::mem::take(&mut state.wakers);

@@ -12,13 +12,13 @@ use super::{Listener, Testbed};
 /// A server that executes the real scripts.
 #[derive(Debug)]
 pub struct Redis {
-    server: Arc<Server>,
+    server: Arc<ServedHost>,
     name: String,
 }
 
 /// The state of a server, which its connections share.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct ServedHost {
     pub(super) host: Arc<Host>,
     is_paused: watch::Sender<bool>,
     /// The number of requests of clients.
@@ -38,7 +38,7 @@ impl Redis {
     /// Lets clients reach a server under this host name.
     #[must_use]
     pub fn of(host: Arc<Host>, name: &str) -> Self {
-        let server = Arc::new(Server {
+        let server = Arc::new(ServedHost {
             host,
             is_paused: watch::Sender::new(false),
             received: AtomicU64::new(0),
@@ -108,7 +108,7 @@ impl Redis {
     }
 }
 
-impl Server {
+impl ServedHost {
     /// Waits until the server is not paused.
     pub(super) async fn runs(&self) {
         let mut is_paused = self.is_paused.subscribe();

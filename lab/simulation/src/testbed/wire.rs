@@ -130,7 +130,7 @@ impl Listener {
         }
 
         let (client, server) = duplex(64 * 1024);
-        let link = Link {
+        let link = WireLink {
             listener: self.clone(),
             is_deaf: false,
         };
@@ -148,13 +148,13 @@ impl Listener {
 }
 
 /// One connection through a wire.
-struct Link {
+struct WireLink {
     listener: Listener,
     /// Whether its client receives nothing more.
     is_deaf: bool,
 }
 
-impl lab_redis_model::Wire for Link {
+impl lab_redis_model::Wire for WireLink {
     async fn before(&mut self) -> io::Result<()> {
         let Listener { server, rules } = &self.listener;
         if rules.drops(|rule| &mut rule.requests_to_drop) {
