@@ -185,21 +185,19 @@ impl Node {
         let owner = &masters[self.view.owners[usize::from(slot)]];
         let next = self.view.moving.get(&slot).map(|to| &masters[*to]);
         let present = keys.iter().filter(|key| has_key(key)).count();
-        let has_all = present == keys.len();
+        let lacks_some = present < keys.len();
         let try_again = || "TRYAGAIN Multiple keys request during rehashing of slot".to_owned();
-        let error = match next {
-            Some(_) if *owner == self.name && !has_all && present > 0 => try_again(),
-            Some(next) if *owner == self.name && !has_all => format!("ASK {slot} {next}:{PORT}"),
-            Some(next) if *next == self.name && is_asking => {
-                if has_all || keys.len() == 1 {
-                    return None;
-                }
-                try_again()
+
+        let error = match (*owner == self.name, next) {
+            (true, Some(_)) if lacks_some && present > 0 => Some(try_again()),
+            (true, Some(next)) if lacks_some => Some(format!("ASK {slot} {next}:{PORT}")),
+            (true, _) => None,
+            (false, Some(next)) if *next == self.name && is_asking => {
+                (lacks_some && keys.len() > 1).then(try_again)
             }
-            _ if *owner == self.name => return None,
-            _ => format!("MOVED {slot} {owner}:{PORT}"),
+            (false, _) => Some(format!("MOVED {slot} {owner}:{PORT}")),
         };
-        Some(Reply::Error(error))
+        error.map(Reply::Error)
     }
 }
 
@@ -250,14 +248,10 @@ const WITHOUT_KEY: &[&[u8]] = &[
 
 /// Returns the slot of a key: of the part between the first braces, if there is one.
 fn slot_of(key: &[u8]) -> u16 {
-    let position = |from: usize, brace| {
-        let found = key[from..].iter().position(|byte| *byte == brace);
-        found.map(|at| from + at)
-    };
-    let tag = position(0, b'{').and_then(|open| {
-        let close = position(open + 1, b'}')?;
-        (close > open + 1).then(|| &key[open + 1..close])
-    });
+    let position = |bytes: &[u8], brace| bytes.iter().position(|byte| *byte == brace);
+    let tag = position(key, b'{').map(|open| &key[open + 1..]);
+    let tag = tag.and_then(|rest| rest.get(..position(rest, b'}')?));
+    let tag = tag.filter(|tag| !tag.is_empty());
     crc16(tag.unwrap_or(key)) % SLOTS
 }
 

@@ -19,11 +19,8 @@ use crate::server::{Connection, Restart, Server};
 /// A server that serves connections.
 ///
 /// ```text
-///            stop                 follow
-/// running ─────────► stopped      ─────────► replica
-///    ▲     restart      │  master            (in either state)
-///    └──────────────────┘         ◄─────────
-///                                  promote
+/// running ──stop───► stopped ──restart──► running
+/// master  ──follow─► replica ──promote──► master
 /// ```
 #[derive(Debug)]
 pub struct Host {
@@ -122,7 +119,10 @@ impl Host {
 
     /// Makes the server a replica that has what `master` had before the lag. Its connections stay.
     pub fn follow(&self, master: &Arc<Self>, lag: Duration) {
-        master.state.lock().keep_for_replica(lag);
+        let mut followed = master.state.lock();
+        let HostState { past, server, .. } = &mut *followed;
+        past.keep(lag, server);
+        drop(followed);
         let master = Arc::clone(master);
 
         let mut state = self.state.lock();
@@ -306,10 +306,6 @@ impl HostState {
         if let Some(Following { master, lag }) = &self.following {
             self.server.follow(&master.received(*lag));
         }
-    }
-
-    fn keep_for_replica(&mut self, lag: Duration) {
-        self.past.keep(lag, &self.server);
     }
 
     fn note(&mut self) {

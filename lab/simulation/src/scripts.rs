@@ -2,10 +2,12 @@
 //!
 //! Several clients acquire one lock in virtual time, with leases of their own: a mutex, or a
 //! reader-writer lock with downgrades. Their connections are slow, and break before a request is
-//! executed, before its reply is sent, or within the reply. After each step of a client, the valid
+//! executed, before its reply is sent, or within the reply. Servers restart and fail over, and the
+//! slot of the lock moves. After each step of a client, the valid
 //! guards are one guard or readers. In the end every client has released, and the lock is free.
 
 mod client;
+mod servers;
 mod world;
 
 use std::sync::Arc;
@@ -33,6 +35,8 @@ pub struct ScriptReport {
     pub unlike_leases: u32,
     /// The number of downgrades that succeeded.
     pub downgrades: u32,
+    /// How often a server has restarted or failed over, or the slot of the lock has moved.
+    pub server_faults: u32,
     /// The grants and losses, in order.
     pub events: Vec<String>,
 }
@@ -43,7 +47,7 @@ pub struct ScriptPlan {
     /// The seed of every choice.
     pub seed: u64,
     /// The store.
-    pub url: &'static str,
+    pub url: String,
     /// The lease of the first client.
     pub lease: Duration,
     /// Whether the other clients have shorter leases.
@@ -56,8 +60,10 @@ pub struct ScriptPlan {
     pub broken: u16,
     /// How many clients there are.
     pub clients: usize,
-    /// How long no client can connect, after a break.
+    /// How long no client can connect, after a break, and how long a server is down.
     pub outage: Duration,
+    /// Whether servers restart and fail over, and the slot of the lock moves.
+    pub has_server_faults: bool,
 }
 
 impl ScriptPlan {
@@ -66,10 +72,12 @@ impl ScriptPlan {
     pub fn draw(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let lease = Duration::from_millis([1_500, 4_000, 30_000][rng.usize(..3)]);
+        let url = rng.choice(URLS).expect("a URL");
+        let longest = format!("longest-lease={}ms", lease.as_millis());
         let slowest = [lease / 1_000, lease / 100, lease / 12][rng.usize(..3)];
         Self {
             seed,
-            url: rng.choice(URLS).expect("a URL"),
+            url: url.replace("LONGEST", &longest),
             lease,
             has_unlike_leases: !seed.is_multiple_of(2),
             has_readers: !seed.is_multiple_of(3),
@@ -77,6 +85,7 @@ impl ScriptPlan {
             broken: [0, 2, 10, 40][rng.usize(..4)],
             clients: rng.usize(3..=4),
             outage: lease.mul_f64([0.0, 0.3, 1.2][rng.usize(..3)]),
+            has_server_faults: rng.bool(),
         }
     }
 
@@ -90,7 +99,8 @@ impl ScriptPlan {
     }
 }
 
-/// The stores. A plain lock can be lost with its key only, and Redlock has three servers.
+/// The stores. A plain lock can be lost with its key only, and Redlock has three servers. LONGEST
+/// stands for the longest lease of the plan.
 const URLS: &[&str] = &[
     "redis://a?crash-grace=2s",
     "redis://a?crash-grace=off",
@@ -99,6 +109,9 @@ const URLS: &[&str] = &[
     "redis://a?dialect=redisson",
     "redis://a?dialect=redisson&lock=rw",
     "redlock://a,b,c?quarantine=off",
+    "redlock://a,b,c?LONGEST",
+    "redis+sentinel://s1,s2,s3/main?after-failover=wait&LONGEST",
+    "redis+cluster://a,b,c",
 ];
 
 /// Runs a history to its end or to its first violation.
@@ -120,6 +133,7 @@ pub fn run_scripts(plan: &ScriptPlan) -> ScriptReport {
         tokio::select! {
             biased;
             () = world.violated.notified() => {}
+            () = world.disturb_servers(), if plan.has_server_faults => {}
             ended = timeout(LONGEST, client::run_all(&world)) => if ended.is_err() {
                 world.violate("a client starves".to_owned());
             },

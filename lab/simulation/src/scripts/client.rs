@@ -31,9 +31,10 @@ pub(super) async fn run_all(world: &Arc<ScriptWorld>) {
     world.heal();
     let last = open(world).await;
     let lock = lock_of(world, &last, 0, Kind::Exclusive);
-    // The departures of dropped acquires end with their leases, at the latest.
+    // The departures of dropped acquires end with their leases, at the latest. A failover that has
+    // just begun takes an outage, and new masters grant nothing for a lease.
     let acquired = acquire(world, &lock, usize::MAX, Kind::Exclusive);
-    match timeout(world.plan.lease * 4, acquired).await {
+    match timeout(world.plan.lease * 6, acquired).await {
         Ok(Some(guard)) => {
             if let Err(error) = guard.release().await {
                 world.violate(format!("the last release fails: {error}"));
@@ -133,7 +134,7 @@ async fn acquire(
 
 async fn open(world: &Arc<ScriptWorld>) -> Locks {
     loop {
-        let opened: Result<Locks> = leasehold::open(world.plan.url).await;
+        let opened: Result<Locks> = leasehold::open(&world.plan.url).await;
         match opened {
             Ok(locks) => return locks,
             Err(error) if error.is_unavailable() => sleep(world.plan.lease / 10).await,

@@ -1,13 +1,12 @@
 //! The world of such a history: its clock, its servers and their connections.
 
-use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fastrand::Rng;
-use lab_redis_model::{Host, Wire};
+use lab_redis_model::Wire;
 use leasehold::Guard;
 use leasehold::simulation::{self, BackgroundTask, BootInstant, Connection, Probe};
 use parking_lot::Mutex;
@@ -16,6 +15,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
+use super::servers::Servers;
 use super::{ScriptPlan, ScriptReport};
 use crate::standstill::Standstill;
 
@@ -29,7 +29,7 @@ pub(super) struct ScriptWorld {
 }
 
 struct ScriptState {
-    hosts: BTreeMap<String, Arc<Host>>,
+    servers: Servers,
     rng: Rng,
     ids: Rng,
     /// Guards that may be valid.
@@ -79,7 +79,7 @@ impl ScriptWorld {
     pub(super) fn new(plan: ScriptPlan) -> Arc<Self> {
         let mut rng = Rng::with_seed(plan.seed ^ 0x5C21);
         let state = ScriptState {
-            hosts: BTreeMap::new(),
+            servers: Servers::start(&plan.url, plan.lease),
             ids: rng.fork(),
             rng,
             guards: Vec::new(),
@@ -230,18 +230,18 @@ impl ScriptWorld {
 
     /// Draws how long a message takes.
     fn delay(&self) -> Duration {
-        let mut state = self.state.lock();
-        if state.is_healed || self.start.elapsed() > FAULTS_MAX {
+        if self.are_faults_over() {
             return Duration::from_micros(100);
         }
+        let mut state = self.state.lock();
         let share = state.rng.f64();
         self.plan.slowest.mul_f64(share * share)
     }
 
     /// Draws whether a connection breaks now; an outage may begin then.
     fn breaks(&self) -> bool {
+        let is_over = self.are_faults_over();
         let mut state = self.state.lock();
-        let is_over = state.is_healed || self.start.elapsed() > FAULTS_MAX;
         if is_over || state.rng.u16(..1_000) >= self.plan.broken {
             return false;
         }
@@ -253,13 +253,35 @@ impl ScriptWorld {
         true
     }
 
+    /// Lets servers restart and fail over, one after another, until the faults are over.
+    pub(super) async fn disturb_servers(&self) {
+        let mut rng = Rng::with_seed(self.plan.seed ^ 0x5E17);
+        loop {
+            sleep(self.plan.lease.mul_f64(1.0 + 5.0 * rng.f64())).await;
+            if self.are_faults_over() {
+                return std::future::pending().await;
+            }
+
+            let fault = self.state.lock().servers.begin_fault(&mut rng);
+            self.event("a server stops, or the slot begins to move");
+            sleep(self.plan.outage).await;
+            self.state.lock().servers.end_fault(fault);
+            self.event("the fault of a server ends");
+            self.state.lock().report.server_faults += 1;
+        }
+    }
+
+    fn are_faults_over(&self) -> bool {
+        self.state.lock().is_healed || self.start.elapsed() > FAULTS_MAX
+    }
+
     fn is_down(&self) -> bool {
         let until = self.state.lock().down_until;
         until.is_some_and(|until| Instant::now() < until)
     }
 }
 
-/// After this time of a history, no connection breaks. A client that still waits then is stuck.
+/// After this time of a history, no connection breaks and no server fails. A client that still waits then is stuck.
 const FAULTS_MAX: Duration = Duration::from_secs(120);
 
 /// The clock of the machine does not begin at zero.
@@ -290,11 +312,10 @@ impl simulation::World for ScriptWorld {
         if self.is_down() {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
-        let mut state = self.state.lock();
-        let history = format!("{host:0>40}");
-        let entry = state.hosts.entry(host.to_owned());
-        let host = Arc::clone(entry.or_insert_with(|| Host::start(&history)));
-        drop(state);
+        let host = self.state.lock().servers.host(host);
+        if !host.is_running() {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
 
         let (ours, theirs) = duplex(64 * 1024);
         let world = self.me.upgrade().expect("the world exists while it runs");

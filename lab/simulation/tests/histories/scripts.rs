@@ -11,7 +11,13 @@ fn script_histories_keep_exclusion_and_tokens() {
     let first = std::env::var("SCRIPT_FROM")
         .map_or(Ok(0), |first| first.parse::<u64>())
         .expect("a number");
-    let [mut broke, mut shared, mut unlike, mut downgraded] = [0; 4];
+    let [
+        mut broke,
+        mut shared,
+        mut unlike,
+        mut downgraded,
+        mut faults,
+    ] = [0; 5];
     for seed in first..first + count.expect("a number") {
         let plan = ScriptPlan::draw(seed);
         let report = run_scripts(&plan);
@@ -19,6 +25,7 @@ fn script_histories_keep_exclusion_and_tokens() {
         shared += report.shared_grants;
         unlike += report.unlike_leases;
         downgraded += report.downgrades;
+        faults += report.server_faults;
 
         if let Some(violation) = report.violation {
             report.events.iter().for_each(|event| println!("{event}"));
@@ -32,6 +39,7 @@ fn script_histories_keep_exclusion_and_tokens() {
     assert!(shared > 0, "no reader was granted beside another guard");
     assert!(unlike > 0, "no reader had a lease unlike the other guard's");
     assert!(downgraded > 0, "no guard was downgraded");
+    assert!(faults > 0, "no server failed");
 }
 
 #[test]

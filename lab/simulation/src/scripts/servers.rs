@@ -1,0 +1,102 @@
+//! The servers of a history, and their faults.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use lab_redis_model::{Cluster, Host, Restart, Sentinels};
+
+/// The servers that the URL of a history names.
+pub(super) struct Servers {
+    group: Group,
+    restart: Restart,
+}
+
+enum Group {
+    /// Masters that know nothing of each other.
+    None(BTreeMap<&'static str, Arc<Host>>),
+    Sentinels(Sentinels),
+    Cluster(Cluster),
+}
+
+/// A fault that has begun.
+pub(super) enum Fault {
+    /// A server has stopped.
+    Stopped(Arc<Host>),
+    /// The slot of the lock is being moved.
+    MovingSlot,
+}
+
+/// The first key of the lock.
+const KEY: &str = "leasehold:{job}";
+const PAIRS: &[[&str; 2]] = &[["a", "a2"], ["b", "b2"], ["c", "c2"]];
+
+impl Servers {
+    pub(super) fn start(url: &str, lease: Duration) -> Self {
+        let group = if url.starts_with("redis+sentinel:") {
+            // A replica may lack grants, because the new master waits until they have ended.
+            let group = Sentinels::start("main", &["s1", "s2", "s3"], ["a", "b"], lease / 10);
+            Group::Sentinels(group)
+        } else if url.starts_with("redis+cluster:") {
+            // There is no such wait, so a replica has all grants.
+            Group::Cluster(Cluster::start(PAIRS, Duration::ZERO))
+        } else {
+            let start = |name| (name, Host::start(&format!("{name:0>40}")));
+            Group::None(["a", "b", "c"].map(start).into())
+        };
+        // Only a quarantine makes up for votes that are lost.
+        let has_quarantine = url.starts_with("redlock:") && !url.contains("quarantine=off");
+        let restart = if has_quarantine {
+            Restart::Empty
+        } else {
+            Restart::WithData
+        };
+        Self { group, restart }
+    }
+
+    pub(super) fn host(&self, name: &str) -> Arc<Host> {
+        let host = match &self.group {
+            Group::None(hosts) => hosts.get(name).cloned(),
+            Group::Sentinels(group) => group.host(name),
+            Group::Cluster(group) => group.host(name),
+        };
+        host.expect("clients connect to servers of the URL, and to those that they name")
+    }
+
+    /// Stops a server, or begins to move the slot of the lock.
+    pub(super) fn begin_fault(&mut self, rng: &mut Rng) -> Fault {
+        let stopped = match &mut self.group {
+            Group::None(hosts) => hosts[["a", "b", "c"][rng.usize(..3)]].clone(),
+            Group::Sentinels(group) => Arc::clone(group.master()),
+            Group::Cluster(group) if rng.bool() => {
+                let to = (group.owner_of(KEY) + 1) % PAIRS.len();
+                group.begin_move(KEY, to);
+                return Fault::MovingSlot;
+            }
+            Group::Cluster(group) => Arc::clone(group.master(group.owner_of(KEY))),
+        };
+        stopped.stop();
+        Fault::Stopped(stopped)
+    }
+
+    /// Restarts the server that has stopped, as a replica if it has one, or ends the move.
+    pub(super) fn end_fault(&mut self, fault: Fault) {
+        match (&mut self.group, &fault) {
+            (Group::None(_), _) => {}
+            (Group::Sentinels(group), _) => {
+                group.fail_over();
+                group.rejoin();
+            }
+            (Group::Cluster(group), Fault::Stopped(_)) => {
+                let pair = group.owner_of(KEY);
+                group.fail_over(pair);
+                group.rejoin(pair);
+            }
+            (Group::Cluster(group), Fault::MovingSlot) => group.end_move(KEY),
+        }
+        if let Fault::Stopped(server) = fault {
+            server.restart(self.restart);
+        }
+    }
+}
