@@ -18,13 +18,14 @@ use crate::parallel::run_each;
 use crate::step::Step;
 
 /// Programs that need about a core, the longest first, so that none of them is left at the end.
-const BUSY: [&str; 6] = [
+const BUSY: [&str; 7] = [
     "matrix",
     "conformance",
     "command",
     "interop",
     "leasehold_redis",
     "redis_user",
+    "suites",
 ];
 /// How many of the busy programs run at a time.
 const BUSY_AT_A_TIME: usize = 2;
@@ -36,8 +37,8 @@ const THREADS: &str = "4";
 /// Suites and tests of silent servers wait for nearly all of their time, so more of them run at a
 /// time.
 const THREADS_OF_SUITES: &str = "16";
-/// The models of these unit tests compute all the time. More of them would take both cores from
-/// the programs beside them.
+/// The models of these unit tests, and the suites in virtual time, compute all the time. More of
+/// them would take both cores from the programs beside them.
 const THREADS_OF_MODELS: &str = "2";
 
 /// Tests that need both cores: a target, how the names of the tests begin, and how many of them run
@@ -205,7 +206,7 @@ impl Program {
     fn threads(&self) -> &'static str {
         match self.target.as_str() {
             "conformance" | "unreachable" => THREADS_OF_SUITES,
-            "leasehold_redis" => THREADS_OF_MODELS,
+            "leasehold_redis" | "suites" => THREADS_OF_MODELS,
             _ => THREADS,
         }
     }
