@@ -14,7 +14,7 @@ use leasehold_core::LossReason;
 use leasehold_core::store::{Claim, OnContention, Share, Standing, Store};
 
 /// A lease whose end a test waits for.
-const SHORT: Duration = Duration::from_millis(300);
+const SHORT: Duration = Duration::from_millis(600);
 /// How late a busy server may execute a request. A majority of servers may have granted the claim
 /// before, and the lease on this server ends later.
 const LATE: Duration = Duration::from_secs(1);

@@ -37,6 +37,8 @@ pub struct ScriptReport {
     pub downgrades: u32,
     /// How often a server has restarted or failed over, or the slot of the lock has moved.
     pub server_faults: u32,
+    /// How often a client that held was paused or killed.
+    pub client_faults: u32,
     /// The grants and losses, in order.
     pub events: Vec<String>,
 }
@@ -64,6 +66,10 @@ pub struct ScriptPlan {
     pub outage: Duration,
     /// Whether servers restart and fail over, and the slot of the lock moves.
     pub has_server_faults: bool,
+    /// Whether clients are paused, and one is killed.
+    pub has_client_faults: bool,
+    /// By how many millionths the clock of each client is fast.
+    pub drifts: Vec<i64>,
 }
 
 impl ScriptPlan {
@@ -75,7 +81,7 @@ impl ScriptPlan {
         let url = rng.choice(URLS).expect("a URL");
         let longest = format!("longest-lease={}ms", lease.as_millis());
         let slowest = [lease / 1_000, lease / 100, lease / 12][rng.usize(..3)];
-        Self {
+        let mut plan = Self {
             seed,
             url: url.replace("LONGEST", &longest),
             lease,
@@ -86,7 +92,11 @@ impl ScriptPlan {
             clients: rng.usize(3..=4),
             outage: lease.mul_f64([0.0, 0.3, 1.2][rng.usize(..3)]),
             has_server_faults: rng.bool(),
-        }
+            has_client_faults: rng.bool(),
+            drifts: Vec::new(),
+        };
+        plan.drifts = (0..plan.clients).map(|_| rng.i64(-490..=0)).collect();
+        plan
     }
 
     /// Returns the lease of a client.
@@ -134,6 +144,7 @@ pub fn run_scripts(plan: &ScriptPlan) -> ScriptReport {
             biased;
             () = world.violated.notified() => {}
             () = world.disturb_servers(), if plan.has_server_faults => {}
+            () = world.disturb_clients(), if plan.has_client_faults => {}
             ended = timeout(LONGEST, client::run_all(&world)) => if ended.is_err() {
                 world.violate("a client starves".to_owned());
             },

@@ -20,7 +20,7 @@
 //!
 //! Everything of a test runs on one thread, so the blocking API has no place here.
 
-mod process;
+pub(crate) mod process;
 mod redis;
 mod wire;
 
@@ -69,6 +69,14 @@ struct TestbedState {
 struct Listener {
     server: Arc<ServedHost>,
     rules: Arc<Rules>,
+}
+
+/// Delays each message of all present servers and wires by `delay`, in each direction.
+pub fn delay_all(delay: Duration) {
+    let testbed = Testbed::current();
+    for listener in testbed.state.lock().listeners.values() {
+        listener.rules.delay(delay);
+    }
 }
 
 impl Testbed {

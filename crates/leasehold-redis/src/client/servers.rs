@@ -14,7 +14,7 @@ use super::redirect::Redirect;
 use super::script::Script;
 use super::session::Session;
 use super::topology::Topology;
-use leasehold_core::Result;
+use leasehold_core::{Error, Result};
 
 /// The pauses between tries of a request that a cluster cannot execute yet.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
@@ -123,6 +123,14 @@ impl<S: ClusterNode> StoreServers<S> {
     }
 }
 
+/// A single server that names another node is no store of this kind. A cluster that does so for the
+/// whole time is only not ready yet.
+fn still_moving(error: Error) -> Error {
+    Error::unavailable("the cluster is moving this lock")
+        .help("try again")
+        .caused_by(error)
+}
+
 async fn run_on<S: ClusterNode>(
     cluster: &Cluster<S>,
     call: ServerCall<'_>,
@@ -141,11 +149,13 @@ async fn run_on<S: ClusterNode>(
             .inspect_err(|_| cluster.refresh())?;
         let reply = call.script.run(&session, call.keys, call.arguments).await;
 
-        let Some(redirect) = reply.as_ref().err().and_then(Redirect::of) else {
-            return reply;
+        let Err(error) = reply else { return reply };
+        let Some(redirect) = Redirect::of(&error) else {
+            return Err(error);
         };
         if Instant::now() >= until {
-            return reply;
+            cluster.refresh();
+            return Err(still_moving(error));
         }
         match redirect {
             Redirect::Moved(slot, host) => {

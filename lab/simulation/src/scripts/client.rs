@@ -16,10 +16,10 @@ const ROUNDS: u32 = 4;
 
 /// Runs all clients, and checks that the lock is free when they have ended.
 pub(super) async fn run_all(world: &Arc<ScriptWorld>) {
-    let clients: Vec<JoinHandle<()>> = (0..world.plan.clients)
+    let clients: Vec<JoinHandle<Option<()>>> = (0..world.plan.clients)
         .map(|number| {
             let client = run(Arc::clone(world), number);
-            tokio::spawn(world.checked(client))
+            world.processes[number].spawn(world.checked(client))
         })
         .collect();
     for client in clients {

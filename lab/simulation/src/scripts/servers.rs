@@ -21,7 +21,7 @@ enum Group {
 }
 
 /// A fault that has begun.
-pub(super) enum Fault {
+pub(super) enum ServerFault {
     /// A server has stopped.
     Stopped(Arc<Host>),
     /// The slot of the lock is being moved.
@@ -43,7 +43,12 @@ impl Servers {
             Group::Cluster(Cluster::start(PAIRS, Duration::ZERO))
         } else {
             let start = |name| (name, Host::start(&format!("{name:0>40}")));
-            Group::None(["a", "b", "c"].map(start).into())
+            let names: &[&str] = if url.starts_with("redlock:") {
+                &["a", "b", "c"]
+            } else {
+                &["a"]
+            };
+            Group::None(names.iter().copied().map(start).collect())
         };
         // Only a quarantine makes up for votes that are lost.
         let has_quarantine = url.starts_with("redlock:") && !url.contains("quarantine=off");
@@ -65,37 +70,37 @@ impl Servers {
     }
 
     /// Stops a server, or begins to move the slot of the lock.
-    pub(super) fn begin_fault(&mut self, rng: &mut Rng) -> Fault {
+    pub(super) fn begin_fault(&mut self, rng: &mut Rng) -> ServerFault {
         let stopped = match &mut self.group {
-            Group::None(hosts) => hosts[["a", "b", "c"][rng.usize(..3)]].clone(),
+            Group::None(hosts) => rng.choice(hosts.values()).expect("a server").clone(),
             Group::Sentinels(group) => Arc::clone(group.master()),
             Group::Cluster(group) if rng.bool() => {
                 let to = (group.owner_of(KEY) + 1) % PAIRS.len();
                 group.begin_move(KEY, to);
-                return Fault::MovingSlot;
+                return ServerFault::MovingSlot;
             }
             Group::Cluster(group) => Arc::clone(group.master(group.owner_of(KEY))),
         };
         stopped.stop();
-        Fault::Stopped(stopped)
+        ServerFault::Stopped(stopped)
     }
 
     /// Restarts the server that has stopped, as a replica if it has one, or ends the move.
-    pub(super) fn end_fault(&mut self, fault: Fault) {
+    pub(super) fn end_fault(&mut self, fault: ServerFault) {
         match (&mut self.group, &fault) {
             (Group::None(_), _) => {}
             (Group::Sentinels(group), _) => {
                 group.fail_over();
                 group.rejoin();
             }
-            (Group::Cluster(group), Fault::Stopped(_)) => {
+            (Group::Cluster(group), ServerFault::Stopped(_)) => {
                 let pair = group.owner_of(KEY);
                 group.fail_over(pair);
                 group.rejoin(pair);
             }
-            (Group::Cluster(group), Fault::MovingSlot) => group.end_move(KEY),
+            (Group::Cluster(group), ServerFault::MovingSlot) => group.end_move(KEY),
         }
-        if let Fault::Stopped(server) = fault {
+        if let ServerFault::Stopped(server) = fault {
             server.restart(self.restart);
         }
     }

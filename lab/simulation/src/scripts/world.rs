@@ -17,12 +17,18 @@ use tokio::time::{Instant, sleep};
 
 use super::servers::Servers;
 use super::{ScriptPlan, ScriptReport};
+use crate::clock::Clock;
+use crate::server::nanos;
 use crate::standstill::Standstill;
+use crate::testbed::Process;
+use crate::testbed::process::{current_clock, in_current};
 
 pub(super) struct ScriptWorld {
     me: Weak<ScriptWorld>,
     pub(super) plan: ScriptPlan,
     pub(super) violated: Notify,
+    /// One for each client.
+    pub(super) processes: Vec<Process>,
     start: Instant,
     standstill: Standstill,
     state: Mutex<ScriptState>,
@@ -45,12 +51,10 @@ struct ScriptState {
 
 impl ScriptState {
     /// Counts the grant to a reader, if it is beside another valid guard.
-    fn count_shared(&mut self, granted: &Granted, plan: &ScriptPlan, now: BootInstant) {
+    fn count_shared(&mut self, granted: &Granted, world: &ScriptWorld) {
+        let plan = &world.plan;
         let lease = plan.lease_of(granted.client);
-        let others = self
-            .guards
-            .iter()
-            .filter(|guard| guard.probe.expires_at() > now);
+        let others = self.guards.iter().filter(|guard| world.is_valid(guard));
         let leases: Vec<Duration> = others.map(|guard| plan.lease_of(guard.client)).collect();
 
         self.report.shared_grants += u32::from(!leases.is_empty());
@@ -89,8 +93,13 @@ impl ScriptWorld {
             down_until: None,
             report: ScriptReport::default(),
         };
+        let clocks = plan.drifts.iter().zip(1..);
+        let processes = clocks
+            .map(|(drift, number)| Process::with(Clock::new(number, *drift)))
+            .collect();
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
+            processes,
             plan,
             violated: Notify::new(),
             start: Instant::now(),
@@ -137,7 +146,7 @@ impl ScriptWorld {
             probe,
         };
         if kind == Kind::Reader {
-            state.count_shared(&granted, &self.plan, self.boot_time());
+            state.count_shared(&granted, self);
         }
         state.guards.push(granted);
         drop(state);
@@ -171,9 +180,8 @@ impl ScriptWorld {
 
     /// Checks after each step that the valid guards are one guard or readers.
     fn check(&self) {
-        let now = self.boot_time();
         let mut state = self.state.lock();
-        state.guards.retain(|guard| guard.probe.expires_at() > now);
+        state.guards.retain(|guard| self.is_valid(guard));
         let is_alone = |guard: &Granted| guard.kind != Kind::Reader;
         let do_overlap = state.guards.len() > 1 && state.guards.iter().any(is_alone);
         let overlap = do_overlap.then(|| {
@@ -215,14 +223,23 @@ impl ScriptWorld {
         state.report.events.push(format!("{at:>12.3?} {what}"));
     }
 
-    fn boot_time(&self) -> BootInstant {
-        let passed = self.start.elapsed() + DAY;
-        BootInstant::from_nanos(u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX))
+    /// Whether the client of a guard relies on it, by its clock.
+    fn is_valid(&self, guard: &Granted) -> bool {
+        match self.processes.get(guard.client) {
+            Some(process) if process.is_dead() => false,
+            Some(process) => guard.probe.expires_at() > process.clock().at(self.time()),
+            // The client that looks whether the lock is free in the end.
+            None => guard.probe.expires_at() > current_clock().at(self.time()),
+        }
+    }
+
+    fn time(&self) -> u64 {
+        nanos(self.start.elapsed())
     }
 
     /// Ends a task that works on without a pause: time would never pass again.
-    fn check_pause(&self, now: BootInstant) {
-        if self.standstill.lasts_at(now.as_nanos()) {
+    fn check_pause(&self) {
+        if self.standstill.lasts_at(self.time()) {
             self.violate("a task never pauses".to_owned());
             panic!("a task never pauses");
         }
@@ -271,6 +288,39 @@ impl ScriptWorld {
         }
     }
 
+    /// Pauses one client after another for up to one and a half leases, and kills one of them.
+    pub(super) async fn disturb_clients(&self) {
+        let mut rng = Rng::with_seed(self.plan.seed ^ 0xC11E);
+        let killed = rng.usize(..2 * self.plan.clients);
+        loop {
+            sleep(self.plan.lease.mul_f64(0.3 + 2.0 * rng.f64())).await;
+            if self.are_faults_over() {
+                return std::future::pending().await;
+            }
+
+            let client = rng.usize(..self.plan.clients);
+            self.count_client_fault(client);
+            let process = &self.processes[client];
+            if client == killed {
+                self.event(&format!("client {client} is killed"));
+                process.kill();
+            } else {
+                self.event(&format!("client {client} is paused"));
+                process.pause();
+                sleep(self.plan.lease.mul_f64(1.5 * rng.f64())).await;
+                process.resume();
+                self.event(&format!("client {client} goes on"));
+            }
+        }
+    }
+
+    fn count_client_fault(&self, client: usize) {
+        let mut state = self.state.lock();
+        let mut guards = state.guards.iter();
+        let holds = guards.any(|guard| guard.client == client && self.is_valid(guard));
+        state.report.client_faults += u32::from(holds);
+    }
+
     fn are_faults_over(&self) -> bool {
         self.state.lock().is_healed || self.start.elapsed() > FAULTS_MAX
     }
@@ -284,18 +334,15 @@ impl ScriptWorld {
 /// After this time of a history, no connection breaks and no server fails. A client that still waits then is stuck.
 const FAULTS_MAX: Duration = Duration::from_secs(120);
 
-/// The clock of the machine does not begin at zero.
-const DAY: Duration = Duration::from_secs(86_400);
-
 impl simulation::World for ScriptWorld {
     fn now(&self) -> BootInstant {
-        let now = self.boot_time();
-        self.check_pause(now);
-        now
+        self.check_pause();
+        current_clock().at(self.time())
     }
 
     fn instant_of(&self, time: BootInstant) -> Instant {
-        let passed = Duration::from_nanos(time.as_nanos()).saturating_sub(DAY);
+        let passed = Duration::from_nanos(current_clock().time_of(time));
+        // Both conversions round down, and the clock must show the time when the timer fires.
         self.start + passed + Duration::from_micros(1)
     }
 
@@ -305,7 +352,7 @@ impl simulation::World for ScriptWorld {
 
     fn spawn(&self, task: BackgroundTask) -> AbortHandle {
         let me = self.me.upgrade().expect("the world exists while it runs");
-        tokio::spawn(me.checked(task)).abort_handle()
+        tokio::spawn(me.checked(in_current(task))).abort_handle()
     }
 
     fn connect(&self, host: &str, _port: u16) -> io::Result<Box<dyn Connection>> {

@@ -16,10 +16,7 @@ use crate::clock::Clock;
 /// A process that can be paused and killed, and whose clock runs at a rate of its own. What a test
 /// does outside of all processes follows the true time.
 #[derive(Debug)]
-pub struct Process {
-    shared: Arc<Shared>,
-    testbed: Arc<Testbed>,
-}
+pub struct Process(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -42,14 +39,14 @@ impl Process {
         let testbed = Testbed::current();
         let mut state = testbed.state.lock();
         state.processes += 1;
-        let clock = Clock::new(state.processes, drift);
-        drop(state);
+        Self::with(Clock::new(state.processes, drift))
+    }
 
-        let shared = Arc::new(Shared {
+    pub(crate) fn with(clock: Clock) -> Self {
+        Self(Arc::new(Shared {
             clock,
             state: Mutex::default(),
-        });
-        Self { shared, testbed }
+        }))
     }
 
     /// Runs a future as a task of this process. After a [`kill`](Self::kill) it is cancelled.
@@ -57,23 +54,30 @@ impl Process {
         &self,
         future: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<Option<T>> {
-        let task = Task::new(Arc::clone(&self.shared), Box::pin(future));
-        self.testbed.runtime.spawn(task)
+        tokio::spawn(Task::new(Arc::clone(&self.0), Box::pin(future)))
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.0.clock
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.0.state.lock().is_dead
     }
 
     /// Pauses the process, as `kill -STOP` does.
     pub fn pause(&self) {
-        self.shared.change(|state| state.is_paused = true);
+        self.0.change(|state| state.is_paused = true);
     }
 
     /// Resumes the process.
     pub fn resume(&self) {
-        self.shared.change(|state| state.is_paused = false);
+        self.0.change(|state| state.is_paused = false);
     }
 
     /// Kills the process. Its connections end.
     pub fn kill(&self) {
-        self.shared.change(|state| state.is_dead = true);
+        self.0.change(|state| state.is_dead = true);
     }
 }
 
@@ -143,7 +147,7 @@ impl<T> Drop for Task<T> {
 }
 
 /// Makes a task of the background a part of the process that spawns it.
-pub(super) fn in_current(task: BackgroundTask) -> BackgroundTask {
+pub(crate) fn in_current(task: BackgroundTask) -> BackgroundTask {
     match CURRENT.with_borrow(Option::clone) {
         Some(process) => {
             let task = Task::new(process, task);
@@ -154,7 +158,7 @@ pub(super) fn in_current(task: BackgroundTask) -> BackgroundTask {
 }
 
 /// Returns the clock of the process whose code runs.
-pub(super) fn current_clock() -> Clock {
+pub(crate) fn current_clock() -> Clock {
     CURRENT.with_borrow(|process| {
         let process = process.as_ref();
         process.map_or_else(|| Clock::new(0, 0), |process| process.clock)

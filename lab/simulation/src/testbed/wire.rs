@@ -61,7 +61,7 @@ impl Wire {
 
     /// Delays each message by `delay`, in each direction.
     pub fn delay(&self, delay: Duration) {
-        self.rules.0.send_modify(|rule| rule.delay = delay);
+        self.rules.delay(delay);
     }
 
     /// Closes new connections at once. Present connections stay open.
@@ -101,6 +101,10 @@ impl Default for Rules {
 }
 
 impl Rules {
+    pub(super) fn delay(&self, delay: Duration) {
+        self.0.send_modify(|rule| rule.delay = delay);
+    }
+
     /// Waits until the wire cuts the connections that are open now.
     async fn cut(&self) {
         let mut rule = self.0.subscribe();

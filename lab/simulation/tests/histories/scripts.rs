@@ -17,7 +17,8 @@ fn script_histories_keep_exclusion_and_tokens() {
         mut unlike,
         mut downgraded,
         mut faults,
-    ] = [0; 5];
+        mut client_faults,
+    ] = [0; 6];
     for seed in first..first + count.expect("a number") {
         let plan = ScriptPlan::draw(seed);
         let report = run_scripts(&plan);
@@ -26,6 +27,7 @@ fn script_histories_keep_exclusion_and_tokens() {
         unlike += report.unlike_leases;
         downgraded += report.downgrades;
         faults += report.server_faults;
+        client_faults += report.client_faults;
 
         if let Some(violation) = report.violation {
             report.events.iter().for_each(|event| println!("{event}"));
@@ -40,6 +42,10 @@ fn script_histories_keep_exclusion_and_tokens() {
     assert!(unlike > 0, "no reader had a lease unlike the other guard's");
     assert!(downgraded > 0, "no guard was downgraded");
     assert!(faults > 0, "no server failed");
+    assert!(
+        client_faults > 0,
+        "no client was paused or killed while it held"
+    );
 }
 
 #[test]
@@ -53,4 +59,19 @@ fn seed_of_scripts_replays_exactly() {
         assert_eq!(steps.find(|(one, other)| one != other), None, "seed {seed}");
         assert_eq!(first.len(), again.len(), "seed {seed}");
     }
+}
+
+/// The clients allow for clocks that differ by 500 millionths. The check must find more.
+#[test]
+fn clock_beyond_the_margin_lets_two_clients_hold() {
+    let mut plans = (0..60).map(|seed| {
+        let mut plan = ScriptPlan::draw(seed);
+        plan.drifts = vec![-20_000; plan.clients];
+        plan
+    });
+    let violates = |plan: &ScriptPlan| {
+        let violation = run_scripts(plan).violation;
+        violation.is_some_and(|violation| violation.contains("two clients hold"))
+    };
+    assert!(plans.any(|plan| violates(&plan)));
 }

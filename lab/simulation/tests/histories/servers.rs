@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lab_redis_model::{Cluster, Host, Reply, Restart, Sentinels, Wire};
-use lab_simulation::testbed::Redis;
+use lab_simulation::testbed::{self, Redis};
 use leasehold::{Guard, Locks};
 use parking_lot::Mutex;
 use tokio::io::duplex;
@@ -242,6 +242,25 @@ fn half_moved_lock_is_unavailable_until_its_slot_has_moved() {
             held.release().await.expect("it is held");
         }
         let _third = acquired(&third).await;
+    });
+}
+
+/// The reply that names the new master arrives when the time limit of the request is over.
+#[test]
+fn lock_that_moves_until_the_time_limit_is_unavailable() {
+    run(cluster, Cluster::host, async |group| {
+        let locks = open(CLUSTER).await;
+        acquire(&locks).await.release().await.expect("it is held");
+        let [_, to] = next_pair(&group);
+        group.lock().begin_move(KEY, to);
+        group.lock().end_move(KEY);
+
+        testbed::delay_all(Duration::from_millis(300));
+        let lock = locks.mutex(NAME).lease(Duration::from_millis(500));
+        let error = lock.try_acquire().await.expect_err("no reply in time");
+        assert!(error.is_unavailable(), "{error}");
+        testbed::delay_all(Duration::ZERO);
+        let _held = acquire(&locks).await;
     });
 }
 
