@@ -298,7 +298,7 @@ impl<'a> Attempt<'a> {
     }
 
     async fn confirm(self, token: Token) -> Result<Outcome> {
-        for _ in 0..CONFIRMATIONS_MAX {
+        for tries_left in (0..CONFIRMATIONS_MAX).rev() {
             let renewed = self.engine.calls.confirm(&self.claim).await?;
             let Some(lease) = renewed.reply else {
                 self.events.hand_over_missed(&self.claim);
@@ -307,7 +307,10 @@ impl<'a> Attempt<'a> {
 
             let sent_at = renewed.sent_at;
             let valid_until = sent_at.saturating_add(safe_duration(lease));
-            if valid_until > BootInstant::now() {
+            let remaining = valid_until.duration_since(BootInstant::now());
+            // A pause of this process may take most of a lease that no renewal extends.
+            let is_short = self.options.no_renewal && tries_left > 0 && remaining < lease / 2;
+            if !remaining.is_zero() && !is_short {
                 return Ok(self.granted(&Grant {
                     token,
                     sent_at,
@@ -441,5 +444,6 @@ fn replies_too_slow(url: &str, claim: &Claim) -> Error {
         .during("acquire", url, Some(claim.name.as_str()))
 }
 
-/// How often a client confirms a grant that has expired when the reply arrives.
+/// How often a client confirms a grant that has expired when the reply arrives, or a lease of which
+/// the reply leaves less than half.
 const CONFIRMATIONS_MAX: u32 = 3;
