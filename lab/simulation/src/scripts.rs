@@ -45,10 +45,7 @@ pub struct ScriptReport {
 
 /// The choices of one history.
 #[derive(Clone, Debug)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "the choices are independent"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "the choices are independent")]
 pub struct ScriptPlan {
     /// The seed of every choice.
     pub seed: u64,
