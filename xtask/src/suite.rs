@@ -1,37 +1,18 @@
 //! Runs the test programs of the workspace.
 //!
-//! Most tests wait for leases, servers and processes and hardly compute. So many tests of a program
-//! run at a time: first those of the programs that need about a core, one program after the other,
-//! then those of two other programs at a time. The tests that need the machine for themselves run
-//! last, one program at a time. A test that fails has failed: no test runs a second time.
+//! Most tests wait for leases, servers and processes and hardly compute, so many tests of a program
+//! run at a time. The tests that need the machine for themselves run last. Programs run one after
+//! the other: beside each other they would break the bounds on time of their tests. A test that
+//! fails has failed: no test runs a second time.
 
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use tempfile::{NamedTempFile, TempDir};
+use tempfile::TempDir;
 
-use crate::parallel::run_each;
 use crate::step::Step;
-
-/// Programs that need about a core, the longest first, so that none of them is left at the end.
-const BUSY: [&str; 7] = [
-    "matrix",
-    "conformance",
-    "command",
-    "interop",
-    "leasehold_redis",
-    "redis_user",
-    "suites",
-];
-/// How many of the busy programs run at a time. Two would slow each other down beyond the bounds on
-/// time of their tests.
-const BUSY_AT_A_TIME: usize = 1;
-/// How many of the others run at a time.
-const AT_A_TIME: usize = 2;
 
 /// How many tests of a program run at a time.
 const THREADS: &str = "4";
@@ -39,7 +20,7 @@ const THREADS: &str = "4";
 /// time.
 const THREADS_OF_SUITES: &str = "16";
 /// The models of these unit tests, and the suites in virtual time, compute all the time. More of
-/// them would take both cores from the programs beside them.
+/// them would only wait for a core.
 const THREADS_OF_MODELS: &str = "2";
 
 /// Tests that need both cores: a target, how the names of the tests begin, and how many of them run
@@ -86,36 +67,24 @@ pub(crate) fn build() -> Result<()> {
 /// Runs all test programs, also after one that fails, and prints how long each one took.
 pub(crate) fn run() -> Result<()> {
     let scratch = scratch()?;
-    let mut programs = programs()?;
-    for target in BUSY.into_iter().chain(ALONE.map(|(target, ..)| target)) {
+    let programs = programs()?;
+    for (target, ..) in ALONE {
         let exists = programs.iter().any(|program| program.target == target);
         ensure!(exists, "no test program has the name {target}");
     }
-    programs.sort_by_key(|program| program.busy_rank().unwrap_or(BUSY.len()));
 
     let scratch = scratch.path();
     let beside = programs
         .iter()
-        .filter_map(|program| program.beside_others(scratch));
-    let (busy, others): (Vec<_>, Vec<_>) =
-        beside.partition(|run| run.program.busy_rank().is_some());
-    let alone: Vec<_> = programs
-        .iter()
-        .flat_map(|program| program.alone(scratch))
-        .collect();
-    let failed = Mutex::new(Vec::new());
-    let run = |run: &Run<'_>| {
-        if !run.succeeds()? {
-            let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+        .filter_map(|program| program.beside_each_other(scratch));
+    let alone = programs.iter().flat_map(|program| program.alone(scratch));
+    let mut failed = Vec::new();
+    for run in beside.chain(alone) {
+        if !run.succeeds() {
             failed.push(run.program.line_that_repeats());
         }
-        Ok(())
-    };
-    run_each(&busy, BUSY_AT_A_TIME, run)?;
-    run_each(&others, AT_A_TIME, run)?;
-    run_each(&alone, 1, run)?;
+    }
 
-    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
     ensure!(
         failed.is_empty(),
         "tests failed; to repeat them, add their names:\n  {}",
@@ -148,30 +117,25 @@ fn scratch() -> Result<TempDir> {
 }
 
 impl Run<'_> {
-    /// Runs the tests, and prints how long they took. Their output is printed when they have ended,
-    /// so that it does not mix with that of another program.
-    fn succeeds(&self) -> Result<bool> {
+    /// Runs the tests, and prints how long they took.
+    fn succeeds(&self) -> bool {
         let tests = format!("tests of {} {}", self.program.path, self.prefix);
         println!("xtask: {} …", tests.trim_end());
         let start = Instant::now();
-        let output = NamedTempFile::new()?;
-        let outcome = self.step.run_into(output.as_file());
+        let outcome = self.step.run();
+        if let Err(error) = &outcome {
+            println!("xtask: {error:#}");
+        }
 
         let seconds = start.elapsed().as_secs();
-        let error = outcome.err().map(|error| format!("xtask: {error:#}\n"));
-        println!(
-            "{}{}xtask: {} took {seconds} s",
-            String::from_utf8_lossy(&fs::read(output.path())?),
-            error.as_deref().unwrap_or_default(),
-            tests.trim_end(),
-        );
-        Ok(error.is_none())
+        println!("xtask: {} took {seconds} s", tests.trim_end());
+        outcome.is_ok()
     }
 }
 
 impl Program {
-    /// The tests that run beside those of other programs.
-    fn beside_others(&self, scratch: &Path) -> Option<Run<'_>> {
+    /// The tests that run beside each other.
+    fn beside_each_other(&self, scratch: &Path) -> Option<Run<'_>> {
         let prefixes = || self.rows_alone().map(|(_, prefix, _)| *prefix);
         if prefixes().any(str::is_empty) {
             return None;
@@ -198,10 +162,6 @@ impl Program {
         &self,
     ) -> impl Iterator<Item = &'static (&'static str, &'static str, &'static str)> {
         ALONE.iter().filter(|(target, ..)| *target == self.target)
-    }
-
-    fn busy_rank(&self) -> Option<usize> {
-        BUSY.iter().position(|target| *target == self.target)
     }
 
     fn threads(&self) -> &'static str {
@@ -303,7 +263,7 @@ mod tests {
             ("faults", &["--quiet --skip outage::", "--quiet outage::"]),
         ] {
             let program = Program::parse(&message(target)).context("it has tests")?;
-            let beside = program.beside_others(scratch.path()).into_iter();
+            let beside = program.beside_each_other(scratch.path()).into_iter();
             let runs = beside.chain(program.alone(scratch.path()));
             let lines: Vec<String> = runs.map(|run| run.step.command_line()).collect();
             assert_eq!(lines.len(), arguments.len(), "{lines:?}");
