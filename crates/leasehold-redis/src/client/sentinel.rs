@@ -97,6 +97,7 @@ impl Drop for WatchedMaster {
         for task in &self.tasks {
             task.abort();
         }
+        self.view.close();
     }
 }
 

@@ -35,7 +35,8 @@ pub(crate) struct Session {
     /// With RESP2, a subscription needs a connection of its own.
     subscription: Option<PubSubSink>,
     channel: String,
-    is_closed: Watched<bool>,
+    /// Closed with the connection.
+    life: Watched<()>,
     tasks: Mutex<Vec<AbortHandle>>,
     sent: AtomicU64,
     /// Requests with a reply, and requests whose caller no longer waits.
@@ -188,20 +189,16 @@ impl Session {
         for task in self.tasks.lock().drain(..) {
             task.abort();
         }
-        self.is_closed.set(true);
+        self.life.close();
     }
 
     /// Waits until the connection is closed.
     pub(crate) async fn closed_signal(&self) {
-        // It is never closed.
-        let _ = self
-            .is_closed
-            .wait_for(|is_closed| is_closed.then_some(()))
-            .await;
+        self.life.closed().await;
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        *self.is_closed.borrow()
+        self.life.is_closed()
     }
 }
 

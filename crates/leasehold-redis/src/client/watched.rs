@@ -49,10 +49,13 @@ impl<T> Watched<T> {
     }
 
     pub(crate) fn set(&self, value: T) {
+        let mut previous = value;
         self.set_if(|present| {
-            *present = value;
+            std::mem::swap(present, &mut previous);
             true
         });
+        // It ends here, without the lock: the end of a session does work of its own.
+        drop(previous);
     }
 
     /// Changes the value; `change` returns whether it did.
@@ -69,6 +72,17 @@ impl<T> Watched<T> {
     pub(crate) fn close(&self) {
         self.0.present.lock().is_closed = true;
         self.0.changed.notify_waiters();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.present.lock().is_closed
+    }
+
+    /// Waits until the value is closed.
+    pub(crate) async fn closed(&self) {
+        let never = |_: &Present<T>| None::<()>;
+        // Only the close ends this wait.
+        let _ = self.wait(never).await;
     }
 
     pub(crate) fn version(&self) -> u64 {
@@ -115,7 +129,7 @@ impl<T> Clone for Watched<T> {
     }
 }
 
-/// Closes a value at the end of the task that changes it.
+/// Closes a value at the end of a task.
 pub(crate) struct CloseOnDrop<T>(pub(crate) Watched<T>);
 
 impl<T> Drop for CloseOnDrop<T> {

@@ -12,10 +12,11 @@ use redis::{
 };
 use tokio::runtime::Handle;
 
-use super::{INVALIDATION, PushHandler, Session, Watched};
+use super::{INVALIDATION, PushHandler, Session};
 use crate::client::address::Address;
 use crate::client::reply_error;
 use crate::client::stream::Stream;
+use crate::client::watched::{CloseOnDrop, Watched};
 use leasehold_core::internal::background;
 use leasehold_core::{Error, Result};
 
@@ -110,13 +111,7 @@ impl Session {
 
     /// Spawns a task of the connection. The session is closed when the task ends or is dropped.
     fn drive(&mut self, task: impl Future<Output = ()> + Send + 'static) {
-        struct CloseOnDrop(Watched<bool>);
-        impl Drop for CloseOnDrop {
-            fn drop(&mut self) {
-                self.0.set(true);
-            }
-        }
-        let close_on_drop = CloseOnDrop(self.is_closed.clone());
+        let close_on_drop = CloseOnDrop(self.life.clone());
         let here = Handle::try_current().ok();
         let driving = background::spawn_on(here.as_ref(), async move {
             task.await;
@@ -131,7 +126,7 @@ impl Session {
             connection,
             subscription: None,
             channel: channel.to_owned(),
-            is_closed: Watched::new(false),
+            life: Watched::new(()),
             tasks: Mutex::default(),
             sent: AtomicU64::new(0),
             done: AtomicU64::new(0),
