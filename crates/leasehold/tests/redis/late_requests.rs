@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lab_servers::Redis;
+use leasehold::Locks;
 use leasehold_conformance::support::within_timeout;
 
 use super::{DAY, commands, granted, monitor, open, remote, use_once};
@@ -92,6 +93,16 @@ async fn request_later_than_its_client_waits_is_refused() {
     }
 }
 
+/// Carries the request that entered `a` out again, which is granted, and waits until the lock is
+/// free.
+async fn late_grant_ends(server: &Redis, sent: &[String], theirs: &Locks) {
+    let late = again(server, &entering(sent, "a"));
+    assert_eq!(&late.text()[16..17], "H", "{late:?}");
+
+    let next = granted(tokio::spawn(theirs.mutex("a").acquire())).await;
+    next.release().await.expect("released");
+}
+
 /// A client receives no reply to its request to enter, and leaves. Then the server carries the
 /// request out and grants the lock at once.
 ///
@@ -109,12 +120,7 @@ async fn request_carried_out_after_leaving_ends_within_seconds() {
         .await
         .expect("granted");
     guard.release().await.expect("released");
-    let request = entering(&commands(&server, &mut monitor), "a");
-    let late = again(&server, &request);
-    assert_eq!(&late.text()[16..17], "H", "{late:?}");
-    let lock = theirs.mutex("a");
-    let next = granted(tokio::spawn(async move { lock.acquire().await })).await;
-    next.release().await.expect("released");
+    late_grant_ends(&server, &commands(&server, &mut monitor), &theirs).await;
 }
 
 /// A client receives no reply to its request, and the repetition of it is refused. Then the server
@@ -135,10 +141,5 @@ async fn request_carried_out_after_a_refusal_ends_within_seconds() {
     let refused = within_timeout("the lock is refused", lock.try_acquire()).await;
     refused.expect("a reply").expect_err("it is held");
     held.release().await.expect("released");
-    let request = entering(&commands(&server, &mut monitor), "a");
-    let late = again(&server, &request);
-    assert_eq!(&late.text()[16..17], "H", "{late:?}");
-    let lock = theirs.mutex("a");
-    let next = granted(tokio::spawn(async move { lock.acquire().await })).await;
-    next.release().await.expect("released");
+    late_grant_ends(&server, &commands(&server, &mut monitor), &theirs).await;
 }
