@@ -2,6 +2,7 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -78,8 +79,22 @@ impl Step {
     /// # Errors
     /// Names the step and the command that repeats it.
     pub(crate) fn run(&self) -> Result<()> {
-        let status = self
-            .command()
+        self.run_as(self.command())
+    }
+
+    /// Runs the command and writes its output to a file, in the order in which it is printed.
+    ///
+    /// # Errors
+    /// Names the step and the command that repeats it.
+    pub(crate) fn run_into(&self, file: &File) -> Result<()> {
+        let mut command = self.command();
+        command.stdout(file.try_clone()?).stderr(file.try_clone()?);
+
+        self.run_as(command)
+    }
+
+    fn run_as(&self, mut command: Command) -> Result<()> {
+        let status = command
             .status()
             .with_context(|| self.failure("did not start"))?;
 

@@ -1,18 +1,30 @@
 //! Runs the test programs of the workspace.
 //!
-//! Most tests wait for leases, servers and processes and hardly compute, so many tests of a program
-//! run at a time. The tests that need the machine for themselves run last. Programs run one after
-//! the other: beside each other they would break the bounds on time of their tests. A test that
+//! Most tests wait for leases, servers and processes and hardly compute. So many tests of a program
+//! run at a time, and two programs: one of those that need about a core, and one of the others.
+//! The tests that need the machine for themselves run last, one program at a time. A test that
 //! fails has failed: no test runs a second time.
 
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 
+use crate::parallel::run_each;
 use crate::step::Step;
+
+/// Programs that need about a core. Two of them would slow each other down.
+const BUSY: [&str; 5] = [
+    "command",
+    "conformance",
+    "interop",
+    "leasehold_redis",
+    "matrix",
+];
 
 /// How many tests of a program run at a time.
 const THREADS: &str = "4";
@@ -68,7 +80,7 @@ pub(crate) fn build() -> Result<()> {
 pub(crate) fn run() -> Result<()> {
     let scratch = scratch()?;
     let programs = programs()?;
-    for (target, ..) in ALONE {
+    for target in BUSY.into_iter().chain(ALONE.map(|(target, ..)| target)) {
         let exists = programs.iter().any(|program| program.target == target);
         ensure!(exists, "no test program has the name {target}");
     }
@@ -76,15 +88,28 @@ pub(crate) fn run() -> Result<()> {
     let scratch = scratch.path();
     let beside = programs
         .iter()
-        .filter_map(|program| program.beside_each_other(scratch));
-    let alone = programs.iter().flat_map(|program| program.alone(scratch));
-    let mut failed = Vec::new();
-    for run in beside.chain(alone) {
-        if !run.succeeds() {
-            failed.push(run.program.line_that_repeats());
-        }
-    }
+        .filter_map(|program| program.beside_others(scratch));
+    let (busy, others): (Vec<_>, Vec<_>) =
+        beside.partition(|run| BUSY.contains(&run.program.target.as_str()));
+    let alone: Vec<_> = programs
+        .iter()
+        .flat_map(|program| program.alone(scratch))
+        .collect();
 
+    let failed = Mutex::new(Vec::new());
+    let run_in_turn = |runs: &Vec<Run<'_>>| {
+        for run in runs {
+            if !run.succeeds()? {
+                let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                failed.push(run.program.line_that_repeats());
+            }
+        }
+        Ok(())
+    };
+    run_each(&[busy, others], 2, run_in_turn)?;
+    run_in_turn(&alone)?;
+
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
     ensure!(
         failed.is_empty(),
         "tests failed; to repeat them, add their names:\n  {}",
@@ -117,25 +142,30 @@ fn scratch() -> Result<TempDir> {
 }
 
 impl Run<'_> {
-    /// Runs the tests, and prints how long they took.
-    fn succeeds(&self) -> bool {
+    /// Runs the tests, and prints how long they took. Their output is printed when they have ended,
+    /// so that it does not mix with that of another program.
+    fn succeeds(&self) -> Result<bool> {
         let tests = format!("tests of {} {}", self.program.path, self.prefix);
         println!("xtask: {} …", tests.trim_end());
         let start = Instant::now();
-        let outcome = self.step.run();
-        if let Err(error) = &outcome {
-            println!("xtask: {error:#}");
-        }
+        let output = NamedTempFile::new()?;
+        let outcome = self.step.run_into(output.as_file());
 
         let seconds = start.elapsed().as_secs();
-        println!("xtask: {} took {seconds} s", tests.trim_end());
-        outcome.is_ok()
+        let error = outcome.err().map(|error| format!("xtask: {error:#}\n"));
+        println!(
+            "{}{}xtask: {} took {seconds} s",
+            String::from_utf8_lossy(&fs::read(output.path())?),
+            error.as_deref().unwrap_or_default(),
+            tests.trim_end(),
+        );
+        Ok(error.is_none())
     }
 }
 
 impl Program {
-    /// The tests that run beside each other.
-    fn beside_each_other(&self, scratch: &Path) -> Option<Run<'_>> {
+    /// The tests that run beside those of another program.
+    fn beside_others(&self, scratch: &Path) -> Option<Run<'_>> {
         let prefixes = || self.rows_alone().map(|(_, prefix, _)| *prefix);
         if prefixes().any(str::is_empty) {
             return None;
@@ -263,7 +293,7 @@ mod tests {
             ("faults", &["--quiet --skip outage::", "--quiet outage::"]),
         ] {
             let program = Program::parse(&message(target)).context("it has tests")?;
-            let beside = program.beside_each_other(scratch.path()).into_iter();
+            let beside = program.beside_others(scratch.path()).into_iter();
             let runs = beside.chain(program.alone(scratch.path()));
             let lines: Vec<String> = runs.map(|run| run.step.command_line()).collect();
             assert_eq!(lines.len(), arguments.len(), "{lines:?}");

@@ -29,7 +29,7 @@ fn lost_lock_ends_the_script_and_its_descendants() {
     let descendants = [sandbox.pid("ignores"), sandbox.pid("sleeps")];
 
     break_hold(&sandbox, "a");
-    let next = ["run", "a", "--wait", "30s", "--", "echo", "next"];
+    let next = ["run", "a", "--quiet", "--wait", "30s", "--", "echo", "next"];
     sandbox.done(&next).assert(0, "next\n", "");
     assert!(!descendants.into_iter().any(is_alive));
     script.wait().assert_signal(Signal::SIGTERM, "");

@@ -13,6 +13,8 @@ use leasehold::{Guard, Locks};
 use crate::WORKER;
 
 const LEASE: Duration = Duration::from_secs(5);
+/// A lease that does not end while a test shows that two hold.
+const LONG: Duration = Duration::from_secs(60);
 
 /// A client holds the lock by the votes of three masters, as it cannot reach the other two. Then
 /// one of the three forgets.
@@ -27,7 +29,7 @@ struct Fixture {
     _wires: Vec<Wire>,
 }
 
-fn fixture(settings: &str, forget: impl FnOnce(&mut Testbed)) -> Result<Fixture> {
+fn fixture(settings: &str, lease: Duration, forget: impl FnOnce(&mut Testbed)) -> Result<Fixture> {
     let mut testbed = redlock::start(WORKER, settings)?;
     let wires: Vec<Wire> = testbed.redis()[3..]
         .iter()
@@ -42,7 +44,7 @@ fn fixture(settings: &str, forget: impl FnOnce(&mut Testbed)) -> Result<Fixture>
     let holder = testbed.run(leasehold::open(&apart))?;
     let others = testbed.run(leasehold::open(&redlock::url_with(&testbed, settings, &[])))?;
     let wrong = opening.elapsed();
-    let first = testbed.run(holder.mutex("a").lease(LEASE).no_renewal().acquire())?;
+    let first = testbed.run(holder.mutex("a").lease(lease).no_renewal().acquire())?;
     let votes = testbed
         .inspect("a")?
         .servers
@@ -87,7 +89,7 @@ fn waits(forget: impl FnOnce(&mut Testbed)) -> Result<()> {
         others,
         _wires,
         ..
-    } = fixture("longest-lease=5s", forget)?;
+    } = fixture("longest-lease=5s", LEASE, forget)?;
     let lock = others.mutex("a").lease(LEASE);
     let second = loop {
         match testbed.run(lock.try_acquire()) {
@@ -118,10 +120,10 @@ fn voting_without_quarantine_breaks_exclusion() -> Result<()> {
             others,
             clocks_on,
             _wires,
-        } = fixture("longest-lease=5s&quarantine=off", forget)?;
+        } = fixture("longest-lease=60s&quarantine=off", LONG, forget)?;
         std::thread::sleep(clocks_on.saturating_duration_since(Instant::now()));
         let second = until("another to hold", || {
-            let tried = testbed.run(others.mutex("a").lease(LEASE).try_acquire());
+            let tried = testbed.run(others.mutex("a").lease(LONG).try_acquire());
             Ok(tried.ok().and_then(Result::ok))
         })?;
         ensure!(
