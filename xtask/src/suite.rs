@@ -30,7 +30,7 @@ const BUSY: [&str; 5] = [
 const THREADS: &str = "4";
 /// Suites and tests of silent servers wait for nearly all of their time, so more of them run at a
 /// time.
-const THREADS_OF_SUITES: &str = "16";
+const THREADS_OF_SUITES: &str = "24";
 /// The models of these unit tests, and the suites in virtual time, compute all the time. More of
 /// them would only wait for a core.
 const THREADS_OF_MODELS: &str = "2";

@@ -2,9 +2,9 @@
 #![cfg(all(feature = "file", feature = "redis", feature = "zookeeper"))]
 #![allow(missing_docs, clippy::wildcard_imports)]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 use async_trait::async_trait;
 use lab_servers::{Cluster, Redis, Release, Sentinels, ZooKeeper};
@@ -234,15 +234,26 @@ impl Drop for Folder {
     }
 }
 
-/// A server for each test, and a connection for each client.
+/// The server of a store, for all its tests. Each test uses fresh names.
+fn server_of(store: &str, start: impl FnOnce() -> Redis) -> &'static Redis {
+    static SERVERS: Mutex<BTreeMap<String, &Redis>> = Mutex::new(BTreeMap::new());
+
+    let mut servers = SERVERS.lock().expect("the servers before have started");
+    servers
+        .entry(store.to_owned())
+        .or_insert_with(|| Box::leak(Box::new(start())))
+}
+
+/// One server for all tests, and a connection for each client.
 struct Server {
-    redis: Redis,
+    redis: &'static Redis,
     url: String,
 }
 
 impl Server {
     fn start(release: Release) -> Self {
-        let redis = Redis::setup().release(release).start();
+        let start = || Redis::setup().release(release).start();
+        let redis = server_of(&format!("{release:?}"), start);
         Self {
             url: redis.url(),
             redis,
@@ -251,7 +262,7 @@ impl Server {
 
     /// Connects through a Unix socket, with RESP2 alone.
     fn resp2() -> Self {
-        let redis = Redis::start();
+        let redis = server_of("resp2", Redis::start);
         Self {
             url: format!("redis+unix://{}?protocol=2", redis.socket_path().display()),
             redis,
@@ -260,7 +271,7 @@ impl Server {
 
     /// A crash frees a lock at the end of its lease.
     fn without_crash_detection() -> Self {
-        let redis = Redis::start();
+        let redis = server_of("crash-grace=off", Redis::start);
         Self {
             url: format!("{}?crash-grace=off", redis.url()),
             redis,
@@ -281,7 +292,7 @@ impl Service for Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            check_expiry(&self.redis);
+            check_expiry(self.redis);
         }
     }
 }
@@ -409,14 +420,15 @@ impl Drop for Masters {
 
 /// One server with the wire format of other libraries.
 struct Plain {
-    redis: Redis,
+    redis: &'static Redis,
     url: String,
 }
 
 impl Plain {
-    /// Starts a server that publishes these keyspace events.
+    /// The server publishes these keyspace events.
     fn with(settings: &str, events: &str) -> Self {
-        let redis = Redis::configured(&[("notify-keyspace-events", events)]);
+        let start = || Redis::configured(&[("notify-keyspace-events", events)]);
+        let redis = server_of(&format!("plain{settings}"), start);
         Self {
             url: format!("{}?dialect=plain{settings}", redis.url()),
             redis,
@@ -436,20 +448,20 @@ impl Service for Plain {
 impl Drop for Plain {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            check_expiry(&self.redis);
+            check_expiry(self.redis);
         }
     }
 }
 
 /// One server with the locks of Redisson.
 struct Java {
-    redis: Redis,
+    redis: &'static Redis,
     url: String,
 }
 
 impl Java {
     fn with(settings: &str) -> Self {
-        let redis = Redis::start();
+        let redis = server_of(&format!("redisson{settings}"), Redis::start);
         Self {
             url: format!("{}?dialect=redisson{settings}", redis.url()),
             redis,

@@ -29,9 +29,7 @@ const CHOSEN: &[(&str, &str)] = &[
         "failover-at-step failover-lagging failover-skewed",
     ),
     ("plain", "partition flushall clock-jump-back"),
-    ("redisson", "server-killed out-of-memory"),
-    ("redisson-rw", "out-of-memory"),
-    ("redisson-semaphore", "out-of-memory"),
+    ("redisson", "server-killed"),
     (
         "redlock",
         "minority-changes majority-partition all-clocks-back",

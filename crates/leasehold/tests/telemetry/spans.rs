@@ -179,8 +179,8 @@ async fn survive_an_outage(name: &str) {
     // The hold may be lost by then, and a lost hold sends no more requests.
     while locks.inspect(name).await.is_err() {}
     capture_has("store reachable again").await;
-    drop(guard);
-    leasehold::drain().await;
+    // A drain would wait for the claims that other tests have left on killed servers.
+    let _is_lost = guard.release().await;
 }
 
 async fn capture_has(message: &str) {

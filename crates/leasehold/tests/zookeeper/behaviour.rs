@@ -17,7 +17,7 @@ use crate::{
 #[tokio::test]
 async fn claim_with_lost_reply_is_found_once() {
     let wire = Wire::to(SERVER.address());
-    let ours = open(&format!("{}/lost", wire.url_of("zookeeper"))).await;
+    let ours = open(&format!("{}/lost?session=3s", wire.url_of("zookeeper"))).await;
     let theirs = open_folder("lost").await;
     for _ in 0..10 {
         wire.drop_replies(1);
