@@ -13,7 +13,7 @@
 //! let server = Redis::start();
 //! let locks = leasehold::open(&server.url()).await?;
 //! let guard = locks.mutex("job").acquire().await?;
-//! tokio::time::sleep(Duration::from_secs(86_400)).await;
+//! tokio::time::sleep(Duration::from_secs(3_600)).await;
 //! guard.release().await?;
 //! # Ok(()) }
 //! ```
