@@ -1,7 +1,7 @@
 //! Acquiring and confirming a lock: tokens, and repeated rounds.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -33,8 +33,6 @@ pub(super) enum AcquireOutcome {
 const SPLITS_MAX: u32 = 6;
 /// How often a token that is too low is raised.
 const RAISES_MAX: u32 = 4;
-/// How far, in nanoseconds, a token may be ahead of the masters' clocks and tokens.
-const TOKEN_AHEAD_MAX: u64 = 24 * 60 * 60 * 1_000_000_000;
 /// The highest token: a record has 19 digits for it.
 const TOKEN_MAX: u64 = 9_999_999_999_999_999_999;
 /// The number of tokens that differ only in their client's digits.
@@ -179,24 +177,14 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
         too_few(all, all - result.tally.unknown, &result.errors)
     }
 
-    /// Returns a token that is larger than every token that the claim has received: the time of the
-    /// masters' clocks, or the successor of the highest token.
+    /// Returns a token that is larger than every token that the claim has received or proposed: the
+    /// time of the masters' clocks, or the successor of the highest token.
     ///
-    /// The tokens in the masters' replies may be ahead of the clocks by any amount: a clock that
-    /// was ahead may have been corrected since.
+    /// These tokens may be ahead of the clocks by any amount: a clock that was ahead may have been
+    /// corrected since.
     fn proposal(&self, tracked: &TrackedClaim) -> Result<u64> {
-        let now = self.micros() * 1_000;
-        let in_replies = tracked.highest_reply_token();
-        let seen = in_replies.max(tracked.highest_token());
-        if seen > in_replies.max(now).saturating_add(TOKEN_AHEAD_MAX) {
-            return Err(Error::invalid(format!(
-                "the proposed token {seen} is more than a day ahead of the clock and the tokens of \
-                 the store"
-            ))
-            .help("correct the clocks, or use another name"));
-        }
-
-        let token = now + self.token_digits;
+        let seen = tracked.highest_reply_token().max(tracked.highest_token());
+        let token = self.micros() * 1_000 + self.token_digits;
         if token > seen {
             return Ok(token);
         }
@@ -210,7 +198,7 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
     }
 
     /// Returns the median of the masters' clocks. Neither a single master's nor a client's clock
-    /// can raise the tokens.
+    /// can raise the tokens. The store was opened with a quorum, whose clocks are known.
     fn micros(&self) -> u64 {
         let known = self
             .masters
@@ -219,10 +207,7 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
         let mut clocks: Vec<u64> = known.map(|master| master.clock.micros()).collect();
         clocks.sort_unstable();
 
-        clocks.get(clocks.len() / 2).copied().unwrap_or_else(|| {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH);
-            u64::try_from(now.unwrap_or_default().as_micros()).unwrap_or(u64::MAX)
-        })
+        clocks.get(clocks.len() / 2).copied().unwrap_or_default()
     }
 }
 

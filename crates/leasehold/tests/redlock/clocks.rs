@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lab_servers::Redis;
+use lab_servers::{Redis, Wire};
 use leasehold::{Guard, Locks};
 
 use super::{DEADLINE, SHORT, open, wait_until_all_vote};
@@ -87,6 +87,35 @@ async fn clocks_set_forward_by_two_days_refuse_no_client() {
     for settings in [SHORT, "dialect=classic&tokens=on"] {
         clocks_set_right(-TWO_DAYS, settings).await;
     }
+}
+
+/// The first votes of a claim do not arrive, and the clocks are set back before it votes again.
+///
+/// Shows G-04.
+#[tokio::test]
+async fn clocks_set_back_during_an_acquire_do_not_refuse_it() {
+    let (masters, hosts) = five_with_clocks(TWO_DAYS);
+    let wires: Vec<Wire> = hosts.iter().map(|host| Wire::to(host.clone())).collect();
+    let hosts: Vec<String> = wires.iter().map(Wire::address).collect();
+    let settings = format!("{SHORT}&reply-timeout=10s");
+    let locks = open(&hosts, &settings).await.expect("five");
+    wait_until_all_vote(&locks).await;
+    for wire in &wires {
+        wire.freeze(true);
+    }
+
+    let lock = locks.mutex("a").lease(Duration::from_millis(500));
+    let mut acquiring = std::pin::pin!(lock.acquire());
+    let early = tokio::time::timeout(Duration::from_millis(200), &mut acquiring).await;
+    assert!(early.is_err(), "{early:?}");
+    for (master, wire) in masters.iter().zip(&wires) {
+        master.set_clock(0);
+        wire.partition();
+        wire.freeze(false);
+    }
+
+    let held = acquiring.await.expect("granted");
+    held.release().await.expect("released");
 }
 
 /// A master that kept its incarnation has forgotten nothing, even if its clock was set back.
