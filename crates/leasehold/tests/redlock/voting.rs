@@ -1,7 +1,7 @@
 //! Votes, and claims that masters refuse.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lab_servers::{Redis, Wire};
 use leasehold::stores::RedlockGuardExt;
@@ -186,6 +186,7 @@ async fn claim_that_left_a_quorum_leaves_the_other_masters_later() {
 
     for cut in [[0, 1], [2, 3]] {
         let held = mutex.acquire().await.expect("granted");
+        wait_until_they_vote(&locks, cut, held.token()).await;
         cut_off(&wires, cut);
         held.release().await.expect("three masters reply");
         for at in cut {
@@ -207,6 +208,7 @@ async fn votes_of_a_minority_are_broken_by_their_tokens() {
         let (wires, ended) = open_by_wires(&masters).await;
         let mutex = ended.mutex("a").lease(Duration::from_secs(60));
         let held = mutex.acquire().await.expect("granted");
+        wait_until_they_vote(&ended, cut, held.token()).await;
         cut_off(&wires, cut);
         held.release().await.expect("three masters reply");
         cut_wires.extend(wires);
@@ -230,6 +232,23 @@ async fn votes_of_a_minority_are_broken_by_their_tokens() {
     let mutex = locks.mutex("a");
     let acquired = mutex.try_acquire_for(DEADLINE).await.expect("they reply");
     assert!(acquired.is_ok(), "votes of released claims remain");
+}
+
+/// Waits until these masters have voted too. A majority decides without them.
+async fn wait_until_they_vote(locks: &Locks, masters: [usize; 2], token: Token) {
+    let begun = Instant::now();
+    loop {
+        let lock_state = locks.inspect("a").await.expect("they reply");
+        let holders = masters.map(|at| lock_state.servers[at].holder);
+        if holders
+            .iter()
+            .all(|holder| holder.is_some_and(|(_, held)| held == token))
+        {
+            return;
+        }
+        assert!(begun.elapsed() < DEADLINE, "{holders:?}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }
 
 /// Opens the store through a wire to each master.
