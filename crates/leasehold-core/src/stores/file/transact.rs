@@ -1,7 +1,7 @@
 //! Runs the steps of the [protocol](super::protocol), and wakes the claims that a change concerns.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
@@ -88,9 +88,10 @@ pub(super) async fn view<T>(
     name: &Name,
     read: impl Fn(&Transaction) -> Result<T>,
 ) -> Result<T> {
+    let begun = Instant::now();
     let mut failed = None;
-    for attempt in 0..VIEWS_MAX {
-        let locking = if attempt < LOCKED_VIEWS_MAX {
+    for _ in 0..VIEWS_MAX {
+        let locking = if begun.elapsed() < LOCKED_VIEW_MAX {
             Locking::Try
         } else {
             Locking::Not
@@ -130,7 +131,8 @@ pub(super) async fn on_blocking_thread<T: Send + 'static>(
 /// How many times a queue is read again if another process changes it meanwhile.
 const VIEWS_MAX: usize = 100;
 
-/// How often an inspection finds a transaction under way before it reads without the lock. A
-/// transaction takes microseconds, unless its process is stopped.
-const LOCKED_VIEWS_MAX: usize = 20;
+/// For how long an inspection finds a transaction under way before it reads without the lock. A
+/// transaction takes microseconds, unless its process is stopped. This is a time and not a number
+/// of attempts, because each of them can take milliseconds on a busy machine.
+const LOCKED_VIEW_MAX: Duration = Duration::from_millis(50);
 const VIEW_PAUSE: Duration = Duration::from_millis(1);
