@@ -15,9 +15,7 @@ use crate::{Process, Testbed};
 const MEMORY_SLACK: u64 = 1_024;
 /// Two connections to a server that was unreachable at the start.
 const DESCRIPTOR_SLACK: u64 = 4;
-/// The runtime of a worker keeps as many threads as its blocking calls ever needed at once, and on
-/// a busy machine more of them run at once.
-const THREAD_SLACK: u64 = 8;
+const THREAD_SLACK: u64 = 2;
 /// In milliseconds: keys with a shorter life are not counted. Their number follows from the load.
 const SHORT_LIFE: i64 = 60_000;
 
