@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use tokio::runtime::Handle;
 
-use crate::{Api, Event, EventKind, HoldWork, OnError, ResourceUsage, Start, WorkerConfig, check};
+use crate::{Api, Event, EventKind, HoldWork, OnError, ResourceUsage, WorkerConfig, check};
 use recorder::write_event;
 
 /// After this number of cycles of its first thread a process has opened everything it needs.
@@ -27,6 +27,8 @@ static FIRST: OnceLock<ResourceUsage> = OnceLock::new();
 const OVER_MAX: Duration = Duration::from_secs(15);
 /// The pause between two attempts to open a store.
 const RETRY: Duration = Duration::from_millis(20);
+/// The pause after a refusal, because a store refuses immediately.
+const REFUSAL_PAUSE: Duration = Duration::from_millis(2);
 /// How often the resource usage is read, with pauses of a millisecond.
 const CHECKS: usize = 50;
 
@@ -56,13 +58,6 @@ pub fn run(config: &WorkerConfig) -> Result<()> {
     }
 }
 
-/// Records a refusal and pauses briefly, because a store refuses immediately.
-fn refused(recorder: recorder::Recorder<'_>) -> Result<()> {
-    recorder.record(EventKind::Refused)?;
-    sleep(Duration::from_millis(2));
-    Ok(())
-}
-
 /// Whether the worker retries a store that cannot be opened now. It does so where faults are
 /// injected. Where stores refuse requests, they also refuse to be opened, for various reasons.
 fn waits_for_store(config: &WorkerConfig, error: &anyhow::Error) -> bool {
@@ -71,18 +66,6 @@ fn waits_for_store(config: &WorkerConfig, error: &anyhow::Error) -> bool {
         OnError::Abort => false,
         OnError::Retry => error.is_some_and(leasehold::Error::is_unavailable),
         OnError::RetryAll => error.is_some(),
-    }
-}
-
-/// Waits until a cycle may begin.
-fn begin(config: &WorkerConfig) -> Result<()> {
-    match config.start {
-        Start::Immediately => Ok(()),
-        Start::After(micros) => {
-            sleep(Duration::from_micros(micros));
-            Ok(())
-        }
-        Start::OnSignal => wait_for_signal(),
     }
 }
 

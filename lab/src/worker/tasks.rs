@@ -7,16 +7,20 @@ use anyhow::Result;
 use leasehold::{Lock, Locks, Owner};
 use tokio::runtime::Builder;
 use tokio::task::{JoinSet, block_in_place};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::hold::{end, hold, passes};
 use super::nested::{Acquired, Acquisition, Reentrancy};
 use super::recorder::Recorder;
 use super::{
-    RETRY, begin, crash_points, record_final_usage, record_warm_usage, refused, waits_for_store,
+    REFUSAL_PAUSE, RETRY, crash_points, record_final_usage, record_warm_usage, wait_for_signal,
+    waits_for_store,
 };
 use crate::{EventKind, HoldWork, LockKind, OnError, Start, WorkerConfig};
 
+/// The pauses between cycles are tokio's. A blocking pause would hand the tasks of its thread to
+/// another thread, and on a busy machine the number of threads would grow: tokio wakes its idle
+/// threads in turn, so none of them is idle for long enough to end.
 pub(super) fn run(config: &WorkerConfig) -> Result<()> {
     Builder::new_multi_thread()
         .worker_threads(2)
@@ -28,7 +32,7 @@ pub(super) fn run(config: &WorkerConfig) -> Result<()> {
 async fn all(config: Arc<WorkerConfig>) -> Result<()> {
     let locks = loop {
         match crash_points::open(&config).await {
-            Err(error) if waits_for_store(&config, &error) => tokio::time::sleep(RETRY).await,
+            Err(error) if waits_for_store(&config, &error) => sleep(RETRY).await,
             opened => break opened?,
         }
     };
@@ -57,8 +61,10 @@ async fn cycles(config: Arc<WorkerConfig>, locks: Locks, thread: u32) -> Result<
             thread,
             name,
         };
-        if config.start != Start::Immediately {
-            block_in_place(|| begin(&config))?;
+        match config.start {
+            Start::Immediately => {}
+            Start::After(micros) => sleep(Duration::from_micros(micros)).await,
+            Start::OnSignal => block_in_place(wait_for_signal)?,
         }
 
         recorder.record(EventKind::Requested)?;
@@ -97,7 +103,11 @@ async fn acquire(
 
     match granted {
         Ok(None) => recorder.record(EventKind::TimedOut).map(|()| None),
-        Err(error) if passes(config, &error) => block_in_place(|| refused(recorder)).map(|()| None),
+        Err(error) if passes(config, &error) => {
+            recorder.record(EventKind::Refused)?;
+            sleep(REFUSAL_PAUSE).await;
+            Ok(None)
+        }
         granted => Ok(granted?),
     }
 }

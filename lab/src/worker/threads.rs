@@ -1,6 +1,6 @@
 //! Workers that use the blocking API.
 
-use std::thread;
+use std::thread::{self, sleep};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
@@ -8,13 +8,15 @@ use leasehold::blocking::{self, Guard, Lock, Locks};
 
 use super::hold::{end, hold, passes};
 use super::recorder::Recorder;
-use super::{RETRY, begin, record_final_usage, record_warm_usage, refused, waits_for_store};
-use crate::{EventKind, LockKind, OnError, WorkerConfig};
+use super::{
+    REFUSAL_PAUSE, RETRY, record_final_usage, record_warm_usage, wait_for_signal, waits_for_store,
+};
+use crate::{EventKind, LockKind, OnError, Start, WorkerConfig};
 
 pub(super) fn run(config: &WorkerConfig) -> Result<()> {
     let locks = loop {
         match blocking::open(&config.store).map_err(anyhow::Error::from) {
-            Err(error) if waits_for_store(config, &error) => thread::sleep(RETRY),
+            Err(error) if waits_for_store(config, &error) => sleep(RETRY),
             opened => break opened?,
         }
     };
@@ -45,7 +47,11 @@ fn cycles(config: &WorkerConfig, locks: &Locks, thread: u32) -> Result<()> {
             name,
         };
 
-        begin(config)?;
+        match config.start {
+            Start::Immediately => {}
+            Start::After(micros) => sleep(Duration::from_micros(micros)),
+            Start::OnSignal => wait_for_signal()?,
+        }
         recorder.record(EventKind::Requested)?;
         let Some(guard) = acquire(config, recorder, &lock(config, locks, thread, name))? else {
             cycle += 1;
@@ -72,11 +78,14 @@ fn acquire(config: &WorkerConfig, recorder: Recorder<'_>, lock: &Lock) -> Result
 
     match granted {
         Ok(None) => recorder.record(EventKind::TimedOut).map(|()| None),
-        // Such a short wait limit may end before the store has replied.
-        Err(error) if config.wait_micros.is_some() && error.is_unavailable() => {
-            refused(recorder).map(|()| None)
+        // A short wait limit may end before the store has replied.
+        Err(error)
+            if passes(config, &error) || config.wait_micros.is_some() && error.is_unavailable() =>
+        {
+            recorder.record(EventKind::Refused)?;
+            sleep(REFUSAL_PAUSE);
+            Ok(None)
         }
-        Err(error) if passes(config, &error) => refused(recorder).map(|()| None),
         granted => Ok(granted?),
     }
 }
