@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Context, Error, Result, bail};
+use serde::{Deserialize, Serialize};
 
 /// One event. Its text is one line, which a worker writes at once, so that a killed worker leaves
 /// whole lines.
@@ -84,7 +85,7 @@ pub enum EventKind {
 }
 
 /// The resource usage of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceUsage {
     /// Open descriptors.
     pub descriptors: usize,

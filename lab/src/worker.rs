@@ -115,7 +115,7 @@ fn record_final_usage(config: &WorkerConfig) -> Result<()> {
     let mut usage = least_usage()?;
     while FIRST
         .get()
-        .is_some_and(|first| !check::fits(first, &usage, config.resource_slack))
+        .is_some_and(|first| !check::fits(first, &usage, &config.resource_slack))
         && begun.elapsed() < OVER_MAX
     {
         sleep(Duration::from_millis(20));

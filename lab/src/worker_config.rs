@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::check;
+use crate::{ResourceUsage, check};
 
 /// The label of a claim that several threads share.
 pub(crate) const COHORT_LABEL: &str = "cohort";
@@ -57,8 +57,8 @@ pub struct WorkerConfig {
     pub recording: Recording,
     /// Additional environment variables, such as those of a wall clock.
     pub environment: Vec<(String, String)>,
-    /// How many more descriptors and tasks than at first may be in use in the end.
-    pub resource_slack: usize,
+    /// How much more than at first may be in use in the end.
+    pub resource_slack: ResourceUsage,
 }
 
 /// A kind of lock.
@@ -214,7 +214,7 @@ impl Default for WorkerConfig {
             work: HoldWork::Nothing,
             recording: Recording::All,
             environment: Vec::new(),
-            resource_slack: check::SPARE,
+            resource_slack: check::SLACK,
         }
     }
 }
