@@ -93,7 +93,7 @@ pub struct ResourceUsage {
     pub threads: usize,
     /// Live tasks of the process's own runtime, if it has one.
     pub tasks: usize,
-    /// Resident memory in KiB.
+    /// Allocated memory in KiB. Resident memory has also what the allocator keeps after an outage.
     pub memory: usize,
 }
 

@@ -34,10 +34,6 @@ const MISSES_MAX: usize = 20;
 const PAUSE_MILLIS: (u64, u64) = (100, 500);
 /// In microseconds: how long every worker waits where requests are refused.
 const BOUNDED_WAIT: u64 = 700_000;
-/// In KiB. While no master replies, each attempt that a client of Redlock gives up keeps requests of
-/// 170 KiB. They end with their time limits, but the allocator keeps the memory: 15 MiB after 200
-/// such attempts in five seconds, and no more after further ones.
-const MEMORY_AFTER_OUTAGE: usize = 24 * 1024;
 
 /// What an injection did.
 #[derive(Clone, Debug)]
@@ -169,7 +165,6 @@ fn resource_slack(testbed: &Testbed, backend: &Backend, names: usize) -> Resourc
     ResourceUsage {
         descriptors: check::SLACK.descriptors + connections + files,
         tasks: check::SLACK.tasks + connections + files,
-        memory: MEMORY_AFTER_OUTAGE,
         ..check::SLACK
     }
 }

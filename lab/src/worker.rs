@@ -14,6 +14,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use stats_alloc::INSTRUMENTED_SYSTEM;
 use tokio::runtime::Handle;
 
 use crate::{Api, Event, EventKind, HoldWork, OnError, ResourceUsage, WorkerConfig, check};
@@ -155,8 +156,18 @@ fn usage() -> Result<ResourceUsage> {
         descriptors: fs::read_dir("/proc/self/fd")?.count(),
         threads: number(&status, "Threads:")?,
         tasks: Handle::try_current().map_or(0, |runtime| runtime.metrics().num_alive_tasks()),
-        memory: number(&status, "VmRSS:")?,
+        memory: allocated()? / 1024,
     })
+}
+
+/// The allocated bytes. Only a program that installs the counting allocator knows them.
+fn allocated() -> Result<usize> {
+    let stats = INSTRUMENTED_SYSTEM.stats();
+    ensure!(
+        stats.allocations > 0,
+        "this program does not count its memory"
+    );
+    Ok(stats.bytes_allocated - stats.bytes_deallocated)
 }
 
 /// The number in the line of a process's status that begins with `key`.

@@ -3,8 +3,15 @@
 //! The argument is a [`lab::WorkerConfig`] as JSON. A test may kill or pause the process at any
 //! time.
 
+use std::alloc::System;
+
 use anyhow::{Context, Result};
 use rustix::process::{Signal, set_parent_process_death_signal};
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+
+/// A worker records how much memory it uses.
+#[global_allocator]
+static MEMORY: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 fn main() -> Result<()> {
     // A killed test must not leave this process behind.

@@ -10,9 +10,8 @@ pub(crate) const SLACK: ResourceUsage = ResourceUsage {
     descriptors: 2,
     threads: 2,
     tasks: 2,
-    // Memory that the allocator keeps. A leak of a hundred bytes in each of a hundred thousand
-    // cycles exceeds it.
-    memory: 8 * 1024,
+    // A leak of a hundred bytes in each of ten thousand cycles exceeds it.
+    memory: 1024,
 };
 
 /// Checks that a process uses no more at its end than when it was warm.

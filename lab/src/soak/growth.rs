@@ -11,7 +11,7 @@ const LEN_MIN: usize = 16;
 #[derive(Clone, Debug)]
 pub(super) struct Series {
     what: String,
-    /// Growth up to this does not count: memory that the allocator keeps, or an entry that stays a
+    /// Growth up to this does not count: a thread that runs for a while, or an entry that stays a
     /// while.
     slack: u64,
     values: Vec<u64>,

@@ -5,14 +5,12 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use lab_servers::{Redis, ZooKeeper};
+use lab_servers::{Redis, Reply, ZooKeeper};
 
 use super::growth::Series;
 use crate::worker::number;
 use crate::{Process, Testbed};
 
-/// In KiB: memory that the allocator keeps.
-const MEMORY_SLACK: u64 = 1_024;
 /// Two connections to a server that was unreachable at the start.
 const DESCRIPTOR_SLACK: u64 = 4;
 const THREAD_SLACK: u64 = 2;
@@ -23,7 +21,6 @@ const SHORT_LIFE: i64 = 60_000;
 #[derive(Debug)]
 pub(super) struct WorkerSeries {
     pid: u32,
-    memory: Series,
     descriptors: Series,
     threads: Series,
 }
@@ -34,7 +31,6 @@ impl WorkerSeries {
         let series = |what: &str, slack| Series::new(&format!("{what} of worker {thread}"), slack);
         Self {
             pid: worker.pid(),
-            memory: series("KiB of memory", MEMORY_SLACK),
             descriptors: series("descriptors", DESCRIPTOR_SLACK),
             threads: series("threads", THREAD_SLACK),
         }
@@ -49,7 +45,6 @@ impl WorkerSeries {
         let status = fs::read_to_string(format!("{process}/status"))
             .context("a worker that no fault kills has ended")?;
 
-        self.memory.push(number(&status, "RssAnon:")? as u64);
         self.threads.push(number(&status, "Threads:")? as u64);
         let descriptors = fs::read_dir(format!("{process}/fd"))?;
         self.descriptors.push(descriptors.count() as u64);
@@ -57,7 +52,6 @@ impl WorkerSeries {
     }
 
     pub(super) fn check(&self) -> Result<()> {
-        self.memory.check()?;
         self.descriptors.check()?;
         self.threads.check()
     }
@@ -65,7 +59,7 @@ impl WorkerSeries {
 
 impl fmt::Display for WorkerSeries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {}, {}", self.memory, self.descriptors, self.threads)
+        write!(f, "{}, {}", self.descriptors, self.threads)
     }
 }
 
@@ -96,9 +90,10 @@ fn count_lasting_keys(server: &Redis) -> u64 {
     const NO_EXPIRY: i64 = -1;
     let keys = server.command(&["KEYS", "*"]);
 
-    let lasts = |key: &&str| {
-        let life = server.command(&["PTTL", key]).int();
-        life == NO_EXPIRY || life > SHORT_LIFE
+    // A key of a Cluster may have moved to another master since.
+    let lasts = |key: &&str| match server.request(&["PTTL", key]) {
+        Reply::Int(life) => life == NO_EXPIRY || life > SHORT_LIFE,
+        _ => false,
     };
     keys.texts().into_iter().filter(lasts).count() as u64
 }
