@@ -227,6 +227,14 @@ impl Cluster {
         for node in [to, from] {
             self.set_slot(node, slot, &["NODE", &self.ids[to]]);
         }
+
+        // The others learn of it from each other. A move that begins earlier asks the old master, or
+        // gives the next one an epoch that is too low. Then no master serves the slot.
+        until("every node to know the new master", || {
+            let mut seen = self.nodes.iter().map(|node| self.seen(node, slot));
+            Ok(seen.all(|seen| seen == Some(to)).then_some(()))
+        })
+        .expect("the nodes are connected");
     }
 
     /// Begins to move a slot, and moves no key. Until the move ends, both masters refuse requests
