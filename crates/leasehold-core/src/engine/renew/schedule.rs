@@ -313,16 +313,18 @@ pub(super) fn retry_delay(validity: &Validity, now: BootInstant) -> Duration {
 }
 
 /// Returns how long to wait for a reply, so that a retry is possible before the first claim ends.
+///
+/// No retry is sooner than [`PAUSE_MIN`], so a shorter wait would only miss a late reply.
 pub(super) fn reply_timeout(validities: &[Arc<Validity>], now: BootInstant) -> Duration {
     let remaining = validities
         .iter()
         .map(|validity| validity.expires_at().duration_since(now))
         .min()
         .unwrap_or(REPLY_TIMEOUT);
-    (remaining / 3).min(REPLY_TIMEOUT)
+    (remaining / 3).clamp(PAUSE_MIN, REPLY_TIMEOUT)
 }
 
 /// The longest heartbeat interval of a holder whose liveness the store observes.
 const HEARTBEAT_MAX: Duration = Duration::from_secs(1);
 /// The shortest time between two renewals of a claim, so that the task never works without a pause.
-const PAUSE_MIN: Duration = Duration::from_millis(10);
+pub(super) const PAUSE_MIN: Duration = Duration::from_millis(10);

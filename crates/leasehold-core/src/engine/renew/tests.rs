@@ -6,8 +6,10 @@ use tracing::span::{Id, Record};
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::{Layer, Registry};
 
+use super::schedule::PAUSE_MIN;
 use super::*;
 use crate::engine::Engine;
+use crate::engine::calls::REPLY_TIMEOUT;
 use crate::runtime::background;
 use crate::store::{Intercept, Intercepted, claimant_here};
 use crate::stores::Memory;
@@ -57,6 +59,18 @@ fn renew_interval_follows_phase_and_bound() {
         let until = sent_at.saturating_add(safe_duration(lease));
         let interval = renew_interval(validity, sent_at, until);
         assert_eq!(interval.as_millis(), expected, "{case}");
+    }
+}
+
+#[test]
+fn reply_is_awaited_until_a_retry_is_possible() {
+    let now = BootInstant::now();
+    for (millis_left, expected) in [(6, PAUSE_MIN), (60_000, REPLY_TIMEOUT)] {
+        let expires_at = now.saturating_add(Duration::from_millis(millis_left));
+        let validity = Validity::held(Arc::new(claim("a")), expires_at);
+
+        let limit = reply_timeout(&[Arc::new(validity)], now);
+        assert_eq!(limit, expected, "{millis_left} ms before the end");
     }
 }
 
