@@ -160,14 +160,14 @@ fn usage() -> Result<ResourceUsage> {
     })
 }
 
-/// The allocated bytes. Only a program that installs the counting allocator knows them.
+/// The allocated bytes, and those that other threads have freed during the call. Only a program that
+/// installs the counting allocator knows them.
 fn allocated() -> Result<usize> {
-    let stats = INSTRUMENTED_SYSTEM.stats();
-    ensure!(
-        stats.allocations > 0,
-        "this program does not count its memory"
-    );
-    Ok(stats.bytes_allocated - stats.bytes_deallocated)
+    // The counters are read one after the other. In this order, the difference is never too small.
+    let freed = INSTRUMENTED_SYSTEM.stats().bytes_deallocated;
+    let allocated = INSTRUMENTED_SYSTEM.stats().bytes_allocated;
+    ensure!(allocated > 0, "this program does not count its memory");
+    Ok(allocated - freed)
 }
 
 /// The number in the line of a process's status that begins with `key`.

@@ -95,7 +95,7 @@ mod tests {
             ResourceUsage { threads: 7, ..FEW },
             ResourceUsage { tasks: 5, ..FEW },
             ResourceUsage {
-                memory: 20_000,
+                memory: 9_100,
                 ..FEW
             },
         ];
