@@ -79,7 +79,7 @@ fn killed_waiter_is_skipped() {
     let sandbox = Sandbox::new();
     let holder = sandbox.holder("a", &[]);
     let dead = sandbox.waiter(&["run", "a", "--", "echo", "ran"]);
-    let next = sandbox.waiter(&["run", "a", "--", "echo", "ran"]);
+    let next = sandbox.waiter(&["run", "a", "--wait", "30s", "--", "echo", "ran"]);
     dead.signal(Signal::SIGKILL);
     dead.wait();
     assert_eq!(holder.end().code(), 0);

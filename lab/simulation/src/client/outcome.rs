@@ -1,5 +1,7 @@
 //! Recording the holds of clients, and judging how they begin and end.
 
+use std::time::Duration;
+
 use leasehold::simulation::{BootInstant, Probe, safe_duration};
 use leasehold::store::{ClaimId, Share};
 use leasehold::{LossReason, Result};
@@ -128,6 +130,9 @@ impl World {
     }
 
     /// Returns whether an outage explains that a hold could not be renewed.
+    ///
+    /// The engine renews every 10 ms at most, so only a hold of 100 ms or more is renewed every
+    /// tenth of its validity. No lease and no crash grace that users can set is shorter.
     fn is_excused(&self, state: &State, hold: &HoldRecord) -> bool {
         if !self.profile.is_calm() || hold.is_evicted {
             return true;
@@ -135,12 +140,14 @@ impl World {
         let Some((began, ended)) = state.clients[hold.client].link.last_outage else {
             return false;
         };
-        let length = nanos(safe_duration(self.profile.hold_length()));
+        let hold_length = self.profile.hold_length();
+        let length = nanos(safe_duration(hold_length));
+        let renews_every_tenth = hold_length >= SHORTEST_LEASE;
         let is_short = ended.saturating_sub(began) <= length / 100 * 55;
         let was_renewed = began.saturating_sub(hold.granted_at) > length / 4;
         // A second outage may have begun before the first renewal after another one.
         let is_alone = state.faults_with_hold <= 1;
-        !(is_short && was_renewed && is_alone)
+        !(renews_every_tenth && is_short && was_renewed && is_alone)
     }
 
     /// Checks the outcome of a release.
@@ -229,3 +236,5 @@ fn bound_of(operation: &Operation, profile: &Profile, now: BootInstant) -> BootI
         Bound::Both(time) => now.saturating_add(time.min(profile.lease)),
     }
 }
+
+const SHORTEST_LEASE: Duration = Duration::from_millis(100);

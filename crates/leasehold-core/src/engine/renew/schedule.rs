@@ -281,7 +281,8 @@ impl Default for Schedule {
 /// just before a renewal. The holder then has 0.3 of its validity left to reconnect, and
 /// `leasehold run` still has time to stop its command.
 ///
-/// A reply may leave the claim no further time, and then the pause is [`PAUSE_MIN`].
+/// The pause is [`PAUSE_MIN`] or longer, also if a reply leaves the claim no further time. A tenth
+/// of the shortest lease is as long.
 pub(super) fn renew_interval(
     validity: &Validity,
     sent_at: BootInstant,
