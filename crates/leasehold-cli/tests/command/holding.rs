@@ -1,5 +1,6 @@
 //! Locks that `leasehold hold` holds until its owner ends.
 
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
@@ -58,11 +59,12 @@ fn hold_ends_with_its_process_without_reading_input() {
 
     let child = sandbox
         .leasehold(&["hold", "a", "--while-pid", &pid])
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let mut hold = Started::from(child);
-    until("the lock is held", || !sandbox.holders("a").is_empty());
+    let mut token = String::new();
+    BufReader::new(hold.out()).read_line(&mut token).unwrap();
     assert!(hold.is_running());
 
     owner.kill().unwrap();
@@ -187,6 +189,7 @@ fn hold_in_the_foreground_of_a_terminal_ends_with_its_input() {
     let sandbox = Sandbox::new();
     let mut terminal = Terminal::with(&sandbox, "$LEASEHOLD hold a");
     until("the lock is held", || !sandbox.holders("a").is_empty());
+    terminal.until_shows(&sandbox.token("a"));
     terminal.types("ignored\n\x04");
     assert_eq!(terminal.code_of_end(), Some(0));
     assert!(sandbox.is_free("a"));
