@@ -28,12 +28,18 @@ fn blocks(language: &str) -> Vec<&'static str> {
         .collect()
 }
 
-/// The command of a unit.
-pub(crate) fn exec_start(unit: &str) -> &'static str {
-    let head = format!("# {unit}\n");
+fn unit(name: &str) -> &'static str {
+    let head = format!("# {name}\n");
     let units = blocks("ini");
-    let unit = units.iter().find(|block| block.starts_with(&head)).unwrap();
-    let command = unit
+    units
+        .into_iter()
+        .find(|unit| unit.starts_with(&head))
+        .unwrap()
+}
+
+/// The command of a unit.
+pub(crate) fn exec_start(name: &str) -> &'static str {
+    let command = unit(name)
         .lines()
         .find_map(|line| line.strip_prefix("ExecStart="));
     command.unwrap()
@@ -135,6 +141,42 @@ fn crontab_of_several_machines_runs_the_job_once() {
     let both = both.replacen("--hold-at-least 1m", "--hold-at-least 500ms", 1);
     run_as_cron(&sandbox, crontab, &both).assert(0, "", "");
     assert_eq!(sandbox.read("ran"), "report.sh\n");
+}
+
+/// The machines start the unit within [`spread`], and each of them may start it only once for an
+/// event of the timer.
+#[test]
+fn timer_of_several_machines_runs_the_job_once() {
+    let timer = unit("report.timer");
+    assert!(!timer.contains("Persistent="), "{timer}");
+
+    let command = exec_start("report.service").replace("/usr/bin/leasehold", "leasehold");
+    let held = command.split_once("--hold-at-least ").unwrap().1;
+    let held = seconds(held.split(' ').next().unwrap());
+    // The clocks differ by seconds, too.
+    assert!(held >= 60 + spread(timer), "{command}\n{timer}");
+
+    let sandbox = sandbox();
+    let first = command.replace("--hold-at-least 2m", "--hold-at-least 500ms");
+    run_as_cron(&sandbox, "", &format!("{first} & {first} & wait")).assert(0, "", "");
+    assert_eq!(sandbox.read("ran"), "report.sh\n");
+}
+
+/// How far apart the starts of a timer's unit are on machines with equal clocks, in seconds: see
+/// systemd.timer(5).
+fn spread(timer: &str) -> u64 {
+    let setting = |name: &str| {
+        let value = timer.lines().find_map(|line| line.strip_prefix(name));
+        value.map(|value| seconds(value.trim_start_matches('=')))
+    };
+    setting("AccuracySec").unwrap_or(60) + setting("RandomizedDelaySec").unwrap_or(0)
+}
+
+/// A time in whole seconds or minutes.
+fn seconds(text: &str) -> u64 {
+    let (number, unit) = text.split_at(text.len() - 1);
+    let factor = ["s", "m"].iter().position(|known| *known == unit).unwrap();
+    number.parse::<u64>().unwrap() * [1, 60][factor]
 }
 
 /// The readme installs the command with cargo.
