@@ -21,19 +21,19 @@ pub(crate) struct Download {
     commands: Vec<String>,
 }
 
-/// The folder of the group in Maven's repository, the name, version and digest.
+/// The group, name, version and digest of an artefact of Maven.
 type Jar = [&'static str; 4];
 
 /// The newest ZooKeeper.
 const ZOOKEEPER: [Jar; 2] = [
     [
-        "org/apache/zookeeper",
+        "org.apache.zookeeper",
         "zookeeper",
         "3.9.6",
         "09bdf93be7c0b5b7cd9fe51bee6abe424796cd5aaf75cf0c10bbd6f1273562ee",
     ],
     [
-        "org/apache/zookeeper",
+        "org.apache.zookeeper",
         "zookeeper-jute",
         "3.9.6",
         "74f9cb1e4ba899ecc4b816201b4afd1c63c256705bd9176393fac4071597c75f",
@@ -42,7 +42,7 @@ const ZOOKEEPER: [Jar; 2] = [
 
 /// Redisson with all that it needs.
 const REDISSON: Jar = [
-    "org/redisson",
+    "org.redisson",
     "redisson-all",
     "4.7.0",
     "60f44d814f473fcbe15040a3f0b972268666ece15df864898a4f1d8e1941f247",
@@ -86,15 +86,15 @@ pub(crate) fn for_benchmarks() -> Result<Vec<Download>> {
 }
 
 fn jar([group, name, version, sha256]: Jar) -> Download {
-    let url = format!("https://repo1.maven.org/maven2/{group}/{name}/{version}");
-    let curl = "curl --fail --silent --show-error --location --retry 5";
+    let copy = "mvn --batch-mode --quiet -Dstyle.color=never dependency:copy";
+    let into = "-DoutputDirectory=. -Dmdep.stripVersion";
 
     Download::new(
         "jars",
         format!("{name} {version} (Maven)"),
         format!(".{name}-{version}"),
         &[
-            &format!("{curl} --output {name}.jar {url}/{name}-{version}.jar"),
+            &format!("{copy} {into} -Dartifact={group}:{name}:{version}"),
             &format!("echo '{sha256}  {name}.jar' | sha256sum --check --quiet"),
         ],
     )

@@ -50,6 +50,8 @@ const PREREQUISITES: &[Prerequisite] = &[
     ("python3", "python3"),
     // Downloads.
     ("pip3", "python3-pip"),
+    ("mvn", "maven"),
+    // Requests to `leasehold serve`.
     ("curl", "curl"),
     ("/etc/ssl/certs/ca-certificates.crt", "ca-certificates"),
     // Foreign clients that share locks with leasehold.

@@ -158,7 +158,12 @@ fn timer_of_several_machines_runs_the_job_once() {
 
     let sandbox = sandbox();
     let first = command.replace("--hold-at-least 2m", "--hold-at-least 500ms");
-    run_as_cron(&sandbox, "", &format!("{first} & {first} & wait")).assert(0, "", "");
+    let path = "PATH=/usr/local/bin:/usr/bin:/bin";
+    run_as_cron(&sandbox, path, &format!("{first} & {first}; wait $!")).assert(
+        0,
+        "",
+        "report was not granted",
+    );
     assert_eq!(sandbox.read("ran"), "report.sh\n");
 }
 
