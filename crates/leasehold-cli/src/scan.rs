@@ -1,11 +1,12 @@
 //! Reads the locks in use, for `ls` and `serve`.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::iter;
-use leasehold::{Error, LockState, Locks, Result};
+use leasehold::store::is_part_of;
+use leasehold::{Entry, Error, LockState, Locks, Result};
 
 use crate::show::is_free;
 
@@ -84,13 +85,11 @@ fn is_number<'a>(lock: &LockState, find: impl FnOnce(&str) -> Option<&'a LockSta
         return false;
     };
 
-    let claims: HashSet<String> = semaphore
-        .holders()
-        .map(|entry| entry.id.to_string())
-        .collect();
-    lock.entries
-        .iter()
-        .all(|entry| claims.contains(&entry.info.label))
+    let is_slot = |entry: &Entry| {
+        let mut holders = semaphore.holders();
+        holders.any(|holder| is_part_of(entry.id, holder.id))
+    };
+    lock.entries.iter().all(is_slot)
 }
 
 #[cfg(test)]

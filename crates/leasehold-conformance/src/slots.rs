@@ -5,6 +5,7 @@ use super::shares::clients_with_slots;
 use super::support::{
     acquire, fresh_name, granted, release, spawn_acquire, try_acquire, waiters, within_timeout,
 };
+use leasehold_core::store::draw_claim_id;
 use leasehold_core::{Entry, LossReason, SemaphoreSupport};
 
 /// The number of holders reaches the number of slots and does not exceed it.
@@ -77,6 +78,29 @@ pub async fn numbers_of_slots_differ(service: &dyn Service) {
     release(all).await;
     let refused = ours.semaphore(&name, 1025).numbered().acquire().await;
     assert!(refused.expect_err("too many").is_invalid());
+}
+
+/// Another program may hold the lock whose name is that of a number, under any label: also one that
+/// reads like the id of a claim.
+///
+/// Shows G-01, G-39.
+pub async fn lock_of_another_program_is_no_stale_number(service: &dyn Service) {
+    let Some((ours, theirs)) = clients_with_slots(service).await else {
+        return;
+    };
+    let name = fresh_name("labelled");
+    let number = format!("{name}/slot/0");
+    let label = draw_claim_id().to_string();
+    let held = acquire(&theirs.mutex(&number).label(&label)).await;
+
+    let numbered = ours.semaphore(&name, 1).numbered().try_acquire().await;
+    let refused = numbered.expect("the store replies");
+    assert_eq!(
+        refused.expect_err("the number is held").name.as_str(),
+        number
+    );
+    release(held).await;
+    release(acquire(&ours.semaphore(&name, 1).numbered()).await).await;
 }
 
 /// A claim for many slots keeps its position. Later claims for few slots do not overtake it.

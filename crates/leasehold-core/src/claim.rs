@@ -63,6 +63,9 @@ impl Claim {
 }
 
 /// The identity of one claim: 128 random bits that are never used twice.
+///
+/// The mutex of a [numbered](crate::Lock::numbered) slot shares half of them with the claim of its
+/// semaphore.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClaimId([u8; 16]);
 
@@ -78,6 +81,21 @@ impl ClaimId {
 #[must_use]
 pub fn draw_claim_id() -> ClaimId {
     ClaimId(simulation::draw_id().unwrap_or_else(|| uuid::Uuid::new_v4().into_bytes()))
+}
+
+/// Draws the id of a claim that is a part of another one. Its second half is that of the other id.
+pub(crate) fn draw_part_of(whole: ClaimId) -> ClaimId {
+    let mut part = draw_claim_id();
+    part.0[8..].copy_from_slice(&whole.0[8..]);
+    part
+}
+
+/// Returns whether the engine has drawn the first id for a part of the claim with the second one.
+///
+/// Users choose names, labels and programs, and no ids. So only the engine makes such a pair.
+#[must_use]
+pub fn is_part_of(part: ClaimId, whole: ClaimId) -> bool {
+    part.0[8..] == whole.0[8..]
 }
 
 /// Creates an id from the bytes that a store kept.

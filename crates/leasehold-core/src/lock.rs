@@ -345,7 +345,7 @@ impl Lock {
             max_hold: self.max_hold,
             reply_timeout: self.locks.reply_limit(),
             reserved: self.cohort.unwrap_or(0),
-            is_part: false,
+            part_of: None,
         })
     }
 

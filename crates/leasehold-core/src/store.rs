@@ -14,7 +14,7 @@ use crate::{Error, Guarantees, LockState, Name, Refused, Result, ServerVote, Tok
 pub use crate::admission::admitted;
 pub use crate::claim::{
     Claim, ClaimId, Share, check_same_kind, check_shrinks, claim_id_from_bytes, draw_claim_id,
-    share_from_parts, units,
+    is_part_of, share_from_parts, units,
 };
 pub use crate::claimant_info::{
     HOST_MAX, LABEL_MAX, PROGRAM_MAX, claimant_here, foreign_claimant, parse_words, write_words,

@@ -17,6 +17,7 @@ use super::outage::Outage;
 use super::validity::{Limit, Validity, hold_from, safe_duration};
 use super::wait::wait_for_grant;
 use super::{Engine, Hold};
+use crate::claim::draw_part_of;
 use crate::runtime::background::Detached;
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
@@ -120,6 +121,9 @@ impl<'a> Attempt<'a> {
         info.is_candidate = options.is_candidate;
 
         let mut claim = Claim::new(options.name.clone(), options.share, Arc::new(info));
+        if let Some(whole) = options.part_of {
+            claim.id = draw_part_of(whole);
+        }
         claim.lease = options.lease;
         claim.auto_renew = !options.no_renewal;
         claim.reserved = options.reserved;
@@ -331,7 +335,7 @@ impl<'a> Attempt<'a> {
 
         let mut validity = Validity::held(Arc::clone(&self.claim), grant.valid_until);
         // Holds that are passed on have events of their own.
-        if self.options.reserved == 0 && !self.options.is_part {
+        if self.options.reserved == 0 && self.options.part_of.is_none() {
             let events = HoldEvents::begin(&self.engine.calls, &self.claim, grant.token);
             validity = validity.with_events(events);
         }

@@ -16,6 +16,7 @@ use super::calls::REPLY_TIMEOUT;
 use super::events::AcquireEvents;
 use super::outage::Outage;
 use super::{AcquireOptions, Engine, Hold, WaitLimit};
+use crate::claim::is_part_of;
 use crate::{Claim, ClaimId, Entry, LockState, Name, Refused, Result, Share};
 
 /// The largest semaphore with numbered slots. A larger one counts load, not devices, and trying its
@@ -160,7 +161,7 @@ impl Taking<'_> {
             share: Share::MUTEX,
             // The label lets other holders see which claim of the semaphore the number belongs to.
             label: self.claim().to_string(),
-            is_part: true,
+            part_of: Some(self.claim()),
             ..self.options.clone()
         };
         let events = AcquireEvents::unrecorded(&self.engine.calls, &options.name);
@@ -217,12 +218,45 @@ impl Taking<'_> {
 }
 
 /// Returns the holders of a number that no longer hold the semaphore.
+///
+/// Another program may hold the lock with this name under any label. The id of its claim shows that
+/// it is no number. So does that of a number of an older release, which the store frees in time.
 fn stale<'a>(
     state: &'a LockState,
     holders: &'a HashSet<ClaimId>,
 ) -> impl Iterator<Item = &'a Entry> {
     state.holders().filter(|entry| {
         let claim: Option<ClaimId> = entry.info.label.parse().ok();
-        claim.is_some_and(|claim| !holders.contains(&claim))
+        claim.is_some_and(|claim| is_part_of(entry.id, claim) && !holders.contains(&claim))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Token;
+    use crate::claim::{draw_claim_id, draw_part_of};
+    use crate::store::{Standing, claimant_here, replies};
+
+    #[test]
+    fn only_a_number_of_a_claim_that_is_gone_is_stale() {
+        let (gone, holder) = (draw_claim_id(), draw_claim_id());
+        let holders = HashSet::from([holder]);
+        let is_stale = |id: ClaimId, label: &str| {
+            let token = Token::new(1).expect("not zero");
+            let info = claimant_here(label).expect("a short label");
+            let entry = replies::entry(id, Share::MUTEX, Standing::Held { token }, info);
+
+            let name = Name::parse("gpu/slot/0").expect("a valid name");
+            let mut lock_state = replies::lock_state(name);
+            lock_state.entries = vec![entry];
+            stale(&lock_state, &holders).count() == 1
+        };
+
+        assert!(is_stale(draw_part_of(gone), &gone.to_string()));
+        assert!(!is_stale(draw_part_of(holder), &holder.to_string()));
+        for label in [&gone.to_string(), "nightly", ""] {
+            assert!(!is_stale(draw_claim_id(), label), "{label:?}");
+        }
+    }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use crate::engine::calls::timed_out;
-use crate::{Name, OnContention, Result, Share};
+use crate::{ClaimId, Name, OnContention, Result, Share};
 
 /// The validated options of a lock.
 #[derive(Clone, Debug)]
@@ -26,8 +26,8 @@ pub(crate) struct AcquireOptions {
     /// How many more tokens the grant reserves. If there are any, the hold is passed on inside the
     /// process, and each of its holds has events of its own.
     pub(crate) reserved: u32,
-    /// The hold is a part of another one, whose events count.
-    pub(crate) is_part: bool,
+    /// The claim whose hold this one is a part of. The events of that hold count.
+    pub(crate) part_of: Option<ClaimId>,
 }
 
 impl AcquireOptions {

@@ -49,7 +49,7 @@ async fn hold_is_invalid_before_release_is_sent() {
             max_hold: None,
             reply_timeout: Duration::from_secs(2),
             reserved: 0,
-            is_part: false,
+            part_of: None,
         };
         let acquired = acquire(&engine, &options, WaitLimit::Forever).await;
         let hold = acquired.expect("the store replies").expect("it is free");
