@@ -2,11 +2,11 @@
 //! `leasehold hold`.
 
 use anyhow::Result;
-use leasehold::{Entry, Locks, Token};
+use leasehold::{Entry, Error, Locks, Token};
 
 use crate::commands::{Check, Release};
 use crate::exit::{Exit, print_error};
-use crate::format::Escaped;
+use crate::format::{Escaped, is_missing};
 use crate::hold::control::{self, Outcome};
 use crate::hold::loss_note::LossNote;
 
@@ -46,39 +46,49 @@ pub(crate) async fn release(args: &Release) -> Result<Exit> {
     Ok(exit)
 }
 
-/// The store alone may be late: it keeps a hold for some time after its holder must not trust it
-/// any more. So the holder is asked too, if it runs here.
 pub(crate) async fn check(args: &Check) -> Result<Exit> {
     let locks = args.store.open().await?;
 
-    let holder = holder_of(&locks, &args.name, args.token).await?;
-    let still_held = match &holder {
-        None => Some(false),
-        Some(holder) => control::still_held(holder.id, args.token).await?,
+    let reason = match holder_of(&locks, &args.name, args.token).await? {
+        Some(holder) => why_lost(&locks, &args.name, &holder, args.token).await?,
+        None => {
+            let loss = loss_of(&locks, &args.name, args.token);
+            Some(loss.unwrap_or_else(|| NO_SUCH_HOLD.to_owned()))
+        }
     };
-    let loss = loss_of(&locks, &args.name, args.token);
-    // A holder that does not reply, such as one that was killed, may not renew any more.
-    let is_missing = holder
-        .as_ref()
-        .is_some_and(|holder| holder.connected == Some(false));
-    if still_held.unwrap_or(loss.is_none() && !is_missing) {
+    let Some(reason) = reason else {
         return Ok(Exit::DONE);
-    }
+    };
 
-    let reason = loss.unwrap_or_else(|| {
-        let reason = match (&holder, still_held) {
-            (None, _) => NO_SUCH_HOLD,
-            (Some(_), None) => "the connection of its holder is missing",
-            (Some(_), Some(_)) => "the holder has lost it",
-        };
-        reason.to_owned()
-    });
     let name = Escaped(&args.name);
     let token = args.token;
     print_error(format_args!(
         "{name} is not held with token {token}: {reason}"
     ));
     Ok(Exit::LOST)
+}
+
+/// Returns why a hold that the store has must not be relied on; `None` if it may be.
+///
+/// The store alone may be late: it keeps a hold for some time after its holder must not trust it
+/// any more. So the holder is asked too, if it runs here.
+pub(crate) async fn why_lost(
+    locks: &Locks,
+    name: &str,
+    holder: &Entry,
+    token: Token,
+) -> leasehold::Result<Option<String>> {
+    let asked = control::still_held(holder.id, token).await;
+    let still_held = asked
+        .map_err(|error| Error::unavailable(format!("the holder cannot be asked: {error:#}")))?;
+
+    let reason = match still_held {
+        Some(true) => return Ok(None),
+        Some(false) => Some("the holder has lost it"),
+        // A holder that does not reply, such as one that was killed, may not renew any more.
+        None => is_missing(holder).then_some("the connection of its holder is missing"),
+    };
+    Ok(loss_of(locks, name, token).or_else(|| reason.map(str::to_owned)))
 }
 
 const NO_SUCH_HOLD: &str = "no claim holds it with this token";

@@ -77,7 +77,8 @@ pub(crate) struct Run {
     /// Inside a run of the same NAME, run COMMAND under the outer hold
     ///
     /// Without this option, leasehold refuses such a nested run, because it would wait for itself
-    /// forever. COMMAND replaces leasehold, and only the options of the outer run apply.
+    /// forever. COMMAND replaces leasehold, and only the options of the outer run apply. If the
+    /// outer hold is lost, or the connection of its holder is missing, leasehold exits with 76.
     #[arg(help_heading = heading::RARE, long)]
     pub(crate) reentrant: bool,
 

@@ -1,9 +1,9 @@
 //! What `leasehold release` and `leasehold check` say of a lock that was lost.
 //!
 //! The store forgets a hold that is lost, and the process that had it ends. So this process leaves
-//! a file, which only its user can read, in `$XDG_RUNTIME_DIR` or the user's state folder. A note is
-//! for people: nothing is decided by it. A missing, damaged or foreign one only leaves out the time
-//! and the reason.
+//! a file, which only its user can read, in `$XDG_RUNTIME_DIR` or the user's state folder. A note
+//! shows that the hold is lost, also while the store still has it. A missing, damaged or foreign one
+//! leaves that to the store, and the time and the reason out.
 
 use std::fs::{DirBuilder, File};
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -12,6 +12,7 @@ use crate::commands::Run;
 use crate::exit::Exit;
 use crate::format::Escaped;
 use crate::guards::Guards;
+use crate::release::why_lost;
 
 /// The variable with all holds that a command runs under, outermost first, as JSON.
 const HELD: &str = "LEASEHOLD_HELD";
@@ -168,6 +169,10 @@ fn partly_held(name: &str) -> Error {
 /// Returns the hold of `name` that this process runs under.
 ///
 /// The store must confirm it, because an environment may outlive the hold that it names.
+///
+/// # Errors
+/// [`is_lost`](Error::is_lost) if the store still has the hold, and `leasehold check` fails. Work
+/// under that hold would go on without it, and a wait for its end may be one for this process.
 async fn enclosing(locks: &Locks, name: &str) -> leasehold::Result<Option<Enclosing>> {
     let mut holds = enclosing_holds();
     holds.retain(|hold| hold.name == name && is_same_store(&hold.store, locks.url()));
@@ -176,16 +181,34 @@ async fn enclosing(locks: &Locks, name: &str) -> leasehold::Result<Option<Enclos
     }
 
     let lock_state = locks.inspect(name).await?;
-    Ok(lock_state.holders().find_map(|entry| {
-        let token = entry.token()?.get();
-        let mut hold = holds.iter().find(|hold| hold.token == token)?.clone();
-        locks.url().clone_into(&mut hold.store);
-        if hold.claim.is_empty() {
-            hold.claim = entry.id.to_string();
-        }
-        let share = entry.share;
-        Some(Enclosing { hold, share })
-    }))
+    let found = lock_state.holders().find_map(|entry| {
+        let token = entry.token()?;
+        let id = entry.id.to_string();
+        // Not every format has tokens that no other claim gets.
+        let hold = holds
+            .iter()
+            .find(|hold| hold.token == token.get() && [&*id, ""].contains(&&*hold.claim))?;
+        Some((entry, token, hold.clone()))
+    });
+    let Some((entry, token, mut hold)) = found else {
+        return Ok(None);
+    };
+    if let Some(reason) = why_lost(locks, name, entry, token).await? {
+        return Err(not_reliable(name, &reason));
+    }
+
+    locks.url().clone_into(&mut hold.store);
+    hold.claim = entry.id.to_string();
+    let share = entry.share;
+    Ok(Some(Enclosing { hold, share }))
+}
+
+fn not_reliable(name: &str, reason: &str) -> Error {
+    let name = Escaped(name);
+    Error::lost(format!(
+        "this runs inside a run whose hold of {name} cannot be relied on: {reason}"
+    ))
+    .help("unset LEASEHOLD_HELD to wait for the lock, if no run waits for this one")
 }
 
 /// Compares the URLs of two stores. Several paths may lead to the same folder.

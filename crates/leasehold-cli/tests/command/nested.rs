@@ -1,6 +1,8 @@
 //! Runs inside a run.
 
-use crate::sandbox::Sandbox;
+use nix::sys::signal::Signal;
+
+use crate::sandbox::{Finished, Sandbox, until};
 
 const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
 
@@ -126,4 +128,48 @@ fn stale_environment_blocks_no_run() {
             "{held}"
         );
     }
+}
+
+/// The store keeps the hold of a killed run for the crash grace. Work that joins it would go on
+/// after the next grant.
+///
+/// Shows G-01, G-38.
+#[test]
+fn reentrant_run_does_not_join_the_hold_of_a_killed_run() {
+    let mut sandbox = Sandbox::on_redis();
+    sandbox.set("crash-grace=30m");
+    let line = "printenv LEASEHOLD_HELD > written; mv written held; cat";
+    let outer = sandbox.started(&["run", "a", "--lease", "2h", "--", "sh", "-c", line]);
+    until("the run holds the lock", || sandbox.path("held").exists());
+    let joined = |option: &str| {
+        let mut run = sandbox.leasehold(&["run", option, "a", "--", "echo", "ran"]);
+        let done = run.env("LEASEHOLD_HELD", sandbox.read("held").trim());
+        Finished::from(done.output().unwrap())
+    };
+    joined("--reentrant").assert(0, "ran\n", "");
+
+    outer.signal(Signal::SIGKILL);
+    until("its connection is missing", || {
+        sandbox.holders("a")[0]["connected"] == false
+    });
+    for option in ["--reentrant", "-n"] {
+        joined(option).assert(76, "", "the connection of its holder is missing");
+    }
+}
+
+/// Not every format has tokens that no other claim gets.
+#[test]
+fn hold_of_another_claim_with_the_same_token_is_not_joined() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.holder("a", &[]);
+    let held = serde_json::json!([{
+        "store": sandbox.url(),
+        "name": "a",
+        "token": sandbox.token("a").parse::<u64>().unwrap(),
+        "claim": leasehold::store::draw_claim_id().to_string(),
+    }]);
+    let mut run = sandbox.leasehold(&["run", "-n", "--reentrant", "a", "--", "echo", "ran"]);
+    let done = run.env("LEASEHOLD_HELD", held.to_string());
+    Finished::from(done.output().unwrap()).assert(75, "", "a was not granted");
+    holder.end().assert(0, "", "");
 }
