@@ -36,7 +36,7 @@ use crate::{
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
-    queues: Arc<Mutex<HashMap<Name, LockQueue>>>,
+    queues: Arc<Mutex<Queues>>,
     changes: Arc<Notify>,
     clients: Arc<Mutex<Vec<Weak<dyn Revocable>>>>,
 }
@@ -102,22 +102,34 @@ impl Memory {
     /// the waiters of a change.
     fn queue<T>(&self, name: &Name, work: impl FnOnce(&mut LockQueue) -> T) -> T {
         let mut queues = self.queues.lock();
-        let queue = queues.entry(name.clone()).or_default();
+        let Queues { in_use, last_token } = &mut *queues;
+        let queue = in_use.entry(name.clone()).or_default();
 
-        let mut changed = queue.update();
+        let mut changed = queue.update(last_token);
         let reply = work(queue);
-        changed |= queue.update();
+        changed |= queue.update(last_token);
         if changed {
             self.changes.notify_waiters();
+        }
+        if queue.entries.is_empty() {
+            in_use.remove(name);
         }
         reply
     }
 }
 
-/// The queue of one name. An empty queue is kept for its token counter.
+#[derive(Debug, Default)]
+struct Queues {
+    in_use: HashMap<Name, LockQueue>,
+    /// The last token of all names: the queue of a free name is not kept, and its tokens rise.
+    last_token: u64,
+}
+
+/// The queue of one name.
 #[derive(Debug, Default)]
 struct LockQueue {
     entries: Vec<QueueEntry>,
+    /// The token of the last grant since the name is in use.
     last_token: u64,
 }
 
@@ -128,8 +140,9 @@ struct QueueEntry {
 }
 
 impl LockQueue {
-    /// Removes expired claims and grants the claims that fit. Returns whether the queue changed.
-    fn update(&mut self) -> bool {
+    /// Removes expired claims and grants the claims that fit, with tokens above `last_token`.
+    /// Returns whether the queue changed.
+    fn update(&mut self, last_token: &mut u64) -> bool {
         let now = BootInstant::now();
         let before = self.entries.len();
         self.entries.retain(|queued| queued.expires_at > now);
@@ -138,7 +151,8 @@ impl LockQueue {
         let granted = admitted(self.shares());
         for QueueEntry { entry, .. } in &mut self.entries[..granted] {
             if entry.token().is_none() {
-                self.last_token += 1 + u64::from(entry.reserved);
+                *last_token += 1 + u64::from(entry.reserved);
+                self.last_token = *last_token;
                 let token = Token::new(self.last_token).expect("the counter was just raised");
                 entry.standing = Standing::Held { token };
                 changed = true;
@@ -295,10 +309,6 @@ impl Store for Memory {
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
         let mut lock_state = replies::lock_state(name.clone());
-        if !self.queues.lock().contains_key(name) {
-            return Ok(lock_state);
-        }
-
         self.queue(name, |queue| {
             lock_state.entries = queue.entries();
             lock_state.last_token = Token::new(queue.last_token);
@@ -308,11 +318,12 @@ impl Store for Memory {
 
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
         let queues = self.queues.lock();
-        let in_use = queues
-            .iter()
-            .filter(|(name, queue)| name.as_str().starts_with(prefix) && !queue.entries.is_empty());
+        let in_use = queues.in_use.keys();
 
-        let mut names: Vec<Name> = in_use.map(|(name, _)| name.clone()).collect();
+        let mut names: Vec<Name> = in_use
+            .filter(|name| name.as_str().starts_with(prefix))
+            .cloned()
+            .collect();
         names.sort_unstable();
         names.truncate(count_max);
         Ok(names)
@@ -389,5 +400,22 @@ mod tests {
         assert_eq!(store.revoke("a"), 1);
         assert!(next.check().expect_err("it is revoked").is_lost());
         assert_eq!((store.revoke("b"), store.revoke("")), (0, 0));
+    }
+    #[tokio::test]
+    async fn free_names_are_forgotten_and_their_tokens_rise() {
+        let store = Memory::new();
+        let locks = Locks::from_store(store.clone(), "memory:").expect("it starts");
+        let first = locks.mutex("0").acquire().await.expect("granted");
+        let token = first.token();
+        first.release().await.expect("released");
+
+        for number in 1..50_000 {
+            let guard = locks.mutex(number.to_string()).acquire().await;
+            let released = guard.expect("granted").release().await;
+            released.expect("released");
+        }
+        assert_eq!(store.queues.lock().in_use.len(), 0);
+        let again = locks.mutex("0").acquire().await.expect("granted");
+        assert!(again.token() > token);
     }
 }
