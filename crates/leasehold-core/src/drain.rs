@@ -1,5 +1,7 @@
 //! Waiting for the departures that are under way in the background.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,16 +9,17 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
-use crate::runtime::background::{is_forked, on_background};
+use crate::runtime::background::{is_forked, on_background, spawn};
 
 static UNDER_WAY: Mutex<UnderWay> = Mutex::new(UnderWay {
-    count: 0,
+    numbers: BTreeSet::new(),
+    next: 0,
     wait_until: None,
 });
-/// Tasks wait for `DRAINED`, which the last departure notifies.
-static DRAINED: Notify = Notify::const_new();
-/// Blocked threads wait for `DEPARTED`, which every departure notifies.
-static DEPARTED: Condvar = Condvar::new();
+/// Tasks wait for `DEPARTED`, and blocked threads for `DEPARTED_BLOCKING`. Every departure notifies
+/// both.
+static DEPARTED: Notify = Notify::const_new();
+static DEPARTED_BLOCKING: Condvar = Condvar::new();
 
 thread_local! {
     static END_OF_THREAD: EndOfThread = EndOfThread::default();
@@ -24,14 +27,24 @@ thread_local! {
 
 /// The departures that the background completes.
 struct UnderWay {
-    count: usize,
+    /// The departures are numbered in the order in which they begin.
+    numbers: BTreeSet<u64>,
+    next: u64,
     /// Until when the end of a thread waits for them.
     wait_until: Option<Instant>,
+}
+
+impl UnderWay {
+    /// Whether one of the departures with these numbers is under way.
+    fn has_any(&self, numbers: Range<u64>) -> bool {
+        self.numbers.range(numbers).next().is_some()
+    }
 }
 
 /// One departure that the background completes.
 #[derive(Debug)]
 pub(crate) struct Departure {
+    number: u64,
     /// `None` if its thread was ending already.
     begun_by: Option<Arc<()>>,
 }
@@ -40,26 +53,36 @@ impl Departure {
     /// Begins the departure that the background completes. The caller has tried it since `since`.
     pub(crate) fn begin(since: Instant) -> Self {
         let mut under_way = UNDER_WAY.lock();
-        under_way.count += 1;
+        let number = under_way.next;
+        under_way.next += 1;
+        under_way.numbers.insert(number);
         under_way.wait_until = under_way.wait_until.max(Some(since + REPLY_MAX));
 
         let begun_by = END_OF_THREAD.try_with(|end| Arc::clone(&end.begun_here));
         Self {
+            number,
             begun_by: begun_by.ok(),
         }
+    }
+
+    /// Ends this departure with those that have begun since: one of them goes on with it.
+    pub(crate) fn end_with_later(self) {
+        let later = self.number + 1..UNDER_WAY.lock().next;
+        spawn(async move {
+            departed(later).await;
+            drop(self);
+        });
     }
 }
 
 impl Drop for Departure {
     fn drop(&mut self) {
         let mut under_way = UNDER_WAY.lock();
-        under_way.count -= 1;
+        under_way.numbers.remove(&self.number);
         self.begun_by = None;
 
-        DEPARTED.notify_all();
-        if under_way.count == 0 {
-            DRAINED.notify_waiters();
-        }
+        DEPARTED_BLOCKING.notify_all();
+        DEPARTED.notify_waiters();
     }
 }
 
@@ -103,12 +126,12 @@ impl Drop for EndOfThread {
 
         let are_under_way = |under_way: &mut UnderWay| {
             if self.is_main {
-                under_way.count > 0
+                !under_way.numbers.is_empty()
             } else {
                 Arc::strong_count(&self.begun_here) > 1
             }
         };
-        DEPARTED.wait_while_until(&mut under_way, are_under_way, wait_until);
+        DEPARTED_BLOCKING.wait_while_until(&mut under_way, are_under_way, wait_until);
     }
 }
 
@@ -133,7 +156,7 @@ const REPLY_MAX: Duration = Duration::from_secs(1);
 /// # Ok(()) }
 /// ```
 ///
-/// It covers all stores of the process. A store that sends no reply delays it by about the lease of
+/// It covers all stores of the process, and what was dropped before the call. A store that sends no reply delays it by about the lease of
 /// the claims to release. Wrap it in a timeout to wait for a shorter time.
 ///
 /// # Cancel safety
@@ -143,13 +166,22 @@ pub async fn drain() {
 }
 
 async fn drained() {
-    loop {
-        let drained = DRAINED.notified();
+    if is_forked() {
+        return;
+    }
+    let begun = 0..UNDER_WAY.lock().next;
+    departed(begun).await;
+}
 
-        if is_forked() || UNDER_WAY.lock().count == 0 {
+/// Waits until none of these departures is under way.
+async fn departed(numbers: Range<u64>) {
+    loop {
+        let departed = DEPARTED.notified();
+
+        if is_forked() || !UNDER_WAY.lock().has_any(numbers.clone()) {
             return;
         }
-        drained.await;
+        departed.await;
     }
 }
 
@@ -159,13 +191,55 @@ pub(crate) fn drain_blocking(timeout: Duration) -> bool {
         return true;
     }
     let mut under_way = UNDER_WAY.lock();
+    let begun = 0..under_way.next;
+    let are_under_way = |under_way: &mut UnderWay| under_way.has_any(begun.clone());
 
     match Instant::now().checked_add(timeout) {
         Some(deadline) => {
-            DEPARTED.wait_while_until(&mut under_way, |under_way| under_way.count > 0, deadline);
+            DEPARTED_BLOCKING.wait_while_until(&mut under_way, are_under_way, deadline);
         }
-        None => DEPARTED.wait_while(&mut under_way, |under_way| under_way.count > 0),
+        None => DEPARTED_BLOCKING.wait_while(&mut under_way, are_under_way),
     }
 
-    under_way.count == 0
+    !under_way.has_any(begun)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::Locks;
+    use crate::stores::Memory;
+
+    /// A service that drains may still serve requests, whose guards are dropped too.
+    #[tokio::test]
+    async fn drain_ends_while_later_departures_are_under_way() {
+        let first = Departure::begin(Instant::now());
+        let mut draining = pin!(drain());
+        assert_eq!(draining.as_mut().now_or_never(), None);
+
+        let _later = Departure::begin(Instant::now());
+        drop(first);
+        draining.await;
+    }
+
+    /// The end of a departure may begin another one that goes on with it.
+    #[tokio::test]
+    async fn drain_waits_for_what_goes_on_with_a_departure() {
+        let _locks = Locks::from_store(Memory::new(), "memory:").expect("the background starts");
+        let first = Departure::begin(Instant::now());
+        let mut draining = pin!(drain());
+        assert_eq!(draining.as_mut().now_or_never(), None);
+
+        let second = Departure::begin(Instant::now());
+        let number = first.number;
+        first.end_with_later();
+        assert!(UNDER_WAY.lock().has_any(number..number + 1));
+        drop(second);
+        draining.await;
+        assert!(!UNDER_WAY.lock().has_any(number..number + 1));
+    }
 }

@@ -114,7 +114,10 @@ impl Drop for Acquiring {
     fn drop(&mut self) {
         let mut state = self.cohort.state.lock();
         state.acquiring = None;
-        state.departing = None;
+        if let Some(departing) = state.departing.take() {
+            // The claim leaves by a departure of its own, which has begun.
+            departing.end_with_later();
+        }
         if state.needs_acquisition() {
             self.cohort.acquisition_due.notify_one();
         }
