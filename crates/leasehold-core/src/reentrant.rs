@@ -36,6 +36,8 @@ type OwnedHolds = HashMap<(StoreId, String), Arc<OwnedHold>>;
 /// The hold of an owner under one name of one store.
 #[derive(Debug, Default)]
 struct OwnedHold {
+    /// Whoever upgrades it for a moment only keeps the mutex locked, because a release must find
+    /// out whether its guard is the last one.
     hold: parking_lot::Mutex<Weak<Guard>>,
     /// The first acquire takes it, so that two tasks of one owner do not wait for each other.
     /// Nested acquires do not take it.
@@ -80,8 +82,11 @@ impl Owner {
     fn claims_named(&self, name: &str) -> Vec<ClaimId> {
         let holds = self.holds.lock();
         let named = holds.iter().filter(|((_, held), _)| held == name);
-        let guards = named.filter_map(|(_, owned_hold)| owned_hold.hold.lock().upgrade());
-        guards.map(|guard| guard.claim_id()).collect()
+        let claims = named.filter_map(|(_, owned_hold)| {
+            let hold = owned_hold.hold.lock();
+            Some(hold.upgrade()?.claim_id())
+        });
+        claims.collect()
     }
 }
 
@@ -90,12 +95,14 @@ impl OwnedHold {
         self.hold.lock().strong_count() > 0
     }
 
-    fn reenter(&self) -> Result<Option<ReentrantGuard>> {
-        let Some(guard) = self.hold.lock().upgrade() else {
+    fn reenter(self: &Arc<Self>) -> Result<Option<ReentrantGuard>> {
+        let hold = self.hold.lock();
+        let Some(guard) = hold.upgrade() else {
             return Ok(None);
         };
         guard.check()?;
-        Ok(Some(ReentrantGuard { guard }))
+        let owned_hold = Arc::clone(self);
+        Ok(Some(ReentrantGuard { guard, owned_hold }))
     }
 
     /// Waits until no other task acquires the lock for the owner; `None` if that takes too long.
@@ -109,16 +116,17 @@ impl OwnedHold {
         }
     }
 
-    fn enter_first(&self, guard: Guard) -> ReentrantGuard {
+    fn enter_first(self: &Arc<Self>, guard: Guard) -> ReentrantGuard {
         let guard = Arc::new(guard);
         *self.hold.lock() = Arc::downgrade(&guard);
-        ReentrantGuard { guard }
+        let owned_hold = Arc::clone(self);
+        ReentrantGuard { guard, owned_hold }
     }
 
     /// Ends an acquire while another task of its owner acquires the lock.
     ///
     /// That task waits for a holder, or for a store that is down. Reading the store shows which.
-    async fn refused(&self, lock: &Lock) -> Result<Result<ReentrantGuard, Refused>> {
+    async fn refused(self: &Arc<Self>, lock: &Lock) -> Result<Result<ReentrantGuard, Refused>> {
         if let Some(again) = self.reenter()? {
             return Ok(Ok(again));
         }
@@ -260,6 +268,7 @@ impl Reentrant {
 #[must_use = "this acquire is undone when the guard is dropped"]
 pub struct ReentrantGuard {
     guard: Arc<Guard>,
+    owned_hold: Arc<OwnedHold>,
 }
 
 impl ReentrantGuard {
@@ -285,7 +294,11 @@ impl ReentrantGuard {
     /// As [`Guard::release`].
     pub async fn release(self) -> Result<()> {
         let before = self.guard.check();
-        match Arc::into_inner(self.guard) {
+        let hold = self.owned_hold.hold.lock();
+        let last = Arc::into_inner(self.guard);
+        drop(hold);
+
+        match last {
             Some(last) => last.release().await,
             None => before,
         }
@@ -297,5 +310,40 @@ impl std::ops::Deref for ReentrantGuard {
 
     fn deref(&self) -> &Guard {
         &self.guard
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::Locks;
+    use crate::stores::Memory;
+
+    /// Another task of the owner may look at its holds at any moment.
+    #[tokio::test]
+    async fn last_release_ends_after_the_reply_beside_other_tasks_of_the_owner() {
+        let locks = Locks::from_store(Memory::new(), "memory:").expect("it starts");
+        let lock = locks.reentrant("a");
+        let owner = Owner::new();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let looking = std::thread::spawn({
+            let (owner, is_over) = (owner.clone(), Arc::clone(&is_over));
+            move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    owner.claims_named("a");
+                }
+            }
+        });
+
+        for _ in 0..5_000 {
+            let guard = lock.acquire(&owner).await.expect("granted");
+            guard.release().await.expect("released");
+            let lock_state = locks.inspect("a").await.expect("a state");
+            assert_eq!(lock_state.entries, [], "the release has returned before");
+        }
+        is_over.store(true, Ordering::Relaxed);
+        looking.join().expect("it ends");
     }
 }
