@@ -5,26 +5,11 @@ use std::time::{Duration, SystemTime};
 
 use jiff::fmt::friendly::{Designator, Spacing, SpanPrinter};
 use jiff::{Timestamp, Unit};
+pub(crate) use leasehold::store::Escaped;
 use leasehold::{ClaimProcess, Entry, ExternalHolder};
 
 use crate::process_state::{is_command_stopped, is_stopped};
 use crate::sightings;
-
-/// Displays a text from another program with its control characters escaped.
-pub(crate) struct Escaped<'a>(pub(crate) &'a str);
-
-impl fmt::Display for Escaped<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for c in self.0.chars() {
-            if c.is_control() {
-                write!(f, "{}", c.escape_default())?;
-            } else {
-                write!(f, "{c}")?;
-            }
-        }
-        Ok(())
-    }
-}
 
 /// Displays a lock's name as an argument, in a line that a user types into a shell.
 pub(crate) struct NameArgument<'a>(pub(crate) &'a str);
@@ -36,7 +21,7 @@ impl fmt::Display for NameArgument<'_> {
         if self.0.starts_with('-') {
             f.write_str("--name=")?;
         }
-        if self.0.contains(char::is_control) {
+        if Escaped(self.0).to_string() != self.0 {
             // No form of it is a word in all shells.
             f.write_str("NAME")
         } else if !self.0.is_empty() && self.0.chars().all(is_plain) {
@@ -207,6 +192,25 @@ mod tests {
     #[test]
     fn control_characters_are_escaped() {
         assert_eq!(Escaped("a\x1b[2J\nü").to_string(), r"a\u{1b}[2J\nü");
+    }
+
+    /// A label with an override of the direction could show another holder than there is.
+    #[test]
+    fn invisible_characters_are_escaped() {
+        for c in [
+            '\u{202a}',
+            '\u{202e}',
+            '\u{2066}',
+            '\u{2069}',
+            '\u{200b}',
+            '\u{e0041}',
+        ] {
+            let code = c.escape_default();
+            assert_eq!(Escaped(&format!("a{c}b")).to_string(), format!("a{code}b"));
+            assert_eq!(NameArgument(&format!("a{c}b")).to_string(), "NAME");
+        }
+        let visible = "e\u{301} 数据 می‌خواهم 👩‍🚀";
+        assert_eq!(Escaped(visible).to_string(), visible);
     }
 
     #[test]

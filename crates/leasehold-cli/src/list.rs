@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::commands::Ls;
 use crate::exit::{Exit, print_error};
-use crate::format::known_age;
+use crate::format::{Escaped, known_age};
 use crate::scan::{NAMES_MAX, scan};
 use crate::show::LockJson;
 use crate::usage::Usage;
@@ -29,7 +29,7 @@ pub(crate) async fn list_names(args: &Ls) -> Result<Exit> {
 
     let mut out = io::stdout().lock();
     for name in found.locks.keys() {
-        if !name.contains(char::is_control) {
+        if Escaped(name).to_string() == *name {
             writeln!(out, "{name}")?;
         }
     }

@@ -69,13 +69,15 @@ impl fmt::Display for Name {
     }
 }
 
-/// Displays a text with its control characters escaped.
-pub(crate) struct Escaped<'a>(pub(crate) &'a str);
+/// Displays a text of another program, with the characters escaped that change how a terminal shows
+/// the others: control characters, and the invisible ones that set the direction or show nothing.
+#[derive(Debug)]
+pub struct Escaped<'a>(pub &'a str);
 
 impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in self.0.chars() {
-            if c.is_control() {
+            if c.is_control() || is_invisible(c) {
                 write!(f, "{}", c.escape_default())?;
             } else {
                 write!(f, "{c}")?;
@@ -83,6 +85,15 @@ impl fmt::Display for Escaped<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether it is a format character or a separator of lines, by their ranges in Unicode 16.
+///
+/// The joiners U+200C and U+200D are spelling in some languages, and parts of emoji.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+        | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 impl fmt::Debug for Name {

@@ -20,6 +20,7 @@ pub use crate::claimant_info::{
     HOST_MAX, LABEL_MAX, PROGRAM_MAX, claimant_here, foreign_claimant, parse_words, write_words,
     write_words_encoded,
 };
+pub use crate::name::Escaped;
 pub use intercept::{Intercept, Intercepted, Request};
 
 /// A service that keeps queues of claims.

@@ -22,11 +22,14 @@ function element(tag, text, attributes = {}) {
   return made;
 }
 
-// Shows control characters as the command does.
+// Shows control and invisible characters as the command does.
 function visible(text) {
   const code = (c) => "\\u{" + c.codePointAt(0).toString(16) + "}";
   const known = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
-  return text.replace(/[\u0000-\u001f\u007f-\u009f]/g, (c) => known[c] ?? code(c));
+  const hidden = new RegExp(
+    "[\\0-\\x1f\\x7f-\\x9f\\xad\\u061c\\u180e\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u206f" +
+      "\\ufeff\\ufff9-\\ufffb\\u{e0000}-\\u{e007f}]", "gu");
+  return text.replace(hidden, (c) => known[c] ?? code(c));
 }
 
 function claimant(entry) {
