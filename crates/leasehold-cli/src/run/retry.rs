@@ -28,6 +28,7 @@ const NO_REPLY_MIN: Duration = Duration::from_secs(1);
 /// Each change of the state is one line on standard error.
 #[derive(Debug)]
 pub(crate) struct Retry {
+    pub(super) begun: Instant,
     /// The time limit of `--wait` for all attempts. Without a limit, the attempts continue forever.
     limit: Option<Duration>,
     deadline: Option<Instant>,
@@ -41,9 +42,11 @@ pub(crate) struct Retry {
 impl Retry {
     /// Starts the time limit of `--wait`.
     pub(crate) fn within(limit: Option<Duration>, store: &Store) -> Self {
+        let begun = Instant::now();
         Self {
+            begun,
             limit,
-            deadline: limit.and_then(|limit| Instant::now().checked_add(limit)),
+            deadline: limit.and_then(|limit| begun.checked_add(limit)),
             has_server: has_server(&store.url),
             unavailable: None,
             pause: FIRST_PAUSE,

@@ -51,6 +51,7 @@ pub(crate) async fn wait(
 ) -> anyhow::Result<Acquired<Guard>> {
     let options = request.options;
     let begun = Instant::now();
+    let waiting_since = retry.begun;
     sightings::restore(locks, lock.name());
     let acquired = tokio::select! {
         biased;
@@ -66,7 +67,7 @@ pub(crate) async fn wait(
         }
         signal = signals.next_to_end() => Acquired::Interrupted(signal?),
         never = reap_as_init() => match never? {},
-        never = show_progress(locks, lock.name(), options) => match never {},
+        never = show_progress(locks, lock.name(), options, waiting_since) => match never {},
     };
 
     match &acquired {
@@ -89,16 +90,22 @@ fn print_granted(guard: &Guard, waited: Duration, options: &LockOptions) {
 }
 
 /// Reports the queue position: continuously on a terminal, once a minute elsewhere.
-async fn show_progress(locks: &Locks, name: &str, options: &LockOptions) -> Infallible {
+async fn show_progress(
+    locks: &Locks,
+    name: &str,
+    options: &LockOptions,
+    since: Instant,
+) -> Infallible {
     if options.quiet {
         return pending().await;
     }
 
     sleep(PROGRESS_DELAY).await;
+    let text = async || position_text(locks, name, since, options.wait).await;
     if has_spinner() {
-        return spin(locks, name).await;
+        return spin(text).await;
     }
-    report_lines(locks, name, LINE_INTERVAL, print_error).await
+    report_lines(text, LINE_INTERVAL, print_error).await
 }
 
 /// Whether standard error is a terminal that can replace a line.
@@ -108,13 +115,12 @@ fn has_spinner() -> bool {
 
 /// Reports the queue position at once, and again after each interval.
 async fn report_lines(
-    locks: &Locks,
-    name: &str,
+    text: impl AsyncFn() -> Option<String>,
     interval: Duration,
     mut report: impl FnMut(String),
 ) -> Infallible {
     loop {
-        if let Some(text) = position_text(locks, name).await {
+        if let Some(text) = text().await {
             report(text);
             sleep(interval).await;
         } else {
@@ -123,14 +129,14 @@ async fn report_lines(
     }
 }
 
-async fn spin(locks: &Locks, name: &str) -> Infallible {
+async fn spin(text: impl AsyncFn() -> Option<String>) -> Infallible {
     const FRAMES_PER_POLL: usize = 10;
 
     let spinner = Spinner::new();
     let mut frames = interval(Duration::from_secs(1) / 10);
 
     loop {
-        if let Some(text) = position_text(locks, name).await {
+        if let Some(text) = text().await {
             spinner.draw(|bar| bar.set_message(text));
         }
         for _ in 0..FRAMES_PER_POLL {
@@ -167,24 +173,29 @@ impl Drop for Spinner {
     }
 }
 
-/// Formats the queue position of this process.
+/// Formats how long this process waits, of which time, and its queue position.
 ///
 /// Returns `None` if the store fails. The pending acquire then fails too, and prints its error.
-async fn position_text(locks: &Locks, name: &str) -> Option<String> {
+async fn position_text(
+    locks: &Locks,
+    name: &str,
+    since: Instant,
+    limit: Option<Duration>,
+) -> Option<String> {
     let lock_state = locks.inspect(name).await.ok()?;
     let mut held = holder_text(&lock_state);
     if let Some(advice) = own_script::advice(&lock_state) {
         held = format!("{held}; {advice}");
     }
 
-    Some(match lock_state.waiters().position(is_own) {
-        Some(ahead) => format!(
-            "waiting for {}: {} in the queue, {held}",
-            lock_state.name,
-            ordinal(ahead + 1)
-        ),
-        None => format!("waiting for {}: {held}", lock_state.name),
-    })
+    let limit = limit.map_or_else(String::new, |limit| format!(" of {}", whole_unit(limit)));
+    let waited = format!("{}{limit}", whole_seconds(since.elapsed()));
+    let position = lock_state.waiters().position(is_own);
+    let position = position.map_or_else(String::new, |ahead| {
+        format!("{} in the queue, ", ordinal(ahead + 1))
+    });
+    let name = lock_state.name;
+    Some(format!("waiting for {name}: {waited}, {position}{held}"))
 }
 
 pub(crate) fn holder_text(lock_state: &LockState) -> String {
@@ -276,7 +287,9 @@ mod tests {
         let guard = locks.mutex("a").acquire().await.expect("granted");
         let (send, mut lines) = tokio::sync::mpsc::unbounded_channel();
 
-        let reporting = report_lines(&locks, "a", Duration::from_millis(1), |text| {
+        let limit = Some(Duration::from_secs(90));
+        let text = async || position_text(&locks, "a", Instant::now(), limit).await;
+        let reporting = report_lines(text, Duration::from_millis(1), |text| {
             send.send(text).expect("the test receives");
         });
         let third = async {
@@ -290,7 +303,8 @@ mod tests {
         };
 
         let line = line.expect("it is sent");
-        assert!(line.starts_with("waiting for a: held by "), "{line}");
+        let begins = "waiting for a: 0s of 1m 30s, held by ";
+        assert!(line.starts_with(begins), "{line}");
         guard.release().await.expect("released");
     }
 }

@@ -180,7 +180,7 @@ fn spinner_shows_the_queue_position() {
     let sandbox = Sandbox::new();
     let holder = sandbox.holder("a", &["--label", "nightly"]);
     let mut terminal = Terminal::with(&sandbox, "env TERM=xterm $LEASEHOLD run a -- echo ran");
-    terminal.until_shows("waiting for a: 1st in the queue, held by leasehold[");
+    terminal.until_shows("s, 1st in the queue, held by leasehold[");
     holder.end();
     terminal.until_shows("ran");
 }
@@ -194,7 +194,8 @@ fn dumb_terminal_gets_the_queue_position_as_a_line() {
         let line = format!("{unset}$LEASEHOLD run a -- echo ran");
         let mut terminal = Terminal::with(&sandbox, &line);
 
-        terminal.until_shows("leasehold: waiting for a: 1st in the queue, held by leasehold[");
+        terminal.until_shows("leasehold: waiting for a: ");
+        terminal.until_shows("s, 1st in the queue, held by leasehold[");
         holder.end();
         terminal.until_shows("leasehold: a granted after ");
         terminal.until_shows("ran");

@@ -41,10 +41,11 @@ fn waiting_run_prints_position_and_grant() {
     let sandbox = Sandbox::new();
     let holder = sandbox.holder("a", &["--label", "night\nly"]);
     let first = sandbox.waiter(&["run", "a", "--quiet", "--", "true"]);
-    let mut second = sandbox.waiter(&["run", "a", "--", "echo", "ran"]);
+    let mut second = sandbox.waiter(&["run", "a", "-w", "10m", "--", "echo", "ran"]);
     let output = second.wait_for_output("waiting");
     assert!(
-        output.starts_with("leasehold: waiting for a: 2nd in the queue, held by leasehold["),
+        output.starts_with("leasehold: waiting for a: ")
+            && output.contains("s of 10m, 2nd in the queue, held by leasehold["),
         "{output}"
     );
     assert!(output.contains("(night\\nly) for "), "{output}");
