@@ -50,10 +50,14 @@ fn find_or_make_group(name: &str) -> Result<Gid> {
         return Ok(group.gid);
     }
 
-    let added = Command::new("groupadd")
-        .args(["--system", "--", name])
-        .status();
-    if !added.context("cannot run groupadd")?.success() {
+    let add = |program: &str| {
+        Command::new(program)
+            .args(["--system", "--", name])
+            .status()
+    };
+    // The PATH of cron and su has no folder for root's programs.
+    let added = add("groupadd").or_else(|_| add("/usr/sbin/groupadd"));
+    if !added.context("cannot run /usr/sbin/groupadd")?.success() {
         bail!("cannot create the group {name}: groupadd failed");
     }
     let group = Group::from_name(name)?;

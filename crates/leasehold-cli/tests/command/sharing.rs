@@ -523,7 +523,7 @@ fn system_store_is_made_once_and_shared_by_its_group() {
         as() { user=$1; shift; setpriv --reuid=$user --regid=$user --groups=$G \"$@\"; }
         $L ls --store system: || echo \"missing: $?\"
         setpriv --reuid=54301 --regid=54301 --clear-groups $L setup-system || echo \"user: $?\"
-        $L setup-system; $L setup-system > /dev/null
+        PATH=/nowhere $L setup-system; $L setup-system > /dev/null
         G=$(getent group leasehold | cut -d: -f3)
         stat -c '%a %U %G' /var/lib/leasehold /var/lib/leasehold/.members
         as 54301 $L run a --store system: -- setpriv --reuid=54301 sh -c 'echo $LEASEHOLD_STORE'
