@@ -20,11 +20,17 @@ pub(crate) struct Table {
 
 /// Adds the examples and the tables of a subcommand to its help.
 pub(crate) fn with_examples(command: Command) -> Command {
-    let mut help = format!("Examples:\n{}", examples_of(command.get_name()));
+    let examples = examples_of(command.get_name());
+    let mut help = format!("Examples:\n{examples}");
     for table in tables_of(&command) {
         help.push_str(&table.text());
     }
-    command.after_long_help(help)
+    let command = command.after_long_help(help);
+    let first = examples.lines().nth(1).expect("a comment is before it");
+    if command.has_subcommands() {
+        return command;
+    }
+    command.after_help(format!("Example:{first}"))
 }
 
 /// Returns the examples of leasehold itself or of a subcommand: for each one a comment that says

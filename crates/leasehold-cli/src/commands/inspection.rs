@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::dialect::InspectedStore;
-use super::options::{BusyExit, duration};
+use super::options::{BusyExit, duration, heading};
 use super::store::Store;
 
 #[derive(Debug, Args)]
@@ -70,6 +70,7 @@ pub(crate) struct Wait {
     ///
     /// Write a duration as 500ms, 30s, 5m, 1h 30m or 1d. A plain number means seconds.
     #[arg(
+        help_heading = heading::WAITING,
         short = 'w',
         long = "wait",
         alias = "timeout",
@@ -80,7 +81,7 @@ pub(crate) struct Wait {
     pub(crate) limit: Option<Duration>,
 
     /// Do not wait, as with --wait 0
-    #[arg(short, long, alias = "nb", overrides_with = "limit")]
+    #[arg(help_heading = heading::WAITING, short, long, alias = "nb", overrides_with = "limit")]
     nonblock: bool,
 
     #[command(flatten)]

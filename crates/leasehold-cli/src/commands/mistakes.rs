@@ -121,14 +121,15 @@ pub(super) fn describe(mut error: clap::Error, arguments: &[OsString]) -> String
         _ => "",
     };
     let is_unknown = error.kind() == ErrorKind::UnknownArgument;
-    if let Some((_, advice)) = FLOCK_OPTIONS
+    if let Some((_, advice)) = OTHER_OPTIONS
         .iter()
         .find(|(options, _)| is_unknown && options.contains(&invalid))
     {
         return (*advice).to_owned();
     }
 
-    if let Some(message) = missing_run(&error, arguments)
+    if let Some(message) = misspelt_subcommand(&error)
+        .or_else(|| missing_run(&error, arguments))
         .or_else(|| negative_value(invalid, arguments))
         .or_else(|| missing_token(&error, arguments))
         .or_else(|| {
@@ -146,6 +147,30 @@ pub(super) fn describe(mut error: clap::Error, arguments: &[OsString]) -> String
         _ => joined(&error.render().to_string()),
     };
     with_help_hint(&message, arguments)
+}
+
+/// Returns the message for a subcommand of another tool, or one with its letters in another order:
+/// the parser does not know what these words mean.
+fn misspelt_subcommand(error: &clap::Error) -> Option<String> {
+    let ContextValue::String(given) = error.get(ContextKind::InvalidSubcommand)? else {
+        return None;
+    };
+    let meant = match given.as_str() {
+        "status" => "show",
+        "unlock" => "release",
+        _ => super::SUBCOMMANDS
+            .iter()
+            .find(|known| letters(known) == letters(given))?,
+    };
+    Some(format!(
+        "unrecognized subcommand '{given}'; tip: a similar subcommand exists: '{meant}'"
+    ))
+}
+
+fn letters(word: &str) -> Vec<u8> {
+    let mut letters = word.as_bytes().to_vec();
+    letters.sort_unstable();
+    letters
 }
 
 /// Returns the message for a lock's name in the place of `run`. A command follows it.
@@ -206,8 +231,8 @@ fn missing_token(error: &clap::Error, arguments: &[OsString]) -> Option<String> 
     (missing == &["--token <TOKEN>"]).then(|| format!("--token is missing: {source}"))
 }
 
-/// Options of flock(1) that leasehold does not have, and what to do in their place.
-const FLOCK_OPTIONS: &[(&[&str], &str)] = &[
+/// Options of flock(1) and other tools that leasehold does not have, and what to do in their place.
+const OTHER_OPTIONS: &[(&[&str], &str)] = &[
     (
         &["-u", "--unlock"],
         "leasehold has no -u: run releases the lock when COMMAND ends; \
@@ -226,6 +251,15 @@ const FLOCK_OPTIONS: &[(&[&str], &str)] = &[
     (
         &["--fcntl"],
         "leasehold has no --fcntl: a file store uses flock(2), and other stores need no file",
+    ),
+    (
+        &["--ttl"],
+        "leasehold has no --ttl: write --lease DURATION; leasehold renews the lease while it holds",
+    ),
+    (
+        &["--redis", "--zookeeper"],
+        "leasehold has no option for each kind of store: write --store URL; `leasehold help stores` \
+         lists the URLs",
     ),
 ];
 

@@ -230,7 +230,14 @@ fn urls_of_stores_are_listed_once() {
         // A package has no folder with documents.
         assert!(!help.contains("docs/"), "{command}");
     }
-    assert!(sandbox.done(&["run", "-h"]).out.lines().count() <= 50);
+    let short = sandbox.done(&["run", "-h"]).out;
+    assert!(short.lines().count() <= 51);
+    assert!(
+        short.ends_with("\nExample:  leasehold run backup -- /usr/local/bin/backup.sh --full\n")
+    );
+    let short = sandbox.done(&["wait", "-h"]).out;
+    let (_, waiting) = short.split_once("\nWaiting:\n").expect("a heading");
+    has_all(waiting, ["-w, --wait", "-n, --nonblock", "-E, --busy"]);
 }
 
 #[test]
