@@ -1,4 +1,6 @@
-//! Services of systemd: sockets that it passes, and its watchdog.
+//! Services of systemd: sockets that it passes, its watchdog, and its sandboxing options.
+
+mod options;
 
 use std::iter;
 use std::os::unix::net::{UnixDatagram, UnixStream};
