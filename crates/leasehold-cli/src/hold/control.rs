@@ -11,8 +11,9 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener as StdListener, UnixStream as StdStream};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use leasehold::{ClaimId, FencingToken, Token};
+use anyhow::Result;
+use leasehold::{ClaimId, Error, FencingToken, Token};
+use nix::errno::Errno;
 use nix::unistd::geteuid;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
@@ -64,7 +65,7 @@ impl Control {
     /// Listens for requests to release the hold of `token`.
     pub(crate) fn listen(token: FencingToken) -> Result<Self> {
         let listener = StdListener::bind_addr(&address(token.claim())?)
-            .context("cannot listen for `leasehold release`")?;
+            .map_err(|error| socket_error(error, "cannot listen for `leasehold release`"))?;
         listener.set_nonblocking(true)?;
 
         Ok(Self {
@@ -159,8 +160,10 @@ pub(crate) async fn still_held(claim: ClaimId, token: Token) -> Result<Option<bo
 /// Sends a request to the holder of a claim. Returns `None` if no such process listens, or if it
 /// ends before it replies.
 async fn exchange(claim: ClaimId, request: &[u64]) -> Result<Option<u8>> {
-    let Ok(stream) = StdStream::connect_addr(&address(claim)?) else {
-        return Ok(None);
+    let stream = match StdStream::connect_addr(&address(claim)?) {
+        Ok(stream) => stream,
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
+        Err(error) => return Err(socket_error(error, "cannot ask the process of the hold")),
     };
     stream.set_nonblocking(true)?;
     let mut stream = UnixStream::from_std(stream)?;
@@ -195,6 +198,17 @@ fn address(claim: ClaimId) -> Result<SocketAddr> {
     Ok(SocketAddr::from_abstract_name(format!(
         "leasehold/{claim}"
     ))?)
+}
+
+/// A socket that cannot be made says nothing about the process at its other end.
+fn socket_error(error: io::Error, action: &str) -> anyhow::Error {
+    if error.raw_os_error() != Some(Errno::EAFNOSUPPORT as i32) {
+        return anyhow::Error::new(error).context(action.to_owned());
+    }
+    let message = format!("{action}: this process may not use Unix sockets");
+    Error::denied(message)
+        .help("in a unit of systemd, add AF_UNIX to RestrictAddressFamilies=")
+        .into()
 }
 
 fn is_same_user(stream: &UnixStream) -> bool {

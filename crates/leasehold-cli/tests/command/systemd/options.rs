@@ -204,6 +204,28 @@ fn protect_home_needs_another_folder() {
 }
 
 #[test]
+fn restrict_address_families_needs_af_unix_where_processes_are_asked() {
+    let restricted = filtered("RestrictAddressFamilies");
+    for service in [Service::on_folder(), Service::on_redis()] {
+        let done = service.runs(&restricted, "\"$L\" run a --max-hold 5m -- echo run");
+        assert_eq!(done.out, "run\n", "{done:?}");
+
+        let message = "add AF_UNIX to RestrictAddressFamilies=";
+        service.refuses(&restricted, ACQUIRE, 77, message);
+        service.refuses(&restricted, "\"$L\" hold a --while-pid $$", 77, message);
+
+        let acquired = service.runs(AS_USER, "\"$L\" acquire a --detach --wait 0");
+        let held = acquired.out.trim_end();
+        for subcommand in ["check", "release"] {
+            let line = format!("\"$L\" {subcommand} a --token {held}");
+            service.refuses(&restricted, &line, 77, message);
+        }
+        let line = format!("\"$L\" check a --token {held} && \"$L\" release a --token {held}");
+        assert_eq!(service.runs(AS_USER, &line).code(), 0);
+    }
+}
+
+#[test]
 fn restrict_namespaces_works() {
     let restricted = filtered("RestrictNamespaces");
     let folder = Service::on_folder();
