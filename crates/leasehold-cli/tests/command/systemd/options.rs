@@ -282,3 +282,27 @@ fn dynamic_user_works_in_a_folder_of_its_own() {
         "choose another folder with file:/some/folder",
     );
 }
+
+/// The folders inside the folder of a group have the set-group-ID bit, which the option forbids.
+#[test]
+fn dynamic_user_shares_a_folder_with_other_users() {
+    let dynamic = filtered("RestrictSUIDSGID");
+    let chmod = "mkdir bit; chmod g+s bit";
+    let long_name = "x".repeat(300);
+    for (folder, setting) in [("store", ""), ("store/new", "?mode=0660")] {
+        for (first, second) in [(&dynamic[..], AS_COLLEAGUE), (AS_COLLEAGUE, &dynamic[..])] {
+            let service = Service::in_group();
+            service.refuses(&dynamic, chmod, 1, "Operation not permitted");
+
+            let url = format!("file:{}{setting}", service.0.path(folder).display());
+            let export = format!("umask 022; export LEASEHOLD_STORE='{url}'");
+            for user in [first, second, first] {
+                let done = service.runs(user, &format!("{export}\n{USES}"));
+                assert_eq!(done.out, USED, "{folder}: {done:?}");
+                let done = service.runs(user, &format!("{export}; \"$L\" run {long_name} -- true"));
+                assert_eq!(done.code(), 0, "{folder}: {done:?}");
+                std::fs::remove_file(service.0.path("started")).unwrap();
+            }
+        }
+    }
+}

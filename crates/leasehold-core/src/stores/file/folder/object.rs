@@ -164,10 +164,7 @@ impl Change {
                 .map_err(|error| group_error(error, group, path))?;
         }
         if let Some(mode) = mode {
-            // `fchmod` needs a descriptor that is open for reading or writing. The umask may forbid
-            // both.
-            chmodat(CWD, proc_path(object), mode, AtFlags::empty())
-                .map_err(|error| io_error(error, "set the mode of", path))?;
+            set_mode(object, mode).map_err(|error| io_error(error, "set the mode of", path))?;
         }
         Ok(Changed::Done)
     }
@@ -184,6 +181,20 @@ impl Change {
         FileType::from_raw_mode(status.st_mode) == self.kind.file_type()
             && status.st_uid == self.owner
             && !has_second_name(object, status)
+    }
+}
+
+/// Sets the mode of an object of this user.
+fn set_mode(object: &OwnedFd, mode: Mode) -> rustix::io::Result<()> {
+    // `fchmod` needs a descriptor that is open for reading or writing. The umask may forbid both.
+    let path = proc_path(object);
+    match chmodat(CWD, &path, mode, AtFlags::empty()) {
+        // A filter of system calls, such as RestrictSUIDSGID= of systemd, which DynamicUser=
+        // implies. Without the bit, new files in a directory get the group by `Change::group`.
+        Err(Errno::PERM) if mode.contains(Mode::SGID) => {
+            chmodat(CWD, &path, mode - Mode::SGID, AtFlags::empty())
+        }
+        done => done,
     }
 }
 
