@@ -144,6 +144,17 @@ fn protect_proc_invisible_works() {
 }
 
 #[test]
+fn proc_subset_pid_works_on_redis_and_is_named_on_a_folder() {
+    let subset = mounted("mount -t proc -o subset=pid proc /proc");
+    Service::on_redis().works(&subset);
+
+    let folder = Service::on_folder();
+    for line in [RUN, ACQUIRE] {
+        folder.refuses(&subset, line, 64, "without ProcSubset=pid");
+    }
+}
+
+#[test]
 fn private_users_works() {
     let users = ["unshare", "--user", "--map-user=54321", "--map-group=54321"];
     let mapped = [AS_USER, &users].concat();

@@ -301,8 +301,12 @@ pub(super) fn read(file: &File) -> CounterState {
 /// The kernel's id of the present boot.
 pub(super) fn this_boot() -> Result<Boot> {
     const PATH: &str = "/proc/sys/kernel/random/boot_id";
-    let text =
-        std::fs::read_to_string(PATH).map_err(|error| io_error(error, "read", Path::new(PATH)))?;
+    let text = std::fs::read_to_string(PATH).map_err(|error| {
+        io_error(error, "read", Path::new(PATH)).help(
+            "the file store needs all of /proc: start this program without ProcSubset=pid (in a \
+             unit of systemd) or subset=pid, or use a server",
+        )
+    })?;
 
     let boot = uuid::Uuid::parse_str(text.trim())
         .map_err(|_| Error::unsupported(format!("{PATH} does not contain a boot id")))?;
