@@ -240,7 +240,7 @@ impl fmt::Display for ExternalHolder {
             let pid = self.pid;
             return write!(
                 f,
-                "descendants of process {pid}, which are not visible here"
+                "process {pid} or its descendants, which are not visible here"
             );
         }
         write!(f, "{}[{}]", Escaped(&self.program), self.pid)

@@ -143,6 +143,22 @@ fn protect_proc_invisible_works() {
     Service::on_redis().works(&hidden);
 }
 
+/// The kernel's list of locks names a process that `/proc` hides.
+#[test]
+fn holder_that_protect_proc_hides_is_named() {
+    let service = Service::on_folder();
+    let mut flock = Command::new("flock");
+    flock.arg(service.0.path("store/a.lock")).arg("cat");
+    let flock = Started::of(&mut flock);
+    until("flock(1) holds the lock", || !service.0.flock("a"));
+
+    let hidden = mounted("mount -t proc -o hidepid=invisible proc /proc");
+    let done = service.runs(&hidden, "\"$L\" show a");
+    let holder = format!("process {} or its descendants", flock.pid());
+    assert!(done.out.contains(&holder), "{done:?}");
+    assert_eq!(flock.end().code(), 0);
+}
+
 #[test]
 fn proc_subset_pid_works_on_redis_and_is_named_on_a_folder() {
     let subset = mounted("mount -t proc -o subset=pid proc /proc");
