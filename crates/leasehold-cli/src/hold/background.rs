@@ -67,7 +67,7 @@ pub(crate) fn acquire(args: &Acquire) -> Result<Exit> {
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(owner)
         .spawn()
-        .context("cannot start the background process as /proc/self/exe, which needs /proc")?;
+        .context("cannot start the background process, which needs /proc/self/exe and /dev/null")?;
 
     let mut token = [0; 8];
     if ours.read_exact(&mut token).is_err() {
