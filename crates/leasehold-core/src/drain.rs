@@ -156,8 +156,9 @@ const REPLY_MAX: Duration = Duration::from_secs(1);
 /// # Ok(()) }
 /// ```
 ///
-/// It covers all stores of the process, and what was dropped before the call. A store that sends no reply delays it by about the lease of
-/// the claims to release. Wrap it in a timeout to wait for a shorter time.
+/// It covers all stores of the process, and what was dropped before the call. A store that sends no
+/// reply delays it by about the lease of the claims to release. Wrap it in a timeout to wait for a
+/// shorter time.
 ///
 /// # Cancel safety
 /// It only waits; dropping it has no effect.

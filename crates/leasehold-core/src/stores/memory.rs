@@ -401,6 +401,7 @@ mod tests {
         assert!(next.check().expect_err("it is revoked").is_lost());
         assert_eq!((store.revoke("b"), store.revoke("")), (0, 0));
     }
+
     #[tokio::test]
     async fn free_names_are_forgotten_and_their_tokens_rise() {
         let store = Memory::new();
