@@ -337,7 +337,7 @@ mod tests {
             }
         });
 
-        for _ in 0..5_000 {
+        for _ in 0..30_000 {
             let guard = lock.acquire(&owner).await.expect("granted");
             guard.release().await.expect("released");
             let lock_state = locks.inspect("a").await.expect("a state");
