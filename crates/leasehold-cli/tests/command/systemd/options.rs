@@ -194,6 +194,13 @@ fn private_users_share_a_folder_with_other_users() {
         let done = service.runs(contender, "\"$L\" run a -- echo granted");
         assert_eq!(done.out, "granted\n", "{done:?}");
     }
+
+    // The kernel gives new files the group only there.
+    let without_bit = Service::in_group();
+    set_permissions(without_bit.0.path("store"), Permissions::from_mode(0o770)).unwrap();
+    for line in [RUN, ACQUIRE] {
+        without_bit.refuses(&mapped, line, 77, "set the folder's setgid bit");
+    }
 }
 
 #[test]
@@ -291,7 +298,7 @@ fn memory_deny_write_execute_works() {
     Service::on_redis().works(&denied);
 }
 
-/// It implies `RestrictSUIDSGID=`, and `HOME` is `/`.
+/// It implies `RestrictSUIDSGID=`. `HOME` is missing, or `/`.
 #[test]
 fn dynamic_user_works_in_a_folder_of_its_own() {
     let restricted = filtered("RestrictSUIDSGID");
@@ -312,24 +319,23 @@ fn dynamic_user_works_in_a_folder_of_its_own() {
 
 /// The folders inside the folder of a group have the set-group-ID bit, which the option forbids.
 #[test]
-fn dynamic_user_shares_a_folder_with_other_users() {
+fn dynamic_user_needs_a_folder_that_its_group_has_used() {
     let dynamic = filtered("RestrictSUIDSGID");
-    let chmod = "mkdir bit; chmod g+s bit";
-    let long_name = "x".repeat(300);
+    let mapped = [&dynamic[..], &["unshare", "--user", "--map-user=54321"]].concat();
     for (folder, setting) in [("store", ""), ("store/new", "?mode=0660")] {
-        for (first, second) in [(&dynamic[..], AS_COLLEAGUE), (AS_COLLEAGUE, &dynamic[..])] {
-            let service = Service::in_group();
-            service.refuses(&dynamic, chmod, 1, "Operation not permitted");
+        let service = Service::in_group();
+        let url = format!("file:{}{setting}", service.0.path(folder).display());
+        let export = format!("umask 022; export LEASEHOLD_STORE='{url}'");
+        for line in [RUN, ACQUIRE] {
+            let message = "use this lock once outside of the unit";
+            service.refuses(&dynamic, &format!("{export}; {line}"), 77, message);
+        }
 
-            let url = format!("file:{}{setting}", service.0.path(folder).display());
-            let export = format!("umask 022; export LEASEHOLD_STORE='{url}'");
-            for user in [first, second, first] {
-                let done = service.runs(user, &format!("{export}\n{USES}"));
-                assert_eq!(done.out, USED, "{folder}: {done:?}");
-                let done = service.runs(user, &format!("{export}; \"$L\" run {long_name} -- true"));
-                assert_eq!(done.code(), 0, "{folder}: {done:?}");
-                std::fs::remove_file(service.0.path("started")).unwrap();
-            }
+        let colleague = service.runs(AS_COLLEAGUE, &format!("{export}; {RUN}"));
+        assert_eq!(colleague.code(), 0, "{folder}: {colleague:?}");
+        for start in [&dynamic[..], &mapped[..], AS_COLLEAGUE] {
+            let done = service.runs(start, &format!("rm -f started; {export}\n{USES}"));
+            assert_eq!(done.out, USED, "{folder}: {start:?}: {done:?}");
         }
     }
 }

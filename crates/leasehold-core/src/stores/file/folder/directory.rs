@@ -152,7 +152,12 @@ fn make_path(path: &Path, locality: Locality, stated: Option<Access>) -> Result<
         && here != existing
     {
         let status = fstat(&at).map_err(|error| io_error(error, "inspect the folder", path))?;
-        Sharing::of_new_folder(&status, access).apply(&at, ObjectKind::Directory, path)?;
+        let sharing = Sharing::of_new_folder(&status, access);
+        if let Err(error) = sharing.apply(&at, ObjectKind::Directory, path) {
+            // It would stay closed to its other users. The first error says more than this one.
+            let _ = unlinkat(CWD, path, AtFlags::REMOVEDIR);
+            return Err(error);
+        }
     }
     Ok(at)
 }

@@ -164,7 +164,10 @@ impl Change {
                 .map_err(|error| group_error(error, group, path))?;
         }
         if let Some(mode) = mode {
-            set_mode(object, mode).map_err(|error| io_error(error, "set the mode of", path))?;
+            // `fchmod` needs a descriptor that is open for reading or writing. The umask may forbid
+            // both.
+            chmodat(CWD, proc_path(object), mode, AtFlags::empty())
+                .map_err(|error| mode_error(error, mode, path))?;
         }
         Ok(Changed::Done)
     }
@@ -184,18 +187,17 @@ impl Change {
     }
 }
 
-/// Sets the mode of an object of this user.
-fn set_mode(object: &OwnedFd, mode: Mode) -> rustix::io::Result<()> {
-    // `fchmod` needs a descriptor that is open for reading or writing. The umask may forbid both.
-    let path = proc_path(object);
-    match chmodat(CWD, &path, mode, AtFlags::empty()) {
-        // A filter of system calls, such as RestrictSUIDSGID= of systemd, which DynamicUser=
-        // implies. Without the bit, new files in a directory get the group by `Change::group`.
-        Err(Errno::PERM) if mode.contains(Mode::SGID) => {
-            chmodat(CWD, &path, mode - Mode::SGID, AtFlags::empty())
-        }
-        done => done,
+#[cold]
+fn mode_error(error: Errno, mode: Mode, path: &Path) -> Error {
+    let described = io_error(error, "set the mode of", path);
+    if error != Errno::PERM || !mode.contains(Mode::SGID) {
+        return described;
     }
+    // The object belongs to this user, so a filter of system calls forbids the bit.
+    described.help(
+        "RestrictSUIDSGID= of systemd, which DynamicUser= implies, forbids a new folder of a \
+         group; use this lock once outside of the unit, then the folder exists",
+    )
 }
 
 /// Whether a file has a second name, and so may be in another folder too. The link count of a
@@ -239,12 +241,14 @@ pub(super) fn replaced(path: &Path) -> Error {
 
 #[cold]
 fn group_error(error: Errno, group: Gid, path: &Path) -> Error {
-    if error != Errno::PERM {
-        return io_error(error, "set the group of", path);
-    }
+    let reason = match error {
+        Errno::PERM => "this user is not a member",
+        Errno::INVAL => "the group has no number in this user namespace (PrivateUsers= of systemd)",
+        _ => return io_error(error, "set the group of", path),
+    };
     let group = group.as_raw();
     let path = path.display();
-    let message = format!("cannot give {path} to group {group}: this user is not a member");
+    let message = format!("cannot give {path} to group {group}: {reason}");
     Error::denied(message).help("add this user to the group, or set the folder's setgid bit")
 }
 
