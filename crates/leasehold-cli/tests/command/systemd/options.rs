@@ -4,8 +4,8 @@
 //! A container of tests has no systemd. So each test does what the option does, by mounts in a
 //! namespace, by another user, or by a filter of system calls.
 
-use std::fs::{Permissions, create_dir, set_permissions};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::fs::{Permissions, create_dir, read_dir, set_permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::process::Command;
 
 use crate::sandbox::{Finished, Sandbox, Started, until};
@@ -111,6 +111,18 @@ impl Service {
         let done = self.runs(start, line);
         assert_eq!(done.code(), code, "{line}: {done:?}");
         assert!(done.err.contains(message), "{line}: {done:?}");
+    }
+
+    /// Checks that a line is granted the lock, or fails with an error that names the limit.
+    #[track_caller]
+    fn works_or_names(&self, start: &[&str], line: &str, must_work: bool, named: &str) {
+        let done = self.runs(start, line);
+        let is_expected = match done.status.code() {
+            Some(0) => line != LIMITED_RUN || done.out == "run\n",
+            Some(69) => !must_work && done.err.contains(named),
+            _ => false,
+        };
+        assert!(is_expected, "{start:?}: {line}: {done:?}");
     }
 }
 
@@ -336,6 +348,57 @@ fn dynamic_user_needs_a_folder_that_its_group_has_used() {
         for start in [&dynamic[..], &mapped[..], AS_COLLEAGUE] {
             let done = service.runs(start, &format!("rm -f started; {export}\n{USES}"));
             assert_eq!(done.out, USED, "{folder}: {start:?}: {done:?}");
+        }
+    }
+}
+
+/// A command that fails leaves its lock free for the next one.
+const LIMITED_RUN: &str = "exec \"$L\" run -n a -- echo run";
+/// The owner ends with the command, and the background process a moment later.
+const LIMITED_ACQUIRE: &str = "exec \"$L\" acquire -n b$$ --while-pid $$";
+
+/// The recipes name 8 tasks.
+#[test]
+fn tasks_max_is_enough_or_named() {
+    // The kernel counts the tasks of a user, so no other test may use this one.
+    const COUNTED: u32 = 54_323;
+    let user = [
+        "setpriv",
+        "--reuid=54323",
+        "--regid=54323",
+        "--groups=54300",
+    ];
+    let ended = || !user_runs(COUNTED);
+    for service in [Service::in_group(), Service::on_redis()] {
+        for count in 1..=8 {
+            let limit = format!("--nproc={count}");
+            let limited = [&user[..], &["prlimit", &limit]].concat();
+            for line in [LIMITED_RUN, LIMITED_ACQUIRE] {
+                until("no process of the user is left", ended);
+                let named = "TasksMax= of the systemd unit";
+                service.works_or_names(&limited, line, count == 8, named);
+            }
+        }
+    }
+}
+
+fn user_runs(user: u32) -> bool {
+    let processes = read_dir("/proc").unwrap().flatten();
+    let mut users = processes.filter_map(|process| Some(process.metadata().ok()?.uid()));
+    users.any(|found| found == user)
+}
+
+/// The recipes name 64 descriptors.
+#[test]
+fn limit_nofile_is_enough_or_named() {
+    for service in [Service::on_folder(), Service::on_redis()] {
+        for count in (6..=40).step_by(2).chain([64]) {
+            let limit = format!("--nofile={count}");
+            let limited = [AS_USER, &["prlimit", &limit]].concat();
+            for line in [LIMITED_RUN, LIMITED_ACQUIRE] {
+                let named = "LimitNOFILE= of the systemd unit";
+                service.works_or_names(&limited, line, count == 64, named);
+            }
         }
     }
 }
