@@ -8,7 +8,7 @@ use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError, OneshotWatche
 use super::address::Address;
 use super::claims::Node;
 use super::layout::Member;
-use super::reply_error::{store_error, without_panic};
+use super::reply_error::{on_node, store_error, without_panic};
 use super::session::Session;
 use super::{lock_name, record};
 use leasehold_core::store::Claim;
@@ -58,38 +58,43 @@ impl<'a> LockNode<'a> {
                         token: record::token(None, &stat)?,
                         watched: None,
                     };
-                    let children = listing.await.map_err(store_error)?;
+                    let children = listing.await.map_err(on_node("read", self.path))?;
                     return Ok((node, children));
                 }
                 // The folder is missing, or the server has just removed the empty lock node.
                 Err(ZkError::NoNode) if tries < CREATES_MAX => self.ensure_parent().await?,
-                Err(error) => return Err(store_error(error)),
+                Err(error) => return Err(on_node("create", self.path)(error)),
             }
             tries += 1;
         }
     }
 
-    /// Creates the lock's node, and the folder if it is missing.
+    /// Creates the lock's node, and the folders above it that are missing.
+    ///
+    /// The servers check the right to create before they look whether the node exists. So a folder
+    /// is created only after the request for its child has shown that it is missing.
+    async fn ensure_parent(&self) -> Result<()> {
+        let mut missing = vec![self.path];
+        while let Some(&node) = missing.last() {
+            let mode = self.mode_of(node).with_acls(self.acls());
+            match without_panic(self.client().create(node, &[], &mode)).await {
+                Ok(_) | Err(ZkError::NodeExists) => drop(missing.pop()),
+                Err(ZkError::NoNode) if parent(node) != "/" => missing.push(parent(node)),
+                Err(error) => return Err(on_node("create", parent(node))(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the mode of the lock's node, or of a folder above it.
     ///
     /// The servers remove a container node that has been empty for a minute. A kazoo client relies
     /// on the continued existence of a node, so that dialect uses persistent nodes.
-    async fn ensure_parent(&self) -> Result<()> {
-        let acls = self.acls();
-        if !self.address.base.is_empty() {
-            let folder = CreateMode::Persistent.with_acls(acls);
-            let made = without_panic(self.client().mkdir(&self.address.base, &folder)).await;
-            made.map_err(store_error)?;
-        }
-
-        let mode = if self.address.settings.dialect.leaves_nodes() {
+    fn mode_of(&self, node: &str) -> CreateMode {
+        if node != self.path || self.address.settings.dialect.leaves_nodes() {
             CreateMode::Persistent
         } else {
             CreateMode::Container
-        };
-        let options = mode.with_acls(acls);
-        match without_panic(self.client().create(self.path, &[], &options)).await {
-            Ok(_) | Err(ZkError::NodeExists) => Ok(()),
-            Err(error) => Err(store_error(error)),
         }
     }
 
@@ -97,7 +102,7 @@ impl<'a> LockNode<'a> {
     pub(super) async fn list(&self) -> Result<Vec<String>> {
         match self.client().list_children(self.path).await {
             Err(ZkError::NoNode) => Ok(Vec::new()),
-            children => children.map_err(store_error),
+            children => children.map_err(on_node("read", self.path)),
         }
     }
 
@@ -111,7 +116,7 @@ impl<'a> LockNode<'a> {
         match self.client().delete(&self.child(node), None).await {
             Ok(()) => Ok(true),
             Err(ZkError::NoNode) => Ok(false),
-            Err(error) => Err(store_error(error)),
+            Err(error) => Err(on_node("delete", self.path)(error)),
         }
     }
 
@@ -173,7 +178,7 @@ impl<'a> LockNode<'a> {
         let deleted = writer.add_delete(&self.child(&member.node), None);
         deleted.map_err(store_error)?;
         let committed = without_panic(writer.commit()).await;
-        committed.map_err(|error| store_error(error.into()))?;
+        committed.map_err(|error| on_node("create and delete", self.path)(error.into()))?;
 
         Ok(Node {
             name,
@@ -193,11 +198,11 @@ impl<'a> LockNode<'a> {
         let replies = join_all(requests).await;
 
         let mut watchers = Vec::with_capacity(replies.len());
-        for reply in replies {
+        for (path, reply) in paths.iter().zip(replies) {
             match reply {
                 Ok((_, _, watcher)) => watchers.push(watcher),
                 Err(ZkError::NoNode) => return Ok(None),
-                Err(error) => return Err(store_error(error)),
+                Err(error) => return Err(on_node("read", path)(error)),
             }
         }
         Ok(Some(watchers))
@@ -209,10 +214,10 @@ impl<'a> LockNode<'a> {
         let requests = paths.iter().map(|path| self.client().get_data(path));
         let replies = join_all(requests).await;
 
-        let read = replies.into_iter().map(|reply| match reply {
+        let read = paths.iter().zip(replies).map(|(path, reply)| match reply {
             Ok(found) => Ok(Some(found)),
             Err(ZkError::NoNode) => Ok(None),
-            Err(error) => Err(store_error(error)),
+            Err(error) => Err(on_node("read", path)(error)),
         });
         read.collect()
     }
@@ -226,8 +231,9 @@ impl<'a> LockNode<'a> {
     }
 
     async fn stat(&self, node: &str) -> Result<Option<Stat>> {
-        let stat = self.client().check_stat(&self.child(node)).await;
-        stat.map_err(store_error)
+        let path = self.child(node);
+        let stat = self.client().check_stat(&path).await;
+        stat.map_err(on_node("read", &path))
     }
 
     pub(super) fn members(&self, children: &[String]) -> impl Iterator<Item = Member> {
@@ -242,6 +248,13 @@ impl<'a> LockNode<'a> {
         } else {
             Acls::anyone_all()
         }
+    }
+}
+
+fn parent(node: &str) -> &str {
+    match node.rsplit_once('/') {
+        None | Some(("", _)) => "/",
+        Some((parent, _)) => parent,
     }
 }
 

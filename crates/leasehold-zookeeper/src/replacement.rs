@@ -7,7 +7,7 @@ use zookeeper_client::{Acl, AuthId, Error as ZkError, OneshotWatcher, Permission
 
 use super::lock_node::LockNode;
 use super::queue::Queue;
-use super::reply_error::store_error;
+use super::reply_error::{on_node, store_error};
 use super::{ZooKeeper, generation};
 use leasehold_core::Result;
 use leasehold_core::store::OnContention;
@@ -70,7 +70,7 @@ async fn remove_exhausted(lock_node: LockNode<'_>) -> Result<NodeRemoval> {
     loop {
         let (acl, stat) = match client.get_acl(path).await {
             Err(ZkError::NoNode) => return Ok(NodeRemoval::Done),
-            found => found.map_err(store_error)?,
+            found => found.map_err(on_node("read", path))?,
         };
         if !generation::is_exhausted_node(&stat) {
             return Ok(NodeRemoval::Done);
@@ -92,7 +92,7 @@ async fn remove_exhausted(lock_node: LockNode<'_>) -> Result<NodeRemoval> {
             Ok((children, _)) if children.is_empty() => {}
             Ok((children, watcher)) => return Ok(NodeRemoval::InUse(children, watcher)),
             Err(ZkError::NoNode) => return Ok(NodeRemoval::Done),
-            Err(error) => return Err(store_error(error)),
+            Err(error) => return Err(on_node("read", path)(error)),
         }
     }
 }

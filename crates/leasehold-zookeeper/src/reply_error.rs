@@ -23,8 +23,7 @@ const INVALID_REPLY: &str = "the server sent an invalid reply";
 /// Maps an error of the client library.
 pub(super) fn store_error(error: ZkError) -> Error {
     let mapped = match &error {
-        ZkError::NoAuth => Error::denied("the user lacks a right on this lock's node")
-            .help("connect as the user who created the node, or change its ACL"),
+        ZkError::NoAuth => Error::denied("the user lacks a right on a node"),
         ZkError::AuthFailed => Error::denied("the server does not accept the credentials")
             .help("check the user name and password in the URL"),
         ZkError::InvalidAcl => {
@@ -55,6 +54,21 @@ pub(super) fn store_error(error: ZkError) -> Error {
     };
 
     mapped.caused_by(error)
+}
+
+/// Maps an error of a request that needs a right on a node.
+pub(super) fn on_node(right: &str, node: &str) -> impl FnOnce(ZkError) -> Error {
+    move |error| match error {
+        ZkError::NoAuth => Error::denied(format!(
+            "the user lacks the right to {right} on the node {node}"
+        ))
+        .help(format!(
+            "connect as a user who has it, or give it: `getAcl {node}` in zkCli.sh shows \
+                     the rights, and `setAcl` changes them"
+        ))
+        .caused_by(error),
+        error => store_error(error),
+    }
 }
 
 #[cfg(test)]

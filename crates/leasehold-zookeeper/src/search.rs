@@ -9,7 +9,7 @@ use super::claims::{Node, NodeState, TrackedNode};
 use super::layout::Member;
 use super::lock_node::LockNode;
 use super::record;
-use super::reply_error::{store_error, without_panic};
+use super::reply_error::{on_node, store_error, without_panic};
 use super::session::Session;
 use leasehold_core::store::Claim;
 use leasehold_core::{ClaimId, Result};
@@ -119,7 +119,7 @@ async fn read(lock_node: LockNode<'_>, member: Member) -> Result<Read> {
     let path = lock_node.child(&member.node);
     let (data, stat) = match lock_node.client().get_data(&path).await {
         Err(ZkError::NoNode) => return Ok(Read::Gone),
-        read => read.map_err(store_error)?,
+        read => read.map_err(on_node("read", &path))?,
     };
     if stat.ephemeral_owner != lock_node.session.id() {
         return Ok(Read::OfEarlierSession);
@@ -156,6 +156,6 @@ async fn is_confirmed(lock_node: LockNode<'_>, node: &str) -> Result<bool> {
             }
             Ok(false)
         }
-        Err(error) => Err(store_error(error.into())),
+        Err(error) => Err(on_node("read", &lock_node.child(node))(error.into())),
     }
 }

@@ -7,7 +7,7 @@ use zookeeper_client::{Error as ZkError, OneshotWatcher};
 
 use super::address::Address;
 use super::lock_node::LockNode;
-use super::reply_error::store_error;
+use super::reply_error::on_node;
 use super::supervisor::SessionSupervisor;
 use super::{SESSION_WAIT, ZooKeeper};
 use leasehold_core::store::{Observe, Subscription};
@@ -58,10 +58,10 @@ impl WatchedChildren {
         for _ in 0..TRIES_MAX {
             match lock_node.client().list_and_watch_children(&self.path).await {
                 Err(ZkError::NoNode) => {}
-                children => return Ok(children.map_err(store_error)?.1),
+                children => return Ok(children.map_err(on_node("read", &self.path))?.1),
             }
             let checked = lock_node.client().check_and_watch_stat(&self.path).await;
-            let (stat, watcher) = checked.map_err(store_error)?;
+            let (stat, watcher) = checked.map_err(on_node("read", &self.path))?;
             if stat.is_none() {
                 return Ok(watcher);
             }
