@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use lab_servers::Redis;
+use lab_servers::{Redis, Release};
 use leasehold::store::Store;
 use leasehold::store::replies::released_within;
 use leasehold::{CrashRelease, Guard, Locks, Result, stores};
@@ -143,6 +143,90 @@ async fn every_documented_right_is_needed() {
             ),
         }
     }
+}
+
+/// The ACL line of docs/stores/redis.md for a user who only looks.
+fn line_for_looking() -> &'static str {
+    let page = include_str!("../../../docs/stores/redis.md");
+    let mut lines = page.lines();
+    let line = lines.find(|line| line.starts_with("user look on "));
+    line.expect("docs/stores/redis.md has the ACL line")
+}
+
+/// Each right of the line is needed, and none to write.
+///
+/// Shows G-29.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn user_without_a_right_to_write_looks_at_locks() {
+    let rights = line_for_looking()
+        .split(' ')
+        .filter(|word| word.starts_with('+'));
+    let mut setup = Redis::setup().acl(line()).password("of another");
+    let mut users = vec![("look".to_owned(), line_for_looking().to_owned())];
+    for (number, right) in rights.enumerate() {
+        let less = line_for_looking().split(' ').filter(|word| *word != right);
+        let user = format!("less{number}");
+        let less = less.collect::<Vec<_>>().join(" ");
+        users.push((
+            user.clone(),
+            less.replace("user look", &format!("user {user}")),
+        ));
+    }
+    for (_, line) in &users {
+        setup = setup.acl(line);
+    }
+
+    let redis = setup.start();
+    let url = |user: &str| format!("redis://{user}:secret@{}", redis.address());
+    let holder = leasehold::open(&url("locks")).await.expect("it opens");
+    let _held = holder.mutex("a").acquire().await.expect("granted");
+    let waiting = wait_behind(&holder, 1).await.expect("it waits");
+    for (user, line) in users {
+        let address = url(&user);
+        let looked = tokio::time::timeout(Duration::from_secs(30), look(&address));
+        let looked = looked.await.expect(&line);
+        assert_eq!(looked.is_ok(), user == "look", "{line}: {looked:?}");
+    }
+
+    let looking = leasehold::open(&url("look")).await.expect("it opens");
+    let refused = looking
+        .mutex("b")
+        .acquire()
+        .await
+        .expect_err("it may not write");
+    assert!(refused.is_denied(), "{refused}");
+    waiting.abort();
+}
+
+/// Lists, inspects and observes a lock with a holder and a waiter.
+async fn look(url: &str) -> Result<()> {
+    let locks = leasehold::open(url).await?;
+    for _ in 0..2 {
+        let listed = locks.list("", 10).await?;
+        assert_eq!(listed.len(), 1);
+        let inspected = locks.inspect("a").await?;
+        assert_eq!(inspected.entries.len(), 2);
+    }
+    let mut observer = locks.observe("a").await?;
+    observer.next().await?;
+    let is_complete = observer.is_pushed()
+        && locks.guarantees().crash_release == released_within(Duration::from_secs(10));
+    if is_complete {
+        return Ok(());
+    }
+    Err(leasehold::Error::denied("it polls, or sees no crash"))
+}
+
+/// Redis 6.2 has no command that runs a script to read only.
+#[tokio::test]
+async fn redis_6_refuses_a_user_without_the_right_to_scripts() {
+    let less = line().replace(" +evalsha", "");
+    let redis = Redis::setup().release(Release::Redis62).acl(&less);
+    let redis = redis.password("of another").start();
+    let url = format!("redis://locks:secret@{}", redis.address());
+    let locks = leasehold::open(&url).await.expect("it opens");
+    let refused = locks.inspect("a").await.expect_err("refused");
+    assert!(refused.is_denied(), "{refused}");
 }
 
 /// Scripts may not query the connected clients. So a crash is detected when the lease ends.

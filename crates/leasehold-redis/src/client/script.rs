@@ -1,8 +1,9 @@
 //! Lua scripts, and how a client runs them.
 
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 
-use redis::{Cmd, ServerErrorKind, Value};
+use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 
 use super::session::Session;
 use leasehold_core::Result;
@@ -12,6 +13,7 @@ use leasehold_core::Result;
 pub(crate) struct Script {
     template: &'static str,
     expand: fn(&str) -> String,
+    only_reads: bool,
     source: OnceLock<Source>,
 }
 
@@ -31,8 +33,8 @@ macro_rules! script {
 }
 pub(crate) use script;
 
-pub(crate) static SERVER_ID: Script = script!("lua/server_id");
-pub(crate) static PROBE: Script = script!("lua/probe");
+pub(crate) static SERVER_ID: Script = script!("lua/server_id").only_reads();
+pub(crate) static PROBE: Script = script!("lua/probe").only_reads();
 
 impl Script {
     pub(crate) const fn new(text: &'static str) -> Self {
@@ -44,8 +46,15 @@ impl Script {
         Self {
             template,
             expand,
+            only_reads: false,
             source: OnceLock::new(),
         }
+    }
+
+    /// Lets a user run the script who may only read.
+    pub(crate) const fn only_reads(mut self) -> Self {
+        self.only_reads = true;
+        self
     }
 
     #[cfg(test)]
@@ -73,12 +82,10 @@ impl Script {
         keys: &[&str],
         arguments: &[&str],
     ) -> Result<Value> {
-        let source = self.source();
-        match session
-            .send(&call("EVALSHA", &source.hash, keys, arguments))
-            .await
-        {
-            Err(error) if error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript) => {}
+        let hash = &self.source().hash;
+        let call = |command| call(command, hash, keys, arguments);
+        match self.send(session, call, ["EVALSHA", "EVALSHA_RO"]).await {
+            Err(error) if is(&error, ServerErrorKind::NoScript) => {}
             reply => return reply.map_err(super::reply_error::store_error),
         }
 
@@ -94,9 +101,39 @@ impl Script {
         keys: &[&str],
         arguments: &[&str],
     ) -> Result<Value> {
-        let request = call("EVAL", &self.source().text, keys, arguments);
-        let reply = session.send(&request).await;
+        let call = |command| call(command, &self.source().text, keys, arguments);
+        let reply = self.send(session, call, ["EVAL", "EVAL_RO"]).await;
         reply.map_err(super::reply_error::store_error)
+    }
+
+    /// Runs the script by the first command or, if it only reads and the user may not do that, by
+    /// the second one, which Redis 7 has and which needs no right to write.
+    ///
+    /// The usual users have no right to the second command. So the first one is tried until a
+    /// connection has shown that its user may only read.
+    async fn send(
+        &self,
+        session: &Session,
+        call: impl Fn(&'static str) -> Cmd,
+        [command, reading]: [&'static str; 2],
+    ) -> Result<Value, RedisError> {
+        let mut denied = None;
+        if !self.only_reads || !session.only_reads.load(Ordering::Relaxed) {
+            match session.send(&call(command)).await {
+                Err(error) if self.only_reads && is(&error, ServerErrorKind::NoPerm) => {
+                    denied = Some(error);
+                }
+                reply => return reply,
+            }
+        }
+
+        match (session.send(&call(reading)).await, denied) {
+            (Err(error), Some(denied)) if !is(&error, ServerErrorKind::NoScript) => Err(denied),
+            (reply, _) => {
+                session.only_reads.store(true, Ordering::Relaxed);
+                reply
+            }
+        }
     }
 
     /// Runs the script on a node of a cluster that is receiving the slot of its keys.
@@ -122,4 +159,8 @@ fn call(command: &str, script: &str, keys: &[&str], arguments: &[&str]) -> Cmd {
     call.arg(command).arg(script).arg(keys.len());
     call.arg(keys).arg(arguments);
     call
+}
+
+fn is(error: &RedisError, kind: ServerErrorKind) -> bool {
+    error.kind() == ErrorKind::Server(kind)
 }

@@ -4,7 +4,7 @@ mod open;
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -43,6 +43,8 @@ pub(crate) struct Session {
     done: AtomicU64,
     /// Requests with a reply.
     received: AtomicU64,
+    /// Whether the user may run scripts only by the commands for reading.
+    pub(super) only_reads: AtomicBool,
 }
 
 /// Counts a request as done when its future returns or is dropped.

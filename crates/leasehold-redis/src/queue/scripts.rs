@@ -26,8 +26,9 @@ macro_rules! queue_script {
 pub(super) static ENTER: Script = queue_script!("enter");
 pub(super) static LEAVE: Script = queue_script!("leave");
 pub(super) static RENEW: Script = queue_script!("renew");
-pub(super) static INSPECT: Script = queue_script!("inspect");
-pub(super) static LIST: Script = Script::from_template(include_str!("lua/list.lua"), expand);
+pub(super) static INSPECT: Script = queue_script!("inspect").only_reads();
+pub(super) static LIST: Script =
+    Script::from_template(include_str!("lua/list.lua"), expand).only_reads();
 pub(super) static LONGEST_LEASE: Script = script!("lua/longest_lease");
 
 #[cfg(test)]

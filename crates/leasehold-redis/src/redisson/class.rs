@@ -6,7 +6,7 @@ use leasehold_core::{CrashRelease, Error, Guarantees, Result, SemaphoreSupport};
 
 /// Redisson's class for the locks of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Class {
+pub(crate) enum Class {
     /// `RLock`.
     #[default]
     Lock,
@@ -32,24 +32,24 @@ static LOCK: Scripts = Scripts {
     lock: script!("lua/lock"),
     unlock: script!("lua/unlock"),
     renew: script!("lua/renew"),
-    inspect: script!("lua/inspect"),
-    list: script!("lua/list"),
+    inspect: script!("lua/inspect").only_reads(),
+    list: script!("lua/list").only_reads(),
     key_type: "hash",
 };
 static READ_WRITE: Scripts = Scripts {
     lock: script!("lua/rw_lock"),
     unlock: script!("lua/rw_unlock"),
     renew: script!("lua/rw_renew"),
-    inspect: script!("lua/rw_inspect"),
-    list: script!("lua/rw_list"),
+    inspect: script!("lua/rw_inspect").only_reads(),
+    list: script!("lua/rw_list").only_reads(),
     key_type: "hash",
 };
 static SEMAPHORE: Scripts = Scripts {
     lock: script!("lua/semaphore_lock"),
     unlock: script!("lua/semaphore_unlock"),
     renew: script!("lua/semaphore_renew"),
-    inspect: script!("lua/semaphore_inspect"),
-    list: script!("lua/semaphore_list"),
+    inspect: script!("lua/semaphore_inspect").only_reads(),
+    list: script!("lua/semaphore_list").only_reads(),
     key_type: "zset",
 };
 

@@ -1,7 +1,7 @@
 //! How a connection is opened: the login, the protocol and the subscription.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use futures_util::StreamExt;
 use parking_lot::Mutex;
@@ -131,6 +131,7 @@ impl Session {
             sent: AtomicU64::new(0),
             done: AtomicU64::new(0),
             received: AtomicU64::new(0),
+            only_reads: AtomicBool::new(false),
         }
     }
 

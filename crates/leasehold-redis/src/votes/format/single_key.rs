@@ -43,8 +43,8 @@ impl SingleKey {
 
 static VOTE: Script = script!("../lua/single_key/vote");
 static LEAVE: Script = script!("../lua/single_key/leave");
-static INSPECT: Script = script!("../lua/single_key/inspect");
-static LIST: Script = script!("../lua/single_key/list");
+static INSPECT: Script = script!("../lua/single_key/inspect").only_reads();
+static LIST: Script = script!("../lua/single_key/list").only_reads();
 
 /// The prefix of the additional keys of a lock, which only leasehold uses.
 const KEY_PREFIX: &str = "leasehold:plain:{";

@@ -21,8 +21,8 @@ pub(super) struct Fenced;
 
 static VOTE: Script = script!("lua/vote");
 static LEAVE: Script = script!("lua/leave");
-static INSPECT: Script = script!("lua/inspect");
-static LIST: Script = script!("lua/list");
+static INSPECT: Script = script!("lua/inspect").only_reads();
+static LIST: Script = script!("lua/list").only_reads();
 
 const KEY_PREFIX: &str = "leasehold:redlock:{";
 
