@@ -13,6 +13,7 @@ use redis::FromRedisValue;
 use tokio::time::timeout;
 
 use super::client::{Address, Session, check_mode, field};
+use super::redisson::Class;
 use checks::CHECKS;
 use clocks::Clock;
 use leasehold_core::internal::examination::{danger, examined_server};
@@ -24,6 +25,7 @@ pub(crate) enum Kind {
     Redis,
     Cluster,
     Plain,
+    Redisson(Class),
     Redlock,
 }
 

@@ -33,6 +33,7 @@ use crate::client::{
 };
 use crate::local_claims::LocalClaims;
 use address::RedissonAddress;
+pub(crate) use class::Class;
 use keys::KeyMapper;
 use leasehold_core::internal::{BootInstant, Password, background};
 use leasehold_core::store::{
@@ -105,7 +106,8 @@ impl RedissonBuilder {
     /// Examines risks to locks on the server.
     pub(crate) async fn examine(&self) -> Result<Examination> {
         let servers = self.address.topology.to_examine().await?;
-        examination::examine(Kind::Plain, &servers).await
+        let kind = Kind::Redisson(self.address.mapper.class);
+        examination::examine(kind, &servers).await
     }
 
     /// Connects to the server. The store reconnects by itself whenever a connection breaks.

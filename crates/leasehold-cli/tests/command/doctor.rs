@@ -1,6 +1,6 @@
 //! `leasehold doctor` on real servers that are configured badly.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -47,6 +47,19 @@ impl Examined {
             (code, &owned(findings)[..]),
             "{self:?}"
         );
+    }
+
+    /// Asserts that a finding names a command that the server does not know.
+    #[track_caller]
+    fn assert_missing(&self, command: &str) {
+        let findings = self.report["findings"].as_array().unwrap().iter();
+        let mut messages = findings.map(|finding| finding["message"].as_str().unwrap());
+        let is_named = |message: &str| {
+            message.contains("unknown")
+                && message.split([' ', '\'', '`']).any(|word| word == command)
+        };
+        assert!(messages.any(is_named), "{command}: {self:?}");
+        assert_ne!(self.code, 0, "{self:?}");
     }
 }
 
@@ -297,6 +310,64 @@ fn each_missing_right_is_found_alone() {
         keys.texts().iter().all(|key| key.contains("doctor")),
         "{keys:?}"
     );
+}
+
+/// The commands that a format needs. Those that all formats need are tried with the first one.
+const COMMANDS: [(&str, &str); 6] = [
+    (
+        "",
+        "SET EVAL EVALSHA SUBSCRIBE PUBLISH PUBSUB CLIENT INFO TIME SCAN TYPE GET GETRANGE SETRANGE \
+         PTTL PEXPIRE HGET HMGET HSET HSETNX HDEL HLEN ZADD ZREM ZCARD ZRANGE ZRANGEBYSCORE ZRANK \
+         DEL",
+    ),
+    ("?dialect=plain", "EVALSHA SET DEL STRLEN GETRANGE"),
+    (
+        "?dialect=redisson",
+        "EVALSHA HKEYS HGETALL HEXISTS EXISTS PUBLISH HSET DEL",
+    ),
+    ("?dialect=redisson&lock=fenced", "INCR"),
+    ("?dialect=redisson&lock=rw", "HDEL"),
+    (
+        "?dialect=redisson&lock=semaphore",
+        "INCRBY DECRBY ZSCORE ZCOUNT ZADD",
+    ),
+];
+
+#[test]
+fn each_command_that_the_server_does_not_know_is_found() {
+    let mut formats: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (settings, commands) in COMMANDS {
+        for command in commands.split(' ') {
+            formats.entry(command).or_default().push(settings);
+        }
+    }
+
+    let commands: Vec<_> = formats.into_iter().collect();
+    for some in commands.chunks(8) {
+        thread::scope(|scope| {
+            for (command, formats) in some {
+                scope.spawn(move || {
+                    let hidden = format!("{command} \"\"");
+                    let server = good().config("rename-command", &hidden).start();
+                    for settings in formats {
+                        let examined = Examined::of(&format!("{}{settings}", server.url()));
+                        examined.assert_missing(command);
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn command_that_a_master_of_redlock_does_not_know_is_found() {
+    let hidden = ["ZPOPMIN \"\"", "INFO \"\"", "GET \"\""];
+    let servers = hidden.map(|hidden| good().config("rename-command", hidden).start());
+    let hosts = servers.iter().map(Redis::address).collect::<Vec<_>>();
+    let examined = Examined::of(&format!("redlock://{}", hosts.join(",")));
+    examined.assert_missing("ZPOPMIN");
+    examined.assert_missing("INFO");
+    examined.assert_missing("GET");
 }
 
 /// The last line is pasted as it is, and then nothing is missing.

@@ -1,9 +1,10 @@
 //! The rights of a user, tried one by one on a key of the examination.
 
-use redis::Cmd;
+use redis::{Cmd, RedisError};
 
 use super::Kind;
 use crate::client::{Address, Session, fresh_client};
+use crate::redisson::Class;
 use leasehold_core::internal::examination::{danger, warning};
 use leasehold_core::{Finding, Severity};
 
@@ -52,10 +53,18 @@ pub(super) async fn examine(kind: Kind, session: &Session, address: &Address) ->
         let Err(error) = session.send(&request).await else {
             continue;
         };
-        if let Some(finding) = right.refusal(&error.to_string()) {
+        if let Some(finding) = right.refusal(&error) {
             has_no_key |= right.tried == Tried::ToCreateKey;
             findings.push(finding.about(address));
         }
+    }
+    let of_format = COMMANDS.iter().filter(|(format, _)| *format == kind);
+    for command in of_format.flat_map(|(_, commands)| commands.split(' ')) {
+        let reply = session.send(&redis::cmd(command)).await;
+        let missing = reply
+            .err()
+            .and_then(|error| missing_command(command, NO_LOCK, &error));
+        findings.extend(missing.map(|finding| finding.about(address)));
     }
 
     if SUBSCRIBE.stores.contains(&kind)
@@ -64,7 +73,8 @@ pub(super) async fn examine(kind: Kind, session: &Session, address: &Address) ->
         findings.push(finding.about(address));
     }
     let mut findings = dedup(findings);
-    if let Some(severity) = findings.iter().map(|finding| finding.severity).min() {
+    let lacking = findings.iter().filter(|finding| finding.code != "command");
+    if let Some(severity) = lacking.map(|finding| finding.severity).min() {
         let mut in_one_line = all_rights(&needed).about(address);
         in_one_line.severity = severity;
         findings.push(in_one_line);
@@ -96,8 +106,7 @@ fn all_rights(needed: &[&Right]) -> Finding {
 async fn try_subscription(address: &Address, channel: &str) -> Option<Finding> {
     let opening = Session::open(address, channel, 1, std::sync::Arc::new(|_, _| {}));
     let error = opening.await.err()?;
-    let cause = std::error::Error::source(&error).map(ToString::to_string);
-    SUBSCRIBE.refusal(&cause.unwrap_or_default())
+    SUBSCRIBE.refusal(std::error::Error::source(&error)?.downcast_ref()?)
 }
 
 impl Right {
@@ -115,9 +124,14 @@ impl Right {
     }
 
     /// Returns the finding of an error. Other errors prove that the user has the right.
-    fn refusal(&self, error: &str) -> Option<Finding> {
+    fn refusal(&self, error: &RedisError) -> Option<Finding> {
         const DENIED: [&str; 3] = ["noperm", "no permissions", "can't run this command"];
-        let error = error.to_lowercase();
+        let command = self.name[1..].to_uppercase().replace('|', " ");
+        if let Some(mut finding) = missing_command(&command, self.without, error) {
+            finding.severity = self.severity;
+            return Some(finding);
+        }
+        let error = error.to_string().to_lowercase();
         if !DENIED.iter().any(|text| error.contains(text)) {
             return None;
         }
@@ -143,6 +157,17 @@ impl Right {
             finding
         })
     }
+}
+
+/// Returns the finding of a command that the server does not have, or at which a proxy closes the
+/// connection. Without arguments, a command that the server has is refused for that reason alone.
+fn missing_command(command: &str, without: &str, error: &RedisError) -> Option<Finding> {
+    let detail = error.detail().unwrap_or("the connection was closed");
+    let is_missing = error.is_io_error() || detail.to_lowercase().starts_with("unknown");
+    let what = detail.split(", with args").next().unwrap_or(detail);
+    let message = format!("the server does not execute {command} ({what}): {without}");
+    let remedy = "remove its rename-command from redis.conf, or use a server that has it";
+    is_missing.then(|| danger("command", message, remedy))
 }
 
 /// Keys and channels are refused for each command again.
@@ -207,7 +232,8 @@ const RIGHTS: &[Right] = &[
     needed("+pubsub|numsub", &["PUBSUB", "NUMSUB", "CHANNEL"], BOTH).useful(NO_CRASH),
     needed("+client|tracking", &["CLIENT", "TRACKING", "OFF"], SINGLE)
         .useful("observers poll four times a second"),
-    needed("+info", &["INFO", "server"], BOTH).useful(NO_CRASH),
+    needed("+info", &["INFO", "server"], REDIS).useful(NO_CRASH),
+    needed("+info", &["INFO", "server"], REDLOCK),
     needed("+time", &["TIME"], BOTH),
     needed("+scan", &["SCAN", "0", "MATCH", "KEY", "COUNT", "1"], BOTH)
         .useful("leasehold ls fails"),
@@ -234,8 +260,31 @@ const RIGHTS: &[Right] = &[
     needed("+del", &["DEL", "KEY"], REDIS),
 ];
 
+/// The commands that the formats of other libraries need. They are sent without arguments: the
+/// examination does not know a key that the user may use.
+const COMMANDS: &[(Kind, &str)] = &[
+    (
+        Kind::Plain,
+        "EVAL EVALSHA SET GET DEL PTTL PEXPIRE SCAN TYPE GETRANGE STRLEN",
+    ),
+    (Kind::Redisson(Class::Lock), RLOCK),
+    (Kind::Redisson(Class::Fenced), RLOCK),
+    (Kind::Redisson(Class::Fenced), "INCR"),
+    (Kind::Redisson(Class::ReadWrite), RLOCK),
+    (Kind::Redisson(Class::ReadWrite), "HDEL"),
+    (
+        Kind::Redisson(Class::Semaphore),
+        "EVAL EVALSHA SET GET PTTL PEXPIRE PUBLISH SCAN TYPE EXISTS INCRBY DECRBY ZADD ZCARD ZCOUNT \
+         ZRANGE ZRANGEBYSCORE ZREM ZSCORE",
+    ),
+];
+const RLOCK: &str = "EVAL EVALSHA SET GET DEL PTTL PEXPIRE PUBLISH SCAN TYPE EXISTS HGET HSET HLEN \
+                     HEXISTS HGETALL HKEYS";
+
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     /// The rights in the line of a page that begins with `start`.
@@ -249,6 +298,62 @@ mod tests {
         rights.sort();
         rights
     }
+
+    /// The commands that the scripts in these files of a folder call.
+    fn called(folder: &str, files: &str) -> Vec<String> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("src")
+            .join(folder);
+        let texts = files.split(' ').map(|file| {
+            let path = folder.join(file).with_extension("lua");
+            std::fs::read_to_string(&path).unwrap_or_else(|_| panic!("{}", path.display()))
+        });
+        let texts: String = texts.collect();
+        let calls = texts.split("call('").skip(1);
+        let commands = calls.map(|call| call.split('\'').next().expect("a first part"));
+        commands.map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn commands_of_all_scripts_are_tried() {
+        const REDISSON: &str = "redisson/lua";
+        let queue = "queue list longest_lease enter/fast enter/slow leave/fast leave/slow renew/fast \
+                     renew/slow inspect/fast inspect/slow";
+        let rw = "rw_lock rw_unlock rw_renew rw_inspect rw_list";
+        let permits = "semaphore_lock semaphore_unlock semaphore_renew semaphore_inspect \
+                       semaphore_list";
+        let voting = "vote leave inspect list";
+        for (kind, folder, files) in [
+            (Kind::Redis, "queue/lua", queue),
+            (Kind::Cluster, "queue/lua", queue),
+            (Kind::Redlock, "votes/redlock/lua", voting),
+            (Kind::Redlock, "votes/lua", "incarnation"),
+            (Kind::Plain, "votes/lua/single_key", voting),
+            (
+                Kind::Redisson(Class::Fenced),
+                REDISSON,
+                "lock unlock renew inspect list",
+            ),
+            (Kind::Redisson(Class::ReadWrite), REDISSON, rw),
+            (Kind::Redisson(Class::Semaphore), REDISSON, permits),
+        ] {
+            let tried = tried(kind).join(" ").to_uppercase();
+            let of_format = COMMANDS.iter().filter(|(format, _)| *format == kind);
+            let of_format: Vec<&str> = of_format.map(|(_, commands)| *commands).collect();
+            let tried = [tried, of_format.join(" ")].join(" ");
+            for command in called(folder, files) {
+                let mut words = tried.split([' ', '+', '|']);
+                let is_tried = words.any(|word| word == command);
+                let is_optional = kind != Kind::Redis && OPTIONAL.contains(&command.as_str());
+                assert!(is_tried || is_optional, "{kind:?}: {command}");
+            }
+        }
+    }
+
+    /// Commands without which a format only polls, or does not show the waiters of an `RFairLock`.
+    const OPTIONAL: [&str; 7] = [
+        "LINDEX", "LRANGE", "PUBLISH", "TIME", "ZADD", "ZPOPMIN", "ZREM",
+    ];
 
     fn tried(kind: Kind) -> Vec<String> {
         let of_kind = RIGHTS.iter().filter(|right| right.stores.contains(&kind));
