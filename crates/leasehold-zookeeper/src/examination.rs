@@ -7,12 +7,17 @@ use futures_util::future::join_all;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
 
 use super::address::Address;
+use super::lock_node::parent;
+use super::reply_error::on_node;
 use super::supervisor::connect;
-use leasehold_core::internal::examination::{Check, examined_server, percentiles, version_numbers};
+use leasehold_core::internal::examination::{
+    Check, danger, examined_server, percentiles, version_numbers,
+};
 use leasehold_core::internal::{BootInstant, Host};
-use leasehold_core::{Examination, ExaminedServer, Result, RoundTrip};
+use leasehold_core::{Error, Examination, ExaminedServer, Result, RoundTrip};
 
 const SAMPLES: usize = 50;
 const REPLY_MAX: u64 = 1 << 20;
@@ -72,6 +77,10 @@ pub(crate) async fn examine(url: &str) -> Result<Examination> {
 
     let mut examination = Examination::default();
     examination.check(ENSEMBLE, &ensemble, &address);
+    if let Some(error) = missing_right(&client, address.folder()).await {
+        let finding = danger("right", error.reason(), error.hint().unwrap_or_default());
+        examination.findings.push(finding.about(&address));
+    }
     let is_encrypted = address.tls.is_some();
     let servers = address.servers.iter();
     for server in join_all(servers.map(|host| ServerReplies::read(host, is_encrypted))).await {
@@ -119,7 +128,7 @@ fn even_number(ensemble: &Ensemble) -> Option<String> {
     })
 }
 
-async fn round_trip(client: &zookeeper_client::Client) -> Option<RoundTrip> {
+async fn round_trip(client: &Client) -> Option<RoundTrip> {
     let mut samples = Vec::with_capacity(SAMPLES);
     for _ in 0..SAMPLES {
         let sent_at = BootInstant::now();
@@ -129,11 +138,28 @@ async fn round_trip(client: &zookeeper_client::Client) -> Option<RoundTrip> {
     percentiles(samples)
 }
 
+/// Returns the error of a user who may not create nodes in a folder or, if it is missing, in the one
+/// above it. The last part of the transaction fails on every server, so no node is created.
+async fn missing_right(client: &Client, mut folder: &str) -> Option<Error> {
+    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    loop {
+        let node = format!("{}/leasehold-doctor", folder.trim_end_matches('/'));
+        let mut writer = client.new_multi_writer();
+        writer.add_create(&node, b"", &options).ok()?;
+        writer.add_check_version(&node, i32::MAX).ok()?;
+
+        match ZkError::from(writer.commit().await.err()?) {
+            ZkError::NoNode if folder != "/" => folder = parent(folder),
+            error => return Some(on_node("create", folder)(error)).filter(Error::is_denied),
+        }
+    }
+}
+
 /// What one server replies to its administrator's requests, which it may not permit.
 struct ServerReplies {
     host: Host,
     is_encrypted: bool,
-    /// The reply to `srvr`, or why there is none. A port with TLS sends no text.
+    /// The reply to `srvr`, or why there is none. A port with TLS waits for a handshake instead.
     status: std::io::Result<String>,
     /// The reply to `mntr`.
     counts: Option<String>,
@@ -144,7 +170,7 @@ impl ServerReplies {
         let mut server = Self {
             host: host.clone(),
             is_encrypted,
-            status: request(host, "srvr").await,
+            status: request(host, if is_encrypted { "" } else { "srvr" }).await,
             counts: None,
         };
         if !is_encrypted && server.status.is_ok() {
@@ -173,10 +199,11 @@ impl ServerReplies {
     }
 
     fn unknown(&self) -> Option<String> {
-        let is_unknown = self.status.is_ok() && !self.is_encrypted && self.counts.is_none();
-        is_unknown.then(|| {
+        let is_known = self.version().is_some() && self.counts.is_some();
+        (self.status.is_ok() && !is_known).then(|| {
             format!(
-                "{}: digest mismatches: the server does not permit mntr (4lw.commands.whitelist)",
+                "{}: version or digest mismatches: the server does not permit srvr and mntr \
+                 (4lw.commands.whitelist), as on every port with TLS",
                 self.host
             )
         })
@@ -215,9 +242,13 @@ fn digest_mismatches(server: &ServerReplies) -> Option<String> {
     (mismatches > 0).then(|| mismatches.to_string())
 }
 
+/// Returns the reply to a word; without a word, connects only.
 async fn request(host: &Host, word: &str) -> std::io::Result<String> {
     let exchange = async {
         let mut stream = TcpStream::connect((host.name.as_str(), host.port)).await?;
+        if word.is_empty() {
+            return Ok(String::new());
+        }
         stream.write_all(word.as_bytes()).await?;
         let mut reply = String::new();
         stream.take(REPLY_MAX).read_to_string(&mut reply).await?;

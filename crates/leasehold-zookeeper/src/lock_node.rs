@@ -251,7 +251,8 @@ impl<'a> LockNode<'a> {
     }
 }
 
-fn parent(node: &str) -> &str {
+/// Returns the node above one.
+pub(super) fn parent(node: &str) -> &str {
     match node.rsplit_once('/') {
         None | Some(("", _)) => "/",
         Some((parent, _)) => parent,

@@ -184,7 +184,9 @@ async fn reason(server: &Host) -> String {
     let connecting = TcpStream::connect((server.name.as_str(), server.port));
     match timeout(CONNECT_TIMEOUT, connecting).await {
         Ok(Err(error)) => format!("{server}: {}", io_reason(&error)),
-        Ok(Ok(_)) => format!("{server}: it accepts connections, but no session"),
+        Ok(Ok(_)) => format!(
+            "{server}: it accepts connections, but no session; is its maxClientCnxns reached?"
+        ),
         Err(_elapsed) => format!("{server}: no reply within {CONNECT_TIMEOUT:?}"),
     }
 }

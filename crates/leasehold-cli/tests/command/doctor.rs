@@ -441,6 +441,48 @@ fn session_limits_and_a_single_server_of_zookeeper_are_found() {
     assert_eq!(examined.report["servers"].as_array().unwrap().len(), 3);
 }
 
+/// A folder that was made with `acl=creator` belongs to its user.
+#[test]
+fn folder_of_another_user_of_zookeeper_is_found() {
+    let server = ZooKeeper::start();
+    let of_user = |user| server.url().replace("//", &format!("//{user}:secret@")) + "/folder";
+    let sandbox = Sandbox::at(of_user("first") + "?acl=creator");
+    let done = sandbox.done(&["run", "a", "--", "true"]);
+    assert_eq!(done.code(), 0, "{done:?}");
+    Examined::of(&sandbox.url()).assert(1, &["warning one-server"]);
+
+    let examined = Examined::of(&of_user("second"));
+    examined.assert(2, &["danger right", "warning one-server"]);
+    let message = examined.report["findings"][0]["message"].as_str().unwrap();
+    assert_eq!(
+        message,
+        "the user lacks the right to create on the node /folder"
+    );
+
+    // A missing folder would be created where the user may do so, and an examination creates none.
+    let elsewhere = of_user("second").replace("/folder", "/else/where");
+    Examined::of(&elsewhere).assert(1, &["warning one-server"]);
+    let below = of_user("second") + "/below/it";
+    assert_eq!(Examined::of(&below).code, 2);
+    let nodes = server.count("zk_znode_count");
+    Examined::of(&elsewhere);
+    assert_eq!(server.count("zk_znode_count"), nodes);
+}
+
+/// What a server does not tell is listed, and is no finding.
+#[test]
+fn zookeeper_with_tls_is_not_missing_and_its_version_is_unknown() {
+    let server = ZooKeeper::setup().tls().start();
+    let url = format!("{}?ca={}", server.tls_url(), server.ca_file().display());
+    let examined = Examined::of(&url);
+    examined.assert(1, &["warning one-server"]);
+    let unknown = examined.report["unknown"][0].as_str().unwrap();
+    assert!(
+        unknown.contains("version or digest mismatches"),
+        "{unknown}"
+    );
+}
+
 #[test]
 fn folders_in_memory_and_open_to_all_are_found() {
     let folder = TempDir::new_in("/dev/shm").unwrap();

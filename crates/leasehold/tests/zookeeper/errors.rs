@@ -1,5 +1,6 @@
 //! Nodes of other libraries: refused, inspected and broken.
 
+use lab_servers::ZooKeeper;
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::{SERVER, is_free, open, open_folder, plain_client, use_once};
@@ -63,4 +64,13 @@ async fn foreign_lock_can_be_inspected_and_broken() {
     later.expect("created");
     assert!(locks.break_hold("a", token).await.expect("sent").is_none());
     assert!(!is_free(&locks, "a").await, "the later hold was broken");
+}
+
+/// A server admits a limited number of connections from one address.
+#[tokio::test]
+async fn full_limit_of_connections_is_named() {
+    let server = ZooKeeper::setup().config("maxClientCnxns", "1").start();
+    let _first = plain_client(&server).await;
+    let refused = leasehold::open(&server.url()).await.expect_err("refused");
+    assert!(refused.to_string().contains("maxClientCnxns"), "{refused}");
 }
