@@ -309,6 +309,21 @@ pub(crate) enum Action {
 }
 
 impl Action {
+    /// The names of the locks that a subcommand acquires or waits for, and whether it is --quiet.
+    fn acquired(&self) -> (Vec<&String>, bool) {
+        match self {
+            Self::Run(run) => {
+                let names = run.names.iter().chain(&run.more_names);
+                (names.collect(), run.lock.quiet)
+            }
+            Self::Elect(elect) => (vec![&elect.name], elect.quiet),
+            Self::Hold(hold) => (vec![&hold.lock.name], hold.lock.options.quiet),
+            Self::Acquire(acquire) => (vec![&acquire.lock.name], acquire.lock.options.quiet),
+            Self::Wait(wait) => (vec![&wait.name], wait.quiet),
+            _ => (Vec::new(), true),
+        }
+    }
+
     /// The store of a subcommand that has one.
     fn store_mut(&mut self) -> Option<&mut Store> {
         match self {

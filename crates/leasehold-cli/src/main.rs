@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     };
     let arguments = background.unwrap_or_else(|| std::env::args_os().collect());
 
-    let exit = match commands::parse(arguments) {
+    let exit = match commands::parse(arguments, started_as) {
         Ok(command) => {
             log::start(&command.log);
             execute(command, started_as).unwrap_or_else(|error| exit::report(&error))
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
 }
 
 /// How this process was started.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Start {
     Command,
     /// By `leasehold acquire`, to hold the lock.

@@ -4,6 +4,8 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::name::Escaped;
+
 /// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -287,7 +289,7 @@ impl fmt::Display for Error {
                 None => {}
             }
             // A URL may end with a colon of its own.
-            write!(f, " on {}: ", context.store.trim_end_matches(':'))?;
+            write!(f, " on {}: ", Escaped(context.store.trim_end_matches(':')))?;
         }
 
         f.write_str(&self.0.what)?;

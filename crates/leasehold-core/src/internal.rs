@@ -11,8 +11,9 @@ pub use crate::stores::file::{FILE, SYSTEM};
 pub use crate::stores::lazy::LazyStore;
 pub use crate::stores::memory::MEMORY;
 pub use crate::stores::url::{
-    Host, Password, Setting, StoreUrl, TlsFiles, Transport, UrlForm, io_reason,
+    Host, Password, Setting, StoreUrl, TlsFiles, Transport, UrlForm, check_characters, io_reason,
 };
+pub use crate::stray_character::stray_character;
 
 /// What the examinations of stores are made of.
 pub mod examination {

@@ -60,6 +60,7 @@ pub mod simulation;
 pub mod store;
 mod store_kind;
 pub mod stores;
+mod stray_character;
 #[cfg(test)]
 mod test_inputs;
 mod token;

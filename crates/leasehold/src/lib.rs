@@ -53,6 +53,10 @@
 //! | `zookeeper://host1,host2,host3/folder` | ZooKeeper (`stores::ZooKeeper`) |
 //! | `zookeeper+tls://host1,host2,host3/folder` | ZooKeeper with TLS |
 //!
+//! White space and control characters in a URL are refused, because `file:/locks` and `file:/locks\n`
+//! are two folders. Write `%20` for a space; only the path of `file:`, which has no such encoding, may
+//! contain one. Trim a URL that you read from a file.
+//!
 //! # Acquire
 //!
 //! [`Locks`] creates locks: a [`mutex`](Locks::mutex), [`rwlock`](Locks::rwlock),
@@ -147,6 +151,8 @@ mod schemes;
 mod shown_url;
 mod unknown_url;
 
+#[doc(hidden)]
+pub use leasehold_core::internal::stray_character;
 #[cfg(feature = "metrics")]
 pub use leasehold_core::metrics;
 #[cfg(feature = "unstable-simulation")]

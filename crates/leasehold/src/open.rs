@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 
 pub use examine::examine;
 
-use leasehold_core::internal::{LazyStore, Setting, UnopenedStore};
+use leasehold_core::internal::{LazyStore, Setting, UnopenedStore, check_characters};
 use leasehold_core::store::Store;
 
 use crate::schemes::Scheme;
@@ -117,8 +117,10 @@ fn split_reply_timeout(url: &str) -> (String, Option<Duration>) {
 
 /// Parses a URL: returns its store, and the reply timeout.
 fn prepare(url: &str) -> Result<(UnopenedStore, Option<Duration>)> {
-    let (name, rest) = url.split_once(':').unwrap_or((url, ""));
-    let scheme = Scheme::named(name).ok_or_else(|| unknown_url::error(url))?;
+    check_characters(url)?;
+    let unknown = || unknown_url::error(url);
+    let (name, rest) = url.split_once(':').ok_or_else(unknown)?;
+    let scheme = Scheme::named(name).ok_or_else(unknown)?;
     if scheme.is_local && names_user(name, rest) {
         let error = Error::invalid(format!("{name}: has no user and no password"));
         return Err(

@@ -138,6 +138,7 @@ mod tests {
     fn error_of_unknown_url_says_what_to_write() {
         let cases = [
             ("", "the URL is empty"),
+            ("file", "no scheme that leasehold knows; use file:"),
             ("/var/lock/app", "write file:/var/lock/app"),
             ("./locks", "write file:/some/folder"),
             ("~/locks", "write file:/some/folder"),

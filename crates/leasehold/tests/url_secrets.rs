@@ -248,3 +248,77 @@ async fn store_that_was_built_shows_its_url_without_user_information() {
         }
     }
 }
+
+/// Another folder or node than meant would exclude nobody.
+///
+/// Shows G-35.
+#[tokio::test]
+async fn white_space_and_control_characters_in_a_url_are_refused_by_name() {
+    let examples = leasehold::SCHEMES.iter().flat_map(|scheme| scheme.help);
+    let urls = examples
+        .map(|(url, _)| *url)
+        .chain(["memory:", "system:?mode=0660"]);
+    for url in urls.filter(|url| !url.contains('…')) {
+        for (stray, name) in [
+            ("\n", "a line feed (U+000A)"),
+            ("\r", "a carriage return (U+000D)"),
+            (" ", "a space (U+0020)"),
+            ("\t", "a tab (U+0009)"),
+            ("\u{1b}", "an invisible character (U+001B)"),
+        ] {
+            let (before, behind) = url.split_at(url.len() - 1);
+            let within = format!("{before}{stray}{behind}");
+            for text in [format!("{url}{stray}"), format!("{stray}{url}"), within] {
+                // The parts of a URL without a server are checked one by one.
+                let is_within = stray == " " && text.trim() == text && !text.contains("://");
+                if !is_within {
+                    assert_refused(&text, name).await;
+                }
+            }
+        }
+    }
+    assert_refused("redis://host # the locks of all machines", "a comment").await;
+    assert_refused("file:/nowhere # the locks", "a comment").await;
+}
+
+async fn assert_refused(text: &str, part: &str) {
+    let lazy = leasehold::open_lazy(text).map(|_| ());
+    let opened = leasehold::open(text).await.map(|_| ());
+    let examined = leasehold::examine(text).await.map(|_| ());
+    for refused in [lazy, opened, examined] {
+        let error = refused.expect_err(text);
+        let shown = error.to_string();
+        assert!(
+            error.is_invalid() && shown.contains(part),
+            "{text:?}: {shown}"
+        );
+        assert_eq!(shown.lines().count(), 1, "{shown}");
+    }
+}
+
+/// Shows G-35.
+#[test]
+fn white_space_in_the_url_of_a_builder_is_refused_by_name() {
+    for blank in ["\n", " "] {
+        let part = if blank == " " {
+            "a space ("
+        } else {
+            "a line feed ("
+        };
+        let url = |url: &str| format!("{url}{blank}");
+        for refused in [
+            Redis::builder(&url("redis://h")).map(|_| ()),
+            Redis::builder(&url("redis+unix:///run/redis.sock")).map(|_| ()),
+            RedisPlain::builder(&url("redis://h?dialect=plain")).map(|_| ()),
+            Redisson::builder(&url("redis://h?dialect=redisson&prefix=a")).map(|_| ()),
+            Redlock::builder(&url("redlock://a,b,c")).map(|_| ()),
+            ZooKeeper::builder(&url("zookeeper://h/locks")).map(|_| ()),
+        ] {
+            let error = refused.expect_err("it names another place");
+            assert!(
+                error.is_invalid() && error.to_string().contains(part),
+                "{error}"
+            );
+        }
+    }
+}

@@ -14,7 +14,7 @@ use super::store::Store;
 #[command(override_usage = "leasehold elect [OPTIONS] NAME --address ADDRESS -- COMMAND…")]
 pub(crate) struct Elect {
     /// The election's name, any text of 1 to 512 bytes
-    name: String,
+    pub(super) name: String,
 
     /// Where others reach this candidate while it leads, any text of 1 to 255 bytes (64 in a folder)
     #[arg(long, value_name = "ADDRESS")]
@@ -41,7 +41,7 @@ pub(crate) struct Elect {
 
     /// Print errors only, not the progress of the election
     #[arg(short, long)]
-    quiet: bool,
+    pub(super) quiet: bool,
 }
 
 impl Elect {

@@ -1,13 +1,17 @@
 //! The messages for wrong usage. Each names the mistake and the text to type.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use clap::ArgMatches;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
+use leasehold::{Scheme, stray_character};
 
-use super::{Acquire, Action, Command, Run};
-use crate::format::NameArgument;
+use super::store::source;
+use super::{Acquire, Action, Command, Run, Store};
+use crate::exit::print_error;
+use crate::format::{Escaped, NameArgument};
 
 /// Rejects a subcommand without an argument that it needs, and names the line to type.
 pub(super) fn check(command: Command, arguments: &[OsString]) -> Result<Command, String> {
@@ -16,7 +20,7 @@ pub(super) fn check(command: Command, arguments: &[OsString]) -> Result<Command,
         Action::Acquire(acquire) => missing_owner(acquire),
         _ => None,
     };
-    match mistake {
+    match mistake.or_else(|| stray_in_name(&command.action)) {
         Some(message) => Err(with_help_hint(&message, arguments)),
         None => Ok(command),
     }
@@ -61,6 +65,43 @@ fn missing_owner(acquire: &Acquire) -> Option<String> {
     ))
 }
 
+/// Returns the message for a name with a character that nobody sees.
+///
+/// It is another lock than the name without that character. Subcommands that look at locks, or end a
+/// hold, take any name, because programs may use such names.
+fn stray_in_name(action: &Action) -> Option<String> {
+    let (names, _) = action.acquired();
+    names.iter().find_map(|name| {
+        let stray = stray_character(name)?;
+        Some(format!(
+            "the name {:?} has {stray}: it is another lock than the name without it",
+            without_user(name)
+        ))
+    })
+}
+
+/// Prints a line if a name on a store in a folder is the path of a file, as flock(1) takes it.
+///
+/// The name is valid, and no mistake if programs use it. But while the scripts of a machine move from
+/// flock(1), some of them may still lock the file.
+pub(super) fn warn_of_flock_file(action: &mut Action) {
+    let is_local = |store: &mut Store| Scheme::of(&store.url).is_some_and(|scheme| scheme.is_local);
+    let is_on_folder = action.store_mut().is_some_and(is_local);
+    let (names, is_quiet) = action.acquired();
+
+    let is_file = |name: &&&String| name.starts_with('/') && Path::new(name).exists();
+    for name in names
+        .iter()
+        .filter(|name| is_on_folder && !is_quiet && is_file(name))
+    {
+        print_error(format_args!(
+            "{0} is the name of a lock here, and flock(1) on the file {0} is another lock; \
+             docs/from-flock.md says how to take the same lock, and -q leaves out this line",
+            Escaped(name)
+        ));
+    }
+}
+
 /// Returns the message for a mistake that only the parser's matches show.
 pub(super) fn find(matches: &ArgMatches, arguments: &[OsString]) -> Option<String> {
     if has_names_around_line(matches) {
@@ -69,11 +110,10 @@ pub(super) fn find(matches: &ArgMatches, arguments: &[OsString]) -> Option<Strin
     }
 
     let (_, options) = matches.subcommand()?;
+    let is_empty = |url: &String| url.trim().is_empty();
     let empty = EMPTY_VARIABLES.iter().find(|(id, _)| {
-        let is_known = options.try_contains_id(id).is_ok();
-        is_known
-            && options.value_source(id) == Some(ValueSource::EnvVariable)
-            && options.get_one::<String>(id).is_some_and(String::is_empty)
+        source(matches, id) == Some(ValueSource::EnvVariable)
+            && options.get_one(id).is_some_and(is_empty)
     });
     empty.map(|(_, message)| (*message).to_owned())
 }
@@ -144,6 +184,9 @@ pub(super) fn describe(mut error: clap::Error, arguments: &[OsString]) -> String
             "the argument {:?} is not valid UTF-8; only COMMAND may have other bytes",
             without_user(&argument)
         ),
+        (ErrorKind::InvalidUtf8, None) => {
+            "LEASEHOLD_STORE or LEASEHOLD_ALSO_STORE is not valid UTF-8".to_owned()
+        }
         _ => joined(&error.render().to_string()),
     };
     with_help_hint(&message, arguments)

@@ -5,13 +5,15 @@ use std::io::{self, Write};
 
 use clap::FromArgMatches;
 use clap::error::ErrorKind;
+use clap::parser::ValueSource;
 
+use super::store::source;
 use super::{Action, Command, Origin, definition, front_options, mistakes};
 use crate::exit::{self, Exit, print_error};
-use crate::help;
+use crate::{Start, help};
 
 /// Parses the arguments. Prints help, the version or a usage error, and then returns an exit code.
-pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Command, Exit> {
+pub(crate) fn parse(arguments: Vec<OsString>, start: Start) -> Result<Command, Exit> {
     if arguments
         .get(1..)
         .is_some_and(|asked| asked == ["help", "stores"])
@@ -27,9 +29,15 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Command, Exit> {
         .and_then(|mut matches| {
             let mistake = mistakes::find(&matches, &arguments);
             let origin = Origin::of(&matches);
+            let also_source = source(&matches, "also_store");
             let mut command = Command::from_arg_matches_mut(&mut matches)?;
             if let Some(store) = command.action.store_mut() {
                 store.origin = origin;
+            }
+            if let Action::Run(run) = &mut command.action
+                && also_source == Some(ValueSource::EnvVariable)
+            {
+                run.also_store = run.also_store.take().map(|url| url.trim().to_owned());
             }
             Ok((command, mistake))
         });
@@ -48,6 +56,9 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Command, Exit> {
         store
             .resolve()
             .map_err(|error| exit::report(&error.into()))?;
+    }
+    if start == Start::Command {
+        mistakes::warn_of_flock_file(&mut command.action);
     }
     Ok(command)
 }

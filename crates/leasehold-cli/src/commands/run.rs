@@ -18,6 +18,8 @@ pub(crate) struct Run {
     /// COMMAND runs while all of them are held. leasehold acquires them in the order of their
     /// bytes, so that two runs never wait for each other, and releases all if one is not granted
     /// in time. All options apply to each name. Give a name that begins with a hyphen by --name.
+    /// White space at the ends of a name and control characters are refused: a script with CRLF at
+    /// the ends of its lines would lock another name.
     #[arg(value_name = "NAME")]
     pub(super) names: Vec<String>,
 

@@ -19,6 +19,10 @@ pub(crate) struct Store {
     /// line of /etc/leasehold/store that is neither empty nor a comment (#). Only root may change
     /// that file. Without the file, the store is file:.
     ///
+    /// White space at the ends of the variable and of the line in the file is removed, because such
+    /// values often end with a line break. All other white space in a URL is refused, except inside
+    /// the path of file:, and so are control characters.
+    ///
     /// Pass a URL that contains a password in LEASEHOLD_STORE, because other users can read the
     /// arguments of a process. Or keep the password in a file, with `?password-file=/path`.
     #[arg(
@@ -52,6 +56,9 @@ pub(crate) enum Origin {
 impl Store {
     /// Takes the store of this machine, unless the command line or the variable names one.
     pub(super) fn resolve(&mut self) -> Result<()> {
+        if self.origin == Origin::Variable {
+            self.url = self.url.trim().to_owned();
+        }
         if self.origin != Origin::Default {
             return Ok(());
         }
@@ -87,12 +94,7 @@ impl Store {
 impl Origin {
     /// Returns where the URL comes from that the parser has found for the subcommand.
     pub(super) fn of(matches: &ArgMatches) -> Self {
-        let options = matches.subcommand().map(|(_, options)| options);
-        let source = options
-            .filter(|options| options.try_contains_id("url").is_ok())
-            .and_then(|options| options.value_source("url"));
-
-        match source {
+        match source(matches, "url") {
             Some(ValueSource::CommandLine) => Self::Option,
             Some(ValueSource::EnvVariable) => Self::Variable,
             _ => Self::Default,
@@ -114,6 +116,13 @@ impl Origin {
             .map_or_else(String::new, |hint| format!("{hint}; "));
         error.help(format!("{hint}the URL is {self}"))
     }
+}
+
+/// Returns where the value of an option comes from, if the subcommand has the option.
+pub(super) fn source(matches: &ArgMatches, id: &str) -> Option<ValueSource> {
+    let (_, options) = matches.subcommand()?;
+    options.try_contains_id(id).ok()?;
+    options.value_source(id)
 }
 
 impl fmt::Display for Origin {

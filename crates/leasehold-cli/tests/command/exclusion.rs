@@ -97,6 +97,9 @@ fn run_and_flock_exclude_each_other() {
 
 #[test]
 fn every_name_is_a_distinct_lock_inside_the_store() {
+    /// The command would refuse to acquire it.
+    const BY_LIBRARY: &str = "a\nb";
+
     let sandbox = Sandbox::new();
     let long = "ü".repeat(256);
     let names = [
@@ -105,7 +108,7 @@ fn every_name_is_a_distinct_lock_inside_the_store() {
         ".",
         "a b",
         "ü",
-        "a\nb",
+        BY_LIBRARY,
         "a}b{c*?[x]",
         "A",
         "a",
@@ -115,8 +118,9 @@ fn every_name_is_a_distinct_lock_inside_the_store() {
         "/",
         &long,
     ];
-    let runs: Vec<_> = names
-        .iter()
+    let held = sandbox.held_by_library(BY_LIBRARY, "");
+    let by_command = names.iter().filter(|&&name| name != BY_LIBRARY);
+    let runs: Vec<_> = by_command
         .map(|name| sandbox.started(&["run", &format!("--name={name}"), "--", "cat"]))
         .collect();
     for name in names {
@@ -144,6 +148,7 @@ fn every_name_is_a_distinct_lock_inside_the_store() {
     for run in runs {
         assert_eq!(run.end().code(), 0);
     }
+    held.release().unwrap();
     let beside: Vec<_> = std::fs::read_dir(sandbox.path(""))
         .unwrap()
         .map(|file| file.unwrap().file_name())

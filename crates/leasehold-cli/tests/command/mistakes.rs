@@ -89,7 +89,7 @@ fn url_without_its_scheme_shows_no_user_information() {
         "redis:quser:qpass@host",
         "redis:/quser:qpass@host",
         "//quser:qpass@host",
-        " redis://quser:qpass@host",
+        "- redis://quser:qpass@host",
         "redis://quser:12/qpass@a@host",
         "redis:quser:://qpass@host",
         "redis://quser:qpass@host?x=y@z",
@@ -182,6 +182,127 @@ fn empty_store_variable_is_refused() {
     let mut stated = sandbox.leasehold(&["ls", "--store", &sandbox.url()]);
     let done = stated.env("LEASEHOLD_STORE", "").output().unwrap();
     assert!(done.status.success(), "{done:?}");
+}
+
+/// A secret that `echo` has made ends with a line break.
+///
+/// Shows G-35.
+#[test]
+fn white_space_around_the_url_selects_no_other_store() {
+    let sandbox = Sandbox::new();
+    let url = sandbox.url();
+    let holder = sandbox.holder("a", &[]);
+    for (before, behind) in [("", "\n"), ("", " "), ("\t", ""), ("", "\r\n"), (" ", "\n")] {
+        let text = format!("{before}{url}{behind}");
+        let run = |arguments: &[&str], variable: &str| -> Finished {
+            let mut run = sandbox.leasehold(arguments);
+            run.env(variable, &text).output().unwrap().into()
+        };
+
+        let tried = ["run", "-nq", "a", "--", "echo", "ran"];
+        run(&tried, "LEASEHOLD_STORE").assert(75, "", "");
+        let other = format!("file:{}", sandbox.path("other").display());
+        let tried = ["run", "-nq", "--store", &other, "a", "--", "echo", "ran"];
+        run(&tried, "LEASEHOLD_ALSO_STORE").assert(75, "", "");
+
+        for option in ["--store", "--also-store"] {
+            let tried = ["run", "-n", option, &text, "a", "--", "echo", "ran"];
+            refused(&sandbox.done(&tried), "the URL has a ");
+        }
+    }
+
+    let mut by_default = sandbox.leasehold(&["run", "a", "--", "echo", "ran"]);
+    by_default
+        .env_remove("LEASEHOLD_STORE")
+        .env("XDG_STATE_HOME", sandbox.path("other "));
+    let done = by_default.output().unwrap().into();
+    refused(&done, "XDG_STATE_HOME has a space (U+0020) at its end");
+
+    let mut made: Vec<_> = std::fs::read_dir(sandbox.path("")).unwrap().collect();
+    made.retain(|entry| entry.as_ref().unwrap().path().is_dir());
+    assert_eq!(made.len(), 2, "the stores of the test: {made:?}");
+    assert_eq!(holder.end().code(), 0);
+}
+
+/// A script with CRLF at the ends of its lines passes `deploy\r`.
+#[test]
+fn name_with_a_character_that_nobody_sees_is_refused() {
+    let sandbox = Sandbox::new();
+    for (name, part) in [
+        ("deploy\r", "a carriage return (U+000D) at its end"),
+        ("deploy\n", "a line feed (U+000A) at its end"),
+        (" deploy", "a space (U+0020) at its beginning"),
+        ("dep\tloy", "a tab (U+0009)"),
+    ] {
+        for arguments in [
+            &["run", "b", name, "--", "echo", "ran"][..],
+            &["run", "--name", name, "b", "--", "echo", "ran"],
+            &["elect", name, "--address", "b", "--", "echo", "ran"],
+            &["hold", name],
+            &["acquire", name, "--detach"],
+            &["wait", name],
+        ] {
+            refused(&sandbox.done(arguments), part);
+        }
+
+        sandbox.done(&["ls", name]).assert_names(&[]);
+        assert_eq!(sandbox.done(&["show", name]).code(), 0);
+        for subcommand in ["break", "release", "check"] {
+            let done = sandbox.done(&[subcommand, name, "--token", "1"]);
+            assert!([1, 76].contains(&done.code()), "{done:?}");
+        }
+    }
+    let done = sandbox.done(&["run", "nightly report", "--", "echo", "ran"]);
+    done.assert(0, "ran\n", "");
+
+    let name = "redis://quser:qpass@host ";
+    shows_no_secret(&sandbox.done(&["run", name, "--", "true"]));
+}
+
+#[test]
+fn variable_that_is_not_utf8_is_named() {
+    let sandbox = Sandbox::new();
+    let broken = OsStr::from_bytes(b"file:/\xff");
+    for variable in ["LEASEHOLD_STORE", "LEASEHOLD_ALSO_STORE"] {
+        let mut command = sandbox.leasehold(&["run", "a", "--", "true"]);
+        let done = command.env(variable, broken).output().unwrap();
+        refused(&done.into(), variable);
+    }
+}
+
+/// While the scripts of a machine move from flock(1), some of them still lock the file.
+#[test]
+fn path_of_a_file_as_a_name_is_reported_on_a_folder() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.path("x.lock").display().to_string();
+    let run = |options: &[&str]| {
+        let options = [options, &["run", &file, "--", "echo", "ran"]].concat();
+        sandbox.done(&options)
+    };
+    run(&[]).assert(0, "ran\n", "");
+
+    sandbox.touch("x.lock");
+    let done = run(&[]);
+    let part = format!("flock(1) on the file {file} is another lock; docs/from-flock.md");
+    done.assert(0, "ran\n", &part);
+    assert_eq!(done.err.lines().count(), 1, "{done:?}");
+    run(&["-q"]).assert(0, "ran\n", "");
+
+    let acquired = sandbox.done(&["acquire", "--detach", &file]);
+    assert_eq!(
+        acquired.err.matches("another lock").count(),
+        1,
+        "{acquired:?}"
+    );
+    let token = acquired.out.trim();
+    sandbox
+        .done(&["release", &file, "--token", token])
+        .assert(0, "", "");
+
+    let server = Sandbox::on_redis();
+    server
+        .done(&["run", &file, "--", "echo", "ran"])
+        .assert(0, "ran\n", "");
 }
 
 #[test]

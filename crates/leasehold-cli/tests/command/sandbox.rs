@@ -9,6 +9,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use lab_servers::Redis;
+use leasehold::blocking::Guard;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -141,6 +142,12 @@ impl Sandbox {
             self.holders(name).len() > before
         });
         holder
+    }
+
+    /// Holds a name in this process by the library, which takes any name.
+    pub(crate) fn held_by_library(&self, name: &str, label: &str) -> Guard {
+        let locks = leasehold::blocking::open(&self.url()).unwrap();
+        locks.mutex(name).label(label).acquire().unwrap()
     }
 
     /// Starts a run that has to wait, and waits until it is queued.

@@ -135,7 +135,7 @@ fn numbers_of_slots_are_not_served() {
 #[test]
 fn hostile_name_is_neither_tag_nor_metric() {
     let sandbox = Sandbox::new();
-    let _holder = sandbox.holder(HOSTILE, &["--label", "<img src=x onerror=alert(1)>"]);
+    let _holder = sandbox.held_by_library(HOSTILE, "<img src=x onerror=alert(1)>");
     let site = Site::start(&sandbox, &[]);
     assert_eq!(site.locks(""), [HOSTILE]);
 

@@ -109,6 +109,8 @@ impl File {
     /// Opens a folder. A missing folder is made for this user alone.
     ///
     /// # Errors
+    /// - [`is_invalid`](crate::Error::is_invalid) if its path has white space at an end, or a control
+    ///   character, which would name another folder than meant.
     /// - [`is_denied`](crate::Error::is_denied) if the folder cannot be written. Also if it belongs
     ///   to neither this user nor root, and neither this user's groups nor others may write it.
     /// - [`is_unsupported`](crate::Error::is_unsupported) if it is not on a file system that is

@@ -11,6 +11,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use percent_encoding::percent_decode_str;
 
+use crate::stray_character::{self, described, is_blank};
 use crate::{Error, Result};
 
 pub use password::Password;
@@ -80,6 +81,7 @@ impl Host {
 
 impl UrlForm {
     pub fn parse(&'static self, text: &str) -> Result<StoreUrl> {
+        check_blanks(text)?;
         let (scheme, rest) = text
             .split_once("://")
             .ok_or_else(|| self.invalid("the URL has no ://"))?;
@@ -201,6 +203,28 @@ impl fmt::Display for Host {
     }
 }
 
+/// Refuses white space at the ends of a URL, a control character in it, and a comment behind it.
+///
+/// White space inside is not refused, because the path of a folder may contain it.
+pub fn check_characters(url: &str) -> Result<()> {
+    stray_character::check("the URL", url)?;
+    let mut pairs = url.chars().zip(url.chars().skip(1));
+    if pairs.any(|(before, behind)| is_blank(before) && behind == '#') {
+        let error = Error::invalid("the URL has a comment behind it");
+        return Err(error.help("write the comment on a line of its own"));
+    }
+    Ok(())
+}
+
+/// Refuses all white space in a URL whose parts can be percent-encoded.
+fn check_blanks(url: &str) -> Result<()> {
+    check_characters(url)?;
+    url.chars().find(|&c| is_blank(c)).map_or(Ok(()), |blank| {
+        let error = Error::invalid(format!("the URL has {} in it", described(blank)));
+        Err(error.help("remove it, or write %20 for a space that belongs there"))
+    })
+}
+
 /// Checks the name of a host and removes the brackets of an IPv6 address.
 fn host_name(text: &str) -> Option<String> {
     if let Some(text) = text.strip_prefix('[') {
@@ -290,6 +314,35 @@ mod tests {
                 "{text}: {error:?}"
             );
         }
+    }
+
+    /// Shows G-35.
+    #[test]
+    fn white_space_is_refused_by_name_unless_it_is_encoded() {
+        for (text, part) in [
+            ("test://h\n", "a line feed (U+000A) at its end; remove it"),
+            (" test://h", "a space (U+0020) at its beginning"),
+            (
+                "test://h/a b",
+                "a space (U+0020) in it; remove it, or write %20",
+            ),
+            ("test://me:se cret@h", "a space (U+0020) in it"),
+            ("test://h/a\tb", "a tab (U+0009)"),
+            ("test://h/a\u{3000}b", "an invisible character (U+3000)"),
+            ("test://h # of all machines", "a comment behind it"),
+        ] {
+            let error = FORM.parse(text).err().expect(text);
+            let shown = format!("{error:?}");
+            assert!(error.is_invalid() && shown.contains(part), "{shown}");
+            assert!(!shown.contains("cret"), "{shown}");
+        }
+
+        let url = FORM.parse("test://me:a%20b@h/a%20b%20").expect("encoded");
+        assert_eq!(url.path, "/a b ");
+        assert_eq!(
+            url.credentials.expect("given").password.as_deref(),
+            Some("a b")
+        );
     }
 
     #[test]

@@ -66,7 +66,7 @@ fn browser_that_asks_for_an_icon_gets_no_error() {
 fn hostile_names_run_no_script_and_the_filter_works_by_keyboard() {
     let sandbox = Sandbox::new();
     let label = "<img src=x onerror=document.title='x'>";
-    let _hostile = sandbox.holder(HOSTILE, &["--label", label]);
+    let _hostile = sandbox.held_by_library(HOSTILE, label);
     let _others = ["a/1", "a/2"].map(|name| sandbox.holder(name, &[]));
     let site = Site::start(&sandbox, &[]);
     let mut browser = Browser::open(&site.url("/"));

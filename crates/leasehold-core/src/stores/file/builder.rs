@@ -8,6 +8,7 @@ use super::folder::{self, Folder};
 use super::{File, counter};
 use crate::local_fs::Locality;
 use crate::stores::url::{Setting, Settings};
+use crate::stray_character;
 use crate::{Error, Result};
 
 /// A file store that is not open yet.
@@ -47,6 +48,8 @@ impl FileBuilder {
     /// # Errors
     /// As [`File::at`].
     pub fn open(self) -> Result<File> {
+        let shown = self.folder.to_string_lossy();
+        stray_character::check("the path of the folder", &shown)?;
         let boot = counter::this_boot()?;
         let folder = Folder::open(&self.folder, self.locality, self.access)?;
         File::open(folder, boot)

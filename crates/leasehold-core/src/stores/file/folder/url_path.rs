@@ -3,17 +3,23 @@
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
+use crate::stray_character;
 use crate::{Error, Result};
 
 /// Returns the path that a `file:` URL names after the colon. An empty path means the user's state
 /// folder.
 pub(crate) fn path_of_url(path: &str) -> Result<PathBuf> {
+    stray_character::check("the path of the folder", path)?;
     let path = match path.strip_prefix("//localhost/") {
         Some(_) => &path["//localhost".len()..],
         None => path,
     };
     if path.is_empty() {
         return state_folder();
+    }
+    if path.trim_matches('/').is_empty() {
+        let error = Error::invalid("the URL names the root folder of this machine");
+        return Err(error.help("write file:/some/folder"));
     }
     if path.starts_with('~') {
         let message = "only a shell expands ~, and only at the beginning of a word";
@@ -55,6 +61,7 @@ fn state_folder() -> Result<PathBuf> {
             .filter(|path| path.is_absolute())
     };
     if let Some(state) = absolute("XDG_STATE_HOME") {
+        stray_character::check("XDG_STATE_HOME", &state.to_string_lossy())?;
         return Ok(state.join("leasehold"));
     }
     let home = absolute("HOME").ok_or_else(|| {
@@ -70,4 +77,47 @@ fn state_folder() -> Result<PathBuf> {
         return Err(Error::invalid(message).help(HELP));
     }
     Ok(home.join(".local/state/leasehold"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// Shows G-35.
+    #[test]
+    fn path_that_names_another_folder_than_meant_is_refused() {
+        for (path, part) in [
+            ("/srv/locks ", "a space (U+0020) at its end"),
+            ("/srv/locks\r", "a carriage return (U+000D) at its end"),
+            (" /srv/locks", "a space (U+0020) at its beginning"),
+            ("/srv/lo\ncks", "a line feed (U+000A); "),
+            ("/", "the root folder"),
+            ("///", "the root folder"),
+            ("//localhost/", "the root folder"),
+        ] {
+            let error = path_of_url(path).expect_err(path);
+            assert!(
+                error.is_invalid() && error.to_string().contains(part),
+                "{error}"
+            );
+        }
+        for path in ["/srv/my locks", "/srv/ /a", "/srv/%20", "/srv/#1"] {
+            assert_eq!(path_of_url(path).ok(), Some(PathBuf::from(path)));
+        }
+    }
+
+    #[test]
+    fn folder_of_a_builder_is_refused_as_one_of_a_url_is() {
+        let folder = Path::new("/nowhere/locks\n");
+        let error = crate::stores::File::at(folder).expect_err("no folder of this name");
+        assert!(error.is_invalid(), "{error:?}");
+        assert!(
+            error
+                .to_string()
+                .contains("a line feed (U+000A) at its end"),
+            "{error}"
+        );
+    }
 }
