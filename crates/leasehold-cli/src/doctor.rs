@@ -1,10 +1,13 @@
 //! `leasehold doctor`: risks to locks in a store.
 
 use std::io::{Write, stdout};
+use std::os::unix::fs::MetadataExt;
 
 use anyhow::Result;
 use leasehold::stores::File;
 use leasehold::{Examination, ExaminedServer, Finding, RoundTrip, Severity};
+use nix::unistd::{Group, User};
+use rustix::fs::Mode;
 use serde::Serialize;
 
 use crate::commands::{Origin, Store};
@@ -35,6 +38,9 @@ fn print_text(examination: &Examination, origin: Origin) -> Result<()> {
         "store    {} ({origin})",
         with_folder(&examination.store)
     )?;
+    if let Some(sharers) = sharers(&examination.store) {
+        writeln!(out, "shared   by processes of {sharers}")?;
+    }
     for server in &examination.servers {
         writeln!(out, "server   {}", described(server))?;
     }
@@ -65,6 +71,28 @@ fn with_folder(url: &str) -> String {
         "system:" => format!("{url} {}", File::SYSTEM_FOLDER),
         _ => url.to_owned(),
     }
+}
+
+/// Names the users whose processes can use the folder of an opened store.
+fn sharers(url: &str) -> Option<String> {
+    let folder = match url {
+        "system:" => File::SYSTEM_FOLDER,
+        _ => url.strip_prefix("file:")?,
+    };
+    let status = std::fs::metadata(folder).ok()?;
+    let owner = User::from_uid(status.uid().into()).ok()?;
+    let owner = owner.map_or_else(|| status.uid().to_string(), |owner| owner.name);
+    let group = Group::from_gid(status.gid().into()).ok()?;
+    let group = group.map_or_else(|| status.gid().to_string(), |group| group.name);
+
+    let mode = Mode::from_raw_mode(status.mode());
+    Some(
+        match (mode.contains(Mode::WOTH), mode.contains(Mode::WGRP)) {
+            (true, _) => "all users".to_owned(),
+            (false, true) => format!("{owner} and of the group {group}"),
+            (false, false) => format!("{owner} only"),
+        },
+    )
 }
 
 fn described(server: &ExaminedServer) -> String {

@@ -139,6 +139,25 @@ fn good_server_has_no_finding_and_its_round_trip_is_measured() {
     assert_eq!(last, Some("nothing found that endangers locks"), "{done:?}");
 }
 
+/// root and another user share no folder of one user, as flock(1) on one file would.
+#[test]
+fn users_who_share_a_folder_are_named() {
+    let sandbox = Sandbox::new();
+    let folder = sandbox.path("store");
+    fs::create_dir(&folder).unwrap();
+    for (mode, sharers) in [
+        (0o700, "root only"),
+        (0o755, "root only"),
+        (0o2770, "root and of the group root"),
+        (0o1777, "all users"),
+    ] {
+        fs::set_permissions(&folder, Permissions::from_mode(mode)).unwrap();
+        let done = sandbox.done(&["doctor"]);
+        let line = format!("\nshared   by processes of {sharers}\n");
+        assert!(done.out.contains(&line), "{done:?}");
+    }
+}
+
 /// Each node has two names here: the URL names one of them as the machine.
 #[test]
 fn masters_that_the_url_does_not_name_are_examined_once() {
