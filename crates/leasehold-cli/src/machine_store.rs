@@ -5,21 +5,24 @@
 //! change it. A file that cannot be used is an error: a command that took another store would run
 //! beside the holder.
 
-use std::fs::File;
-use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs::{self, File, Metadata};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use leasehold::{Error, Result};
-use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
-use rustix::io::Errno;
+use rustix::fs::{Mode, StatVfsMountFlags, statvfs};
 
 pub(crate) const PATH: &str = "/etc/leasehold/store";
 /// The owner of the folder could replace the file, so the same rules apply to it.
 const FOLDER: &str = "/etc/leasehold";
-const NAME: &str = "store";
 
 /// A URL with some comments is far shorter.
 const LEN_MAX: u64 = 64 << 10;
+/// NixOS needs two links, and a mounted `ConfigMap` too.
+const LINKS_MAX: usize = 16;
 
 /// Returns the URL, or `None` if this machine has no such file.
 ///
@@ -27,66 +30,93 @@ const LEN_MAX: u64 = 64 << 10;
 /// Denied if a user other than root may change the file, or if this user may not read it. Invalid
 /// if it has no URL, or a URL with a password.
 pub(crate) fn read() -> Result<Option<String>> {
-    let Some(folder) = open(CWD, FOLDER, OFlags::PATH, FOLDER)? else {
+    // Kubernetes replaces the target of a link and then removes the old one, which the first
+    // attempt may have reached.
+    let Some(path) = find().or_else(|_| find())? else {
         return Ok(None);
     };
-    check(&folder, FOLDER, FileType::Directory)?;
-
-    // Without NONBLOCK, opening a FIFO waits for its writer.
-    let Some(file) = open(&folder, NAME, OFlags::RDONLY | OFlags::NONBLOCK, PATH)? else {
-        return Ok(None);
-    };
-    check(&file, PATH, FileType::RegularFile)?;
+    let cannot_open = |error| cannot_open(&path, &error);
+    let file = File::open(&path).map_err(cannot_open)?;
+    // The name may belong to another file by now.
+    check(&path, &file.metadata().map_err(cannot_open)?)?;
 
     let mut bytes = Vec::new();
-    let mut file = File::from(file).take(LEN_MAX + 1);
-    file.read_to_end(&mut bytes)
+    file.take(LEN_MAX + 1)
+        .read_to_end(&mut bytes)
         .map_err(|error| Error::damaged(format!("cannot read {PATH}: {error}")))?;
     url(&bytes).map(Some)
 }
 
-/// Opens what has this name, and not what a link leads to. Returns `None` if the name is missing.
-fn open(folder: impl AsFd, name: &str, flags: OFlags, path: &str) -> Result<Option<OwnedFd>> {
-    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match openat(folder, name, flags, Mode::empty()) {
-        Ok(opened) => Ok(Some(opened)),
-        Err(Errno::NOENT) => Ok(None),
-        Err(Errno::LOOP) => Err(wrong_kind(path, FileType::RegularFile)),
-        Err(error @ (Errno::ACCESS | Errno::PERM)) => {
-            let error = Error::denied(format!("cannot open {path}: {error}"));
-            Err(error.help("let the users of the locks read it, or name a store with --store"))
+/// Finds the file behind links. Every link and every folder on the way is checked as the file is, so
+/// nobody but root can lead the way to another file.
+fn find() -> Result<Option<PathBuf>> {
+    let mut at = PathBuf::from("/etc");
+    let mut parts = VecDeque::from(["leasehold", "store"].map(OsString::from));
+    let mut links = 0;
+
+    while let Some(part) = parts.pop_front() {
+        let path = at.join(part);
+        let status = match fs::symlink_metadata(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound && links == 0 => return Ok(None),
+            status => status.map_err(|error| cannot_open(&path, &error))?,
+        };
+        check(&path, &status)?;
+
+        if status.is_symlink() && links < LINKS_MAX {
+            links += 1;
+            let target = fs::read_link(&path).map_err(|error| cannot_open(&path, &error))?;
+            for part in target.iter().rev() {
+                parts.push_front(part.to_owned());
+            }
+        } else if status.is_dir() && !parts.is_empty() || status.is_file() && parts.is_empty() {
+            at = path;
+        } else {
+            let kind = if parts.is_empty() {
+                "regular file"
+            } else {
+                "folder"
+            };
+            let error = Error::denied(format!("{} is not a {kind}", path.display()));
+            return Err(error.help("write the URL into a regular file"));
         }
-        Err(error) => Err(Error::damaged(format!("cannot open {path}: {error}"))),
     }
+    Ok(Some(at))
 }
 
-/// Refuses what a user other than root may change. The opened descriptor is checked, because the
-/// name may belong to another file by now.
-fn check(opened: impl AsFd, path: &str, kind: FileType) -> Result<()> {
-    let status =
-        fstat(opened).map_err(|error| Error::damaged(format!("cannot examine {path}: {error}")))?;
+/// Refuses what a user other than root may change.
+fn check(path: &Path, status: &Metadata) -> Result<()> {
+    let shown = path.display();
+    if status.uid() != 0 {
+        let error = Error::denied(format!("{shown} belongs to the user {}", status.uid()));
+        return Err(error.help(format!(
+            "run `sudo chown -h root {shown}`; where root is not mapped, in a user namespace, name \
+             the store with --store or LEASEHOLD_STORE"
+        )));
+    }
 
-    if FileType::from_raw_mode(status.st_mode) != kind {
-        return Err(wrong_kind(path, kind));
-    }
-    if status.st_uid != 0 {
-        let error = Error::denied(format!("{path} belongs to the user {}", status.st_uid));
-        return Err(error.help(format!("run `sudo chown root {path}`")));
-    }
     // With an ACL, the bits of the group are the most that the ACL allows to anybody.
-    if Mode::from_raw_mode(status.st_mode).intersects(Mode::WGRP | Mode::WOTH) {
-        let error = Error::denied(format!("users other than root may change {path}"));
-        return Err(error.help(format!("run `sudo chmod go-w {path}`")));
+    let is_open = Mode::from_raw_mode(status.mode()).intersects(Mode::WGRP | Mode::WOTH);
+    // A link has no mode of its own.
+    if is_open && !status.is_symlink() && !keeps_entries(path, status) {
+        let error = Error::denied(format!("users other than root may change {shown}"));
+        return Err(error.help(format!("run `sudo chmod go-w {shown}`")));
     }
     Ok(())
 }
 
-fn wrong_kind(path: &str, kind: FileType) -> Error {
-    let kind = match kind {
-        FileType::Directory => "folder",
-        _ => "regular file",
-    };
-    Error::denied(format!("{path} is not a {kind}")).help("a symbolic link is not followed")
+/// Whether nobody can replace the entries of root in a folder that others may write.
+///
+/// `/nix/store` and `/tmp` are sticky. Kubernetes mounts a `ConfigMap` with the mode 0777, read-only.
+fn keeps_entries(path: &Path, status: &Metadata) -> bool {
+    let is_sticky = Mode::from_raw_mode(status.mode()).contains(Mode::SVTX);
+    let is_read_only =
+        || statvfs(path).is_ok_and(|volume| volume.f_flag.contains(StatVfsMountFlags::RDONLY));
+    status.is_dir() && (is_sticky && path != Path::new(FOLDER) || is_read_only())
+}
+
+fn cannot_open(path: &Path, error: &io::Error) -> Error {
+    let error = Error::denied(format!("cannot open {}: {error}", path.display()));
+    error.help("let the users of the locks read it, or name a store with --store")
 }
 
 /// Returns the first line that is neither empty nor a comment.
@@ -107,7 +137,7 @@ fn url(bytes: &[u8]) -> Result<String> {
                 .help("write one line, such as redis://host, or remove the file")
         })?;
 
-    if url == "file:" || url.starts_with("file:?") {
+    if ["file", "file:"].contains(&url) || url.starts_with("file:?") {
         let error = Error::invalid(format!(
             "the URL in {PATH} names another folder for each user"
         ));
@@ -171,7 +201,7 @@ mod tests {
 
     #[test]
     fn folder_of_each_user_is_refused() {
-        for text in ["file:", "file:?mode=0660"] {
+        for text in ["file", "file:", "file:?mode=0660"] {
             let error = url(text.as_bytes()).expect_err(text);
             assert!(error.to_string().contains("file:/some/folder"), "{error}");
         }

@@ -87,26 +87,52 @@ fn option_and_variable_come_before_the_machine_store() {
 
 /// What is done to the file or its folder, and the exit code and the message of `ls`. alice uses the
 /// command in the last two.
-const UNUSABLE: [(&str, i32, &str); 18] = [
+const UNUSABLE: [(&str, i32, &str); 28] = [
     (
-        "mv $F $F.url; ln -s $F.url $F",
+        "mv $F $F.url; ln -s $F.url $F; chown -h alice $F",
         77,
-        "/etc/leasehold/store is not a regular file; ",
+        "/etc/leasehold/store belongs to the user 54321; run `sudo chown -h root /etc/leasehold/store`",
+    ),
+    (
+        "chown alice $F; mv $F $F.url; ln -s store.url $F",
+        77,
+        "/etc/leasehold/store.url belongs to the user 54321; ",
+    ),
+    (
+        "mkdir -m 777 $D/open; mv $F $D/open; ln -s $D/open/store $F",
+        77,
+        "machine/open; run `sudo chmod go-w ",
+    ),
+    (
+        "mkdir -m 1777 $D/tmp; ln -s $D/tmp /etc/leasehold/x; ln -sf x/store $F",
+        77,
+        "machine/tmp/store: No such file or directory",
+    ),
+    (
+        "ln -sf store $F",
+        77,
+        "/etc/leasehold/store is not a regular file",
+    ),
+    ("ln -sf ../../etc $F", 77, "etc is not a regular file"),
+    (
+        "chown 65534 $F",
+        77,
+        "in a user namespace, name the store with --store or LEASEHOLD_STORE",
     ),
     (
         "mkfifo $D/fifo; mv $D/fifo $F",
         77,
-        "/etc/leasehold/store is not a regular file; ",
+        "/etc/leasehold/store is not a regular file",
     ),
     (
         "rm $F; mkdir $F",
         77,
-        "/etc/leasehold/store is not a regular file; ",
+        "/etc/leasehold/store is not a regular file",
     ),
     (
         "chown alice $F",
         77,
-        "belongs to the user 54321; run `sudo chown root /etc/leasehold/store`",
+        "belongs to the user 54321; run `sudo chown -h root /etc/leasehold/store`",
     ),
     (
         "chmod 664 $F",
@@ -134,9 +160,9 @@ const UNUSABLE: [(&str, i32, &str); 18] = [
         "users other than root may change /etc/leasehold; ",
     ),
     (
-        "mv /etc/leasehold $D/real; ln -s $D/real /etc/leasehold",
+        "mv $F /etc/leasehold.url; rmdir /etc/leasehold; mv /etc/leasehold.url /etc/leasehold",
         77,
-        "/etc/leasehold is not a folder; ",
+        "/etc/leasehold is not a folder",
     ),
     (
         "echo '# redis://host' > $F",
@@ -152,6 +178,26 @@ const UNUSABLE: [(&str, i32, &str); 18] = [
         "yes | head -c 70000 > $F",
         64,
         "/etc/leasehold/store is longer than 65536 bytes",
+    ),
+    (
+        "echo file > $F",
+        64,
+        "names another folder for each user; write file:/some/folder",
+    ),
+    (
+        "echo file:/// > $F",
+        64,
+        "the root folder of this machine; write file:/some/folder; the URL is from /etc/leasehold/store",
+    ),
+    (
+        "echo \"file:$D/x # of all machines\" > $F",
+        64,
+        "has a comment behind it; write the comment on a line of its own; the URL is from /etc/",
+    ),
+    (
+        "printf 'file:/srv/lo\\tcks' > $F",
+        64,
+        "has a tab (U+0009); remove it; the URL is from /etc/leasehold/store",
     ),
     (
         "echo memory: > $F",
@@ -179,6 +225,35 @@ const UNUSABLE: [(&str, i32, &str); 18] = [
         "cannot open /etc/leasehold/store: Permission denied",
     ),
 ];
+
+/// A mounted `ConfigMap` is a read-only folder of mode 0777 with links. The links of NixOS lead to
+/// the folder /nix/store, which is sticky.
+///
+/// Shows G-35.
+#[test]
+fn links_that_only_root_can_change_are_followed() {
+    let sandbox = Sandbox::new();
+    let script =
+        "E=/etc/leasehold; mkdir -m 1775 $D/nix; mkdir $D/nix/etc; echo $U > $D/nix/etc/store
+        chown :54321 $D/nix; ln -s $D/nix/etc /etc/static; ln -s /etc/static/store $E/store
+        $L show q
+        rm $E/store; mkdir $E/..one; echo $U > $E/..one/store; ln -s ..one $E/..data
+        ln -s ..data/store $E/store; $L show q
+        chmod 777 $E; $L show q || echo $?
+        mount --bind $E $E; mount -o remount,bind,ro $E; $L show q
+        umount $E; chmod 755 $E; mv $E /etc/real; ln -s real $E; $L show q";
+    let done = on_machine(&sandbox, script);
+
+    let url = sandbox.url();
+    let shown = format!("q: free\n  store {url} (from /etc/leasehold/store)\n");
+    let shown_twice = shown.repeat(2);
+    assert_eq!(
+        done.out,
+        format!("{shown_twice}77\n{shown_twice}"),
+        "{}",
+        done.err
+    );
+}
 
 /// Another store in its place would exclude nobody.
 ///
