@@ -81,6 +81,21 @@ pub(crate) fn io_error(error: impl Into<io::Error>, action: &str, path: &Path) -
     described.caused_by(error)
 }
 
+/// A user of this machine as errors show it: by name if it has one.
+pub(crate) fn user_shown(user: u32) -> String {
+    user_name(user).unwrap_or_else(|| format!("user {user}"))
+}
+
+fn user_name(user: u32) -> Option<String> {
+    let table = std::fs::read_to_string("/etc/passwd").ok()?;
+    table.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        let is_this_user = fields.nth(1)?.parse() == Ok(user);
+        is_this_user.then(|| name.to_owned())
+    })
+}
+
 /// The number by which statfs(2) names the type of a file system.
 pub(crate) fn system_number(folder: impl AsFd, path: &Path) -> Result<u32> {
     let status = fstatfs(folder).map_err(|error| io_error(error, "inspect the folder", path))?;

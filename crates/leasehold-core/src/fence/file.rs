@@ -1,6 +1,7 @@
 //! A file that rejects writers with stale tokens.
 
 mod mark;
+mod permissions;
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -12,11 +13,13 @@ use rustix::fs::{
     openat, renameat, unlinkat,
 };
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
-use crate::local_fs::{Locality, check_local};
+use crate::local_fs::{Locality, check_local, user_shown};
 use crate::{Error, FencingToken, Result, Token};
 
 use mark::Mark;
+use permissions::Permissions;
 
 /// A file, read and replaced as a whole, that rejects writers with a stale token.
 ///
@@ -48,11 +51,20 @@ use mark::Mark;
 /// If a process is killed during a call, the file has either its old or its new contents, and the
 /// mark may already be raised.
 ///
+/// **Users.** One user writes a file through the fence. `NAME.fence` has the mode 0700, and one
+/// that belongs to another user is refused, for root too. Nobody else can open the new file before
+/// it is complete. Then it has the owner, the group, the mode and the ACL of the old file, but no
+/// set-user-ID bit. So a file of another user remains one of that user if root writes it. Only
+/// root can give a file away: for another writer, the new file belongs to this writer. If the
+/// writer is not in the group of the old file, the group of the new one gets no right. A file that
+/// was missing gets the mode and the ACL that any new file gets there. A writer must be able to
+/// read the file.
+///
 /// **Limits.** The fence protects from writers that write through it, and from no others. A user
-/// who deletes `NAME.fence` deletes the mark. The new file belongs to the user who wrote it and has
-/// the permissions of the old one. A name that is a symbolic link is refused. If the name becomes a
-/// link later, a write replaces the link and does not follow it. Only local disks are accepted, as
-/// for the file store.
+/// who deletes `NAME.fence` deletes the mark, and a user who may rename files in the folder can put
+/// another file in the place of this one. A name that is a symbolic link, or another thing than a
+/// regular file, is refused. If the name becomes a link later, a write replaces the link and does
+/// not follow it. Only local disks are accepted, as for the file store.
 #[derive(Debug)]
 pub struct File {
     folder: OwnedFd,
@@ -69,6 +81,7 @@ impl File {
     /// - [`is_invalid`](Error::is_invalid) if the name is not a plain file name (it has a slash, or
     ///   is `..`), or the folder is missing.
     /// - [`is_unsupported`](Error::is_unsupported) on a file system that is not known to be local.
+    /// - [`is_denied`](Error::is_denied) if `NAME.fence` belongs to another user.
     /// - Errors of the kernel if `NAME.fence` cannot be made.
     pub fn open(folder: impl AsRef<Path>, name: &str) -> Result<Self> {
         Self::open_on(folder.as_ref(), name, Locality::Known)
@@ -97,7 +110,7 @@ impl File {
             "if it is local to this machine, open the file with open_stated_local",
         )?;
 
-        let beside = open_beside(&opened, name).map_err(failed)?;
+        let beside = open_beside(&opened, name, &path)?;
         Ok(Self {
             folder: opened,
             beside,
@@ -112,11 +125,15 @@ impl File {
     /// # Errors
     /// - [`is_lost`](Error::is_lost) if a later holder has sealed the file, or another claim with
     ///   an equal token has.
-    /// - [`is_damaged`](Error::is_damaged) if the mark is invalid, or the file is a symbolic link.
+    /// - [`is_damaged`](Error::is_damaged) if the mark is invalid, or the file is not a regular
+    ///   file (a symbolic link, a FIFO).
     /// - Errors of the kernel.
     pub fn seal(&self, token: FencingToken) -> Result<Option<Vec<u8>>> {
         let _locked = self.accept(token)?;
-        read(&self.folder, &self.name).map_err(|error| io_error(error, "read", &self.path))
+        let failed = |error: io::Error| io_error(error, "read", &self.path);
+
+        let file = open_regular(&self.folder, &self.name).map_err(|error| failed(error.into()))?;
+        file.map(read).transpose().map_err(failed)
     }
 
     /// Replaces the contents if the token is accepted, and raises the mark if the token is larger.
@@ -125,7 +142,7 @@ impl File {
     /// As [`seal`](Self::seal). After an error the file is unchanged, but the mark may be raised.
     pub fn write(&self, token: FencingToken, contents: &[u8]) -> Result<()> {
         let _locked = self.accept(token)?;
-        self.replace(contents, &self.folder, &self.name)
+        self.replace_contents(contents)
             .map_err(|error| io_error(error, "replace", &self.path))
     }
 
@@ -138,10 +155,16 @@ impl File {
     }
 
     fn stored_mark(&self) -> Result<Option<Mark>> {
-        let text = read(&self.beside, TOKEN_FILE)
-            .map_err(|error| io_error(error, "read the mark of", &self.path))?;
-        let Some(text) = text else { return Ok(None) };
+        let failed = |error: io::Error| io_error(error, "read the mark of", &self.path);
+        let file = open_regular(&self.beside, TOKEN_FILE).map_err(|error| failed(error.into()))?;
+        let Some(file) = file else { return Ok(None) };
 
+        // An earlier mode of the folder may have let another user put it there.
+        let owner = fstat(&file).map_err(|error| failed(error.into()))?.st_uid;
+        if ![ROOT, geteuid().as_raw()].contains(&owner) {
+            return Err(foreign(&self.path, owner));
+        }
+        let text = read(file).map_err(failed)?;
         let mark = std::str::from_utf8(&text).ok().and_then(Mark::parse);
         mark.map(Some).ok_or_else(|| self.damaged_mark())
     }
@@ -160,7 +183,7 @@ impl File {
         }
         let raised = Mark::Claim(token);
         if mark != Some(raised) {
-            self.replace(raised.text().as_bytes(), &self.beside, TOKEN_FILE)
+            self.replace(raised.text().as_bytes(), None, &self.beside, TOKEN_FILE)
                 .map_err(|error| io_error(error, "raise the mark of", &self.path))?;
         }
         Ok(locked)
@@ -174,17 +197,34 @@ impl File {
         Ok(LockedFolder { _folder: folder })
     }
 
-    /// Writes the new contents to another file, syncs it, and renames it. The rename is also synced
-    /// before this returns.
-    fn replace(&self, contents: &[u8], folder: &OwnedFd, name: &str) -> io::Result<()> {
-        let new = self.make_new()?;
-        if let Some(mode) = mode_of(folder, name)? {
-            fchmod(&new, mode)?;
-        }
+    /// Replaces the file by one that the same users may open. If it is missing, these are the users
+    /// who may open a file that any program makes here.
+    fn replace_contents(&self, contents: &[u8]) -> io::Result<()> {
+        let model = match open_regular(&self.folder, &self.name)? {
+            Some(old) => old,
+            None => self.make_new(NEW_FILE_MODE)?,
+        };
+        let permissions = Permissions::of(&model)?;
+        self.replace(contents, Some(&permissions), &self.folder, &self.name)
+    }
 
-        let mut new = fs::File::from(new);
-        new.write_all(contents)?;
-        new.sync_all()?;
+    /// Writes the new contents to another file, syncs it, and renames it. The rename is also synced
+    /// before this returns. Nobody else can open the other file before it is complete.
+    fn replace(
+        &self,
+        contents: &[u8],
+        permissions: Option<&Permissions>,
+        folder: &OwnedFd,
+        name: &str,
+    ) -> io::Result<()> {
+        let new = self.make_new(PRIVATE_FILE_MODE)?;
+        let mut file = fs::File::from(new.try_clone()?);
+        file.write_all(contents)?;
+
+        if let Some(permissions) = permissions {
+            permissions.give_to(&new)?;
+        }
+        file.sync_all()?;
         renameat(&self.beside, NEW, folder, name)?;
         Ok(fsync(folder.as_fd())?)
     }
@@ -192,13 +232,13 @@ impl File {
     /// Makes the file for the next contents, in place of one that a killed process left behind.
     ///
     /// An existing file is never opened: another user may have linked a file elsewhere to its name.
-    fn make_new(&self) -> io::Result<OwnedFd> {
+    fn make_new(&self, mode: Mode) -> rustix::io::Result<OwnedFd> {
         match unlinkat(&self.beside, NEW, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | NO_LINK;
-        Ok(openat(&self.beside, NEW, flags, FILE_MODE)?)
+        openat(&self.beside, NEW, flags, mode)
     }
 
     #[cold]
@@ -227,40 +267,65 @@ struct LockedFolder {
 }
 
 /// Opens `NAME.fence`. If it is missing, it is created, and synced before it is used.
-fn open_beside(folder: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
+///
+/// Only its owner may use it: a user who could rename files in it could put another file in the
+/// place of the next contents.
+fn open_beside(folder: &OwnedFd, name: &str, path: &Path) -> Result<OwnedFd> {
+    let failed = |error: Errno| io_error(error, "open the folder NAME.fence of", path);
     let beside = format!("{name}{BESIDE}");
-    match mkdirat(folder, &beside, FOLDER_MODE) {
-        Ok(()) => fsync(folder)?,
+    match mkdirat(folder, &beside, Mode::RWXU) {
+        Ok(()) => fsync(folder).map_err(failed)?,
         Err(Errno::EXIST) => {}
-        Err(error) => return Err(error),
+        Err(error) => return Err(failed(error)),
     }
-    openat(folder, &beside, FOLDER | NO_LINK, Mode::empty())
+
+    let look = FOLDER | OFlags::PATH | NO_LINK;
+    let found = openat(folder, &beside, look, Mode::empty()).map_err(failed)?;
+    let status = fstat(&found).map_err(failed)?;
+    if status.st_uid != geteuid().as_raw() {
+        return Err(foreign(path, status.st_uid));
+    }
+
+    let opened = openat(&found, ".", FOLDER, Mode::empty()).map_err(failed)?;
+    let mode = Mode::from_raw_mode(status.st_mode);
+    let others_rights = Mode::RWXG | Mode::RWXO;
+    if mode.intersects(others_rights) {
+        // New files in it still get its group if it has the setgid bit.
+        fchmod(&opened, mode - others_rights).map_err(failed)?;
+    }
+    Ok(opened)
 }
 
-/// Reads a file; `None` if it is missing.
-fn read(folder: &OwnedFd, name: &str) -> io::Result<Option<Vec<u8>>> {
-    let file = match openat(folder, name, OFlags::RDONLY | NO_LINK, Mode::empty()) {
+/// Opens a regular file; `None` if it is missing. A FIFO in its place does not block this process.
+fn open_regular(folder: &OwnedFd, name: &str) -> rustix::io::Result<Option<OwnedFd>> {
+    let file = match openat(folder, name, READ_FILE, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(None),
-        file => fs::File::from(file?),
+        file => file?,
     };
-    let mut contents = Vec::new();
-    (&file).read_to_end(&mut contents)?;
-    Ok(Some(contents))
+    match FileType::from_raw_mode(fstat(&file)?.st_mode) {
+        FileType::RegularFile => Ok(Some(file)),
+        FileType::Directory => Err(Errno::ISDIR),
+        _ => Err(NOT_REGULAR),
+    }
 }
 
-/// The permissions of an existing file. A link is refused: the rename would replace the link
-/// instead of its target.
-fn mode_of(folder: &OwnedFd, name: &str) -> rustix::io::Result<Option<Mode>> {
-    match openat(folder, name, OFlags::PATH | NO_LINK, Mode::empty()) {
-        Err(Errno::NOENT) => Ok(None),
-        file => {
-            let status = fstat(file?)?;
-            if FileType::from_raw_mode(status.st_mode).is_symlink() {
-                return Err(Errno::LOOP);
-            }
-            Ok(Some(Mode::from_raw_mode(status.st_mode)))
-        }
-    }
+fn read(file: OwnedFd) -> io::Result<Vec<u8>> {
+    let mut contents = Vec::new();
+    fs::File::from(file).read_to_end(&mut contents)?;
+    Ok(contents)
+}
+
+/// The error if another user could replace the file or lower the mark.
+#[cold]
+fn foreign(path: &Path, owner: u32) -> Error {
+    let path = path.display();
+    let owner = user_shown(owner);
+    let message =
+        format!("{path}{BESIDE} or its mark belongs to {owner}, who could replace {path}");
+    Error::denied(message).help(format!(
+        "let one user write {path}; while no program uses it, remove {path}{BESIDE} if you do not \
+         know who made it, or give it to that user: chown -R USER {path}{BESIDE}"
+    ))
 }
 
 /// Turns an error of the kernel into one for the user.
@@ -269,14 +334,20 @@ fn io_error(error: impl Into<io::Error>, action: &str, path: &Path) -> Error {
     let message = format!("cannot {action} {}: {error}", path.display());
 
     let described = match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => Error::denied(message)
-            .help("let this user write to the folder, and to NAME.fence in it"),
+        Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => {
+            Error::denied(message).help("let this user read the file and write to the folder")
+        }
         Some(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::ISDIR) => {
             Error::invalid(message).help("name a file in an existing folder")
         }
         Some(Errno::LOOP) => {
             Error::damaged(message).help("replace the symbolic link by a regular file")
         }
+        Some(NOT_REGULAR) => Error::damaged(format!(
+            "cannot {action} {}: it or its mark is not a regular file",
+            path.display()
+        ))
+        .help("remove what is there"),
         _ => Error::unavailable(message),
     };
     described.caused_by(error)
@@ -307,9 +378,16 @@ const NEW: &str = "new";
 /// A file name has at most 255 bytes. The longest name that is made has this ending.
 const NAME_MAX: usize = 255 - BESIDE.len();
 
-/// The permissions of a new file and of a new folder, before the umask.
-const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
-const FOLDER_MODE: Mode = Mode::from_raw_mode(0o777);
+/// The first mode of a file: nobody else can open it while it is written.
+const PRIVATE_FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+/// The mode of a new file as most programs state it. The umask or the folder's ACL limits it.
+const NEW_FILE_MODE: Mode = Mode::from_raw_mode(0o666);
+
+const ROOT: u32 = 0;
+
+/// The kernel's error for opening a socket.
+const NOT_REGULAR: Errno = Errno::NXIO;
 
 /// How folders are opened.
 const FOLDER: OFlags = OFlags::RDONLY
@@ -318,3 +396,9 @@ const FOLDER: OFlags = OFlags::RDONLY
 
 /// Opens an entry itself, never the target of a symbolic link.
 const NO_LINK: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
+
+/// Opens a file that may be a FIFO or a terminal by now.
+const READ_FILE: OFlags = OFlags::RDONLY
+    .union(NO_LINK)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY);

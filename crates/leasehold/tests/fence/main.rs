@@ -3,6 +3,8 @@
 
 #[cfg(feature = "file")]
 mod file;
+#[cfg(feature = "file")]
+mod file_users;
 mod postgres;
 mod redis;
 mod sqlite;

@@ -18,7 +18,7 @@ use rustix::process::geteuid;
 
 use super::object::{Change, ObjectKind, READ, replaced};
 use super::sharing::{Access, Sharing, is_in_group};
-use crate::local_fs::{Locality, check_local, io_error};
+use crate::local_fs::{Locality, check_local, io_error, user_shown};
 use crate::store::draw_claim_id;
 use crate::{Error, Result};
 
@@ -221,8 +221,7 @@ fn is_trusted(status: &Stat) -> bool {
 
 #[cold]
 fn untrusted_owner(status: &Stat, path: &Path) -> Error {
-    let user = status.st_uid;
-    let owner = user_name(user).unwrap_or_else(|| format!("user {user}"));
+    let owner = user_shown(status.st_uid);
     let path = path.display();
     let message = format!("{path} belongs to {owner}, who could break every lock in it");
     Error::denied(message).help(
@@ -238,17 +237,6 @@ pub(crate) fn is_abandoned(status: &Stat) -> bool {
         .checked_add(modified)
         .and_then(|modified| SystemTime::now().duration_since(modified).ok())
         .is_some_and(|passed| passed > PENDING_MAX)
-}
-
-/// The name of a user of this machine.
-pub(super) fn user_name(user: u32) -> Option<String> {
-    let table = std::fs::read_to_string("/etc/passwd").ok()?;
-    table.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        let is_this_user = fields.nth(1)?.parse() == Ok(user);
-        is_this_user.then(|| name.to_owned())
-    })
 }
 
 /// The prefix of the name of a directory that is still being made.

@@ -20,7 +20,7 @@ use super::names::{self, PENDING};
 use super::object::{ObjectKind, OpenError, READ, look, open_checked};
 use super::sharing::Sharing;
 use super::{COUNTER, Folder, LOCK, MEMBERS, QUEUE, sharing_of};
-use crate::local_fs::io_error;
+use crate::local_fs::{io_error, user_shown};
 use crate::store::draw_claim_id;
 use crate::{Error, Name, Result};
 
@@ -313,8 +313,7 @@ impl Location {
             return described;
         }
 
-        let owner = directory::user_name(status.st_uid)
-            .unwrap_or_else(|| format!("user {}", status.st_uid));
+        let owner = user_shown(status.st_uid);
         let mode = status.st_mode & 0o7777;
         let path = self.path();
         let message = format!(

@@ -1,0 +1,254 @@
+//! Files that several users can reach: who could open the old file, and who can open the new one.
+//!
+//! The tests act as several users, so they must be run as root.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use leasehold::fence::File;
+use leasehold::{FencingToken, Token};
+use rustix::fs::{CWD, FileType, Mode, XattrFlags, getxattr, mknodat, setxattr};
+
+use super::CLAIM;
+
+/// Users and a group that no system has.
+const BOB: u32 = 54_302;
+const CAROL: u32 = 54_303;
+const TEAM: u32 = 54_310;
+
+const ACCESS_ACL: &str = "system.posix_acl_access";
+const DEFAULT_ACL: &str = "system.posix_acl_default";
+
+fn token(number: u64) -> FencingToken {
+    let number = Token::new(number).expect("above zero");
+    FencingToken::new(number, CLAIM.parse().expect("a claim id"))
+}
+
+/// A folder with the file `a`, which has an owner, a group and a mode.
+fn folder_with(owner: u32, group: u32, mode: u32) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    set(folder.path(), 0, 0, 0o1777);
+    fs::write(folder.path().join("a"), "old").expect("written");
+    set(&folder.path().join("a"), owner, group, mode);
+    folder
+}
+
+fn set(path: &Path, owner: u32, group: u32, mode: u32) {
+    chown(path, Some(owner), Some(group)).expect("this test must be run as root");
+    fs::set_permissions(path, Permissions::from_mode(mode)).expect("set");
+}
+
+/// Owner, group and mode.
+fn users_of(path: &Path) -> (u32, u32, u32) {
+    let status = fs::metadata(path).expect("there");
+    (status.uid(), status.gid(), status.mode() & 0o7777)
+}
+
+/// As the kernel encodes `u::rw,u:BOB:rw,g::GROUP,m::rw,o::-`.
+fn acl_for_bob(of_group: u16) -> Vec<u8> {
+    const UNUSED: u32 = u32::MAX;
+    let entries: [(u16, u16, u32); 5] = [
+        (0x01, 6, UNUSED),
+        (0x02, 6, BOB),
+        (0x04, of_group, UNUSED),
+        (0x10, 6, UNUSED),
+        (0x20, 0, UNUSED),
+    ];
+    let mut acl = 2_u32.to_le_bytes().to_vec();
+    for (tag, rights, id) in entries {
+        acl.extend(tag.to_le_bytes());
+        acl.extend(rights.to_le_bytes());
+        acl.extend(id.to_le_bytes());
+    }
+    acl
+}
+
+fn acl_of(path: &Path) -> Option<Vec<u8>> {
+    let mut acl = vec![0; 1024];
+    let length = getxattr(path, ACCESS_ACL, &mut acl[..]).ok()?;
+    acl.truncate(length);
+    Some(acl)
+}
+
+/// Shows G-19.
+#[test]
+fn file_new_contents_are_private_until_they_are_complete() {
+    let folder = folder_with(0, 0, 0o644);
+    let file = File::open(folder.path(), "a").expect("opened");
+    let new = folder.path().join("a.fence/new");
+    let contents = vec![b'x'; 16 << 20];
+    let is_seen = AtomicBool::new(false);
+
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_seen.load(Ordering::Relaxed) {
+                let Ok(status) = fs::metadata(&new) else {
+                    continue;
+                };
+                if (1..contents.len() as u64).contains(&status.len()) {
+                    let is_private = status.mode() & 0o777 == 0o600;
+                    // A shorter file may be the next mark.
+                    is_seen.store(status.len() > 1024 || !is_private, Ordering::Relaxed);
+                    assert!(is_private, "{status:?}");
+                }
+            }
+        });
+        for number in (1..).take_while(|_| !is_seen.load(Ordering::Relaxed)) {
+            file.write(token(number), &contents).expect("written");
+        }
+    });
+    assert_eq!(users_of(&folder.path().join("a")), (0, 0, 0o644));
+    assert_eq!(users_of(&folder.path().join("a.fence")), (0, 0, 0o700));
+    assert_eq!(users_of(&folder.path().join("a.fence/mark")), (0, 0, 0o600));
+}
+
+/// Shows G-19.
+#[test]
+fn file_written_by_root_stays_its_owners_without_set_id_bits() {
+    for (mode, kept) in [(0o6777, 0o777), (0o4755, 0o755), (0o1640, 0o640)] {
+        let folder = folder_with(BOB, TEAM, mode);
+        let file = File::open(folder.path(), "a").expect("opened");
+        file.write(token(1), b"new").expect("written");
+
+        let path = folder.path().join("a");
+        assert_eq!(fs::read(&path).expect("there"), b"new");
+        assert_eq!(users_of(&path), (BOB, TEAM, kept), "{mode:o}");
+    }
+}
+
+/// The test calls itself as a user outside the group of the old file.
+///
+/// Shows G-19.
+#[test]
+fn file_written_from_outside_its_group_gives_no_right_to_another_group() {
+    const FOLDER: &str = "FENCE_TEST_FOLDER";
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        let file = File::open(folder, "a").expect("opened");
+        let written = file.write(token(1), b"new");
+        return assert!(written.is_ok(), "{written:?}");
+    }
+
+    let bobs_acl = acl_for_bob(0);
+    for (mode, acl, kept) in [
+        (0o664, None, Some(0o604)),
+        (0o604, None, Some(0o600)),
+        (0o660, Some(&bobs_acl), Some(0o600)),
+        // The writer cannot read the old file.
+        (0o660, None, None),
+    ] {
+        let folder = folder_with(CAROL, TEAM, mode);
+        set(folder.path(), BOB, 0, 0o755);
+        let path = folder.path().join("a");
+        if let Some(acl) = acl {
+            setxattr(&path, ACCESS_ACL, acl, XattrFlags::empty()).expect("ACLs are supported");
+        }
+
+        let mut writer = Command::new("setpriv");
+        writer.args(["--clear-groups", "--regid=54302", "--reuid=54302"]);
+        writer.arg(std::env::current_exe().expect("known"));
+        writer.args([
+            "--exact",
+            "file_users::file_written_from_outside_its_group_gives_no_right_to_another_group",
+        ]);
+        let done = writer.env(FOLDER, folder.path()).output().expect("started");
+
+        assert_eq!(done.status.success(), kept.is_some(), "{done:?}");
+        let (written, users) = match kept {
+            Some(kept) => ("new", (BOB, BOB, kept)),
+            None => ("old", (CAROL, TEAM, mode)),
+        };
+        assert_eq!(fs::read_to_string(&path).expect("there"), written);
+        assert_eq!(users_of(&path), users, "{mode:o}");
+        assert_eq!(acl_of(&path), None);
+    }
+}
+
+/// Shows G-19.
+#[test]
+fn file_keeps_its_acl_and_gets_no_other() {
+    let folder = folder_with(0, TEAM, 0o600);
+    let path = folder.path().join("a");
+    let acl = acl_for_bob(0);
+    setxattr(&path, ACCESS_ACL, &acl, XattrFlags::empty()).expect("ACLs are supported");
+    let file = File::open(folder.path(), "a").expect("opened");
+    file.write(token(1), b"new").expect("written");
+    assert_eq!(users_of(&path), (0, TEAM, 0o660));
+    assert_eq!(acl_of(&path), Some(acl));
+
+    let folder = folder_with(0, TEAM, 0o640);
+    let path = folder.path().join("a");
+    let inherited = acl_for_bob(4);
+    setxattr(folder.path(), DEFAULT_ACL, &inherited, XattrFlags::empty()).expect("set");
+    let file = File::open(folder.path(), "a").expect("opened");
+    file.write(token(1), b"new").expect("written");
+    assert_eq!((users_of(&path), acl_of(&path)), ((0, TEAM, 0o640), None));
+
+    // A file that is missing gets what any program's file gets.
+    let other = File::open(folder.path(), "b").expect("opened");
+    other.write(token(1), b"new").expect("written");
+    let path = folder.path().join("b");
+    assert_eq!(
+        (users_of(&path), acl_of(&path)),
+        ((0, 0, 0o660), Some(inherited))
+    );
+}
+
+/// Shows G-19.
+#[test]
+fn file_folder_or_mark_of_another_user_is_refused() {
+    let folder = folder_with(0, 0, 0o644);
+    let beside = folder.path().join("a.fence");
+    fs::create_dir(&beside).expect("made");
+    for mode in [0o700, 0o777] {
+        set(&beside, BOB, 0, mode);
+        let refused = File::open(folder.path(), "a").expect_err("bob's");
+        assert!(
+            refused.is_denied() && refused.to_string().contains("user 54302"),
+            "{refused}"
+        );
+        assert_eq!(users_of(&beside), (BOB, 0, mode));
+    }
+
+    // The folder of an earlier version, in which another user could write.
+    set(&beside, 0, 0, 0o777);
+    let mark = beside.join("mark");
+    fs::write(&mark, "1\n").expect("written");
+    set(&mark, BOB, 0, 0o644);
+    let file = File::open(folder.path(), "a").expect("opened");
+    assert_eq!(users_of(&beside), (0, 0, 0o700));
+    for refused in [file.seal(token(2)).map(drop), file.write(token(2), b"new")] {
+        let refused = refused.expect_err("bob's mark");
+        assert!(refused.is_denied(), "{refused}");
+    }
+    assert_eq!(fs::read(folder.path().join("a")).expect("there"), b"old");
+}
+
+/// Shows G-19.
+#[test]
+fn file_other_than_a_regular_one_is_refused_at_once() {
+    for name in ["a", "a.fence/mark"] {
+        for file_type in [FileType::Fifo, FileType::Socket] {
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            let file = File::open(folder.path(), "a").expect("opened");
+            let path = folder.path().join(name);
+            mknodat(CWD, &path, file_type, Mode::RUSR | Mode::WUSR, 0).expect("made");
+
+            let (done, is_done) = mpsc::channel();
+            thread::spawn(move || {
+                let results = [file.seal(token(1)).map(drop), file.write(token(1), b"new")];
+                done.send(results).expect("the test waits");
+            });
+            let results = is_done.recv_timeout(Duration::from_mins(1));
+            for result in results.expect("the file is not waited for") {
+                let refused = result.expect_err("not a regular file");
+                assert!(refused.is_damaged(), "{name}, {file_type:?}: {refused}");
+            }
+        }
+    }
+}
