@@ -99,6 +99,12 @@ impl Guards {
         self.weakest().renewal()
     }
 
+    /// Returns why the store of the guard that is lost first confirms no renewal.
+    pub(crate) fn outage_reason(&self) -> String {
+        let error = self.weakest().outage_error();
+        error.map_or("no reply".to_owned(), |error| error.reason().to_owned())
+    }
+
     /// Waits until no more than `margin` of any guard remains, or one is lost.
     ///
     /// # Cancel safety

@@ -148,6 +148,13 @@ impl Guard {
         self.weakest().renewal()
     }
 
+    /// Returns why the store confirms no renewal; `None` while it replies.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn outage_error(&self) -> Option<Error> {
+        self.weakest().outage_error()
+    }
+
     /// Returns a handle that observes this hold from another task or thread.
     #[must_use]
     pub fn watch(&self) -> Watch {

@@ -119,9 +119,10 @@ impl Stopping {
         let left = remaining.as_secs_f32();
         let setting = validity.setting;
         let lasts = validity.lasts.as_secs_f32();
+        let reason = guard.outage_reason();
         format!(
-            "{store} has not replied for {silence:.1} s and may grant the lock to another client \
-             in {left:.1} s ({setting} {lasts} s)"
+            "{store} has confirmed nothing for {silence:.1} s ({reason}) and may grant the lock to \
+             another client in {left:.1} s ({setting} {lasts} s)"
         )
     }
 

@@ -259,8 +259,8 @@ pub(crate) fn unresponsive_server_ends_the_command(sandbox: &Sandbox, set_paused
     let seconds = lasts.strip_suffix('s').unwrap();
     for part in [
         &format!("leasehold: losing a: {store}"),
-        " has not replied for ",
-        " s and may grant the lock to another client in ",
+        " has confirmed nothing for ",
+        ") and may grant the lock to another client in ",
         &format!(" s ({setting} {seconds} s); sending TERM"),
     ] {
         assert!(done.err.contains(part), "{part:?} is not in {done:?}");

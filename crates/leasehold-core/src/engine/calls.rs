@@ -105,6 +105,11 @@ impl StoreCalls {
         self.reachability.is_unreachable()
     }
 
+    /// Returns the error of the first request without a reply; `None` while the store replies.
+    pub(super) fn outage_error(&self) -> Option<Error> {
+        self.reachability.error()
+    }
+
     pub(super) fn meters(&self) -> &Meters {
         &self.meters
     }
@@ -387,13 +392,21 @@ pub(crate) fn timed_out(limit: Duration) -> Error {
 /// Whether the store replies, as its last requests show it. Changes are logged.
 #[derive(Debug, Default)]
 struct Reachability {
-    /// When the first request without a reply was sent; `None` while the store replies.
-    unreachable_since: Mutex<Option<BootInstant>>,
+    /// When the first request without a reply failed, and its error; `None` while the store
+    /// replies.
+    unreachable: Mutex<Option<(BootInstant, Error)>>,
 }
 
 impl Reachability {
     fn is_unreachable(&self) -> bool {
-        self.unreachable_since.lock().is_some()
+        self.unreachable.lock().is_some()
+    }
+
+    fn error(&self) -> Option<Error> {
+        self.unreachable
+            .lock()
+            .as_ref()
+            .map(|(_, error)| error.clone())
     }
 
     /// Notes the reply to a request, or its failure.
@@ -405,16 +418,16 @@ impl Reachability {
     }
 
     fn failed(&self, store: &str, error: &Error, meters: &Meters) {
-        let mut since = self.unreachable_since.lock();
-        if since.is_none() {
-            *since = Some(BootInstant::now());
+        let mut unreachable = self.unreachable.lock();
+        if unreachable.is_none() {
+            *unreachable = Some((BootInstant::now(), error.clone()));
             meters.outage();
             tracing::warn!(store, %error, error.type = error.kind().as_str(), "store unreachable");
         }
     }
 
     fn replied(&self, store: &str) {
-        let Some(since) = self.unreachable_since.lock().take() else {
+        let Some((since, _)) = self.unreachable.lock().take() else {
             return;
         };
         let outage = BootInstant::now().duration_since(since);

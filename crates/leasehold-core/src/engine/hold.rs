@@ -126,6 +126,11 @@ impl Hold {
         self.validity.renewal()
     }
 
+    /// Returns why the store replies to no request; `None` while it replies.
+    pub(crate) fn outage_error(&self) -> Option<Error> {
+        self.engine.calls.outage_error()
+    }
+
     pub(crate) fn inheritable_fds(&self) -> Result<Vec<OwnedFd>> {
         self.check()?;
         self.engine.calls.inheritable_fds(&self.validity.claim)

@@ -6,34 +6,89 @@ use std::sync::Arc;
 use redis::Value;
 
 use super::address::{Address, Settings};
+use super::handshake::{ServerClock, handshake};
 use super::sentinel::WatchedMaster;
 use super::session::Session;
+use super::watched::Watched;
 use leasehold_core::{Error, Result};
 
 /// A server, or a role that moves from one server to another.
 #[derive(Clone, Debug)]
 pub(crate) enum Endpoint {
-    Server(Address),
+    /// A sentinel, or a node that names the masters of its cluster, whatever its role is.
+    Seed(Address),
+    /// A server with locks.
+    Server(Arc<SingleServer>),
     /// A master of a cluster.
     Node(Address),
     /// The master that sentinels name.
     Master(Arc<WatchedMaster>),
 }
 
+/// A server whose name or address may come to lead to another server.
+///
+/// A primary that was demoted keeps its connections and refuses requests. Then all links to it
+/// connect again.
+#[derive(Debug)]
+pub(crate) struct SingleServer {
+    address: Address,
+    /// The last error that showed that a connection led to the wrong server.
+    refusal: Watched<Option<Error>>,
+}
+
 impl Endpoint {
+    pub(crate) fn server(address: Address) -> Self {
+        Self::Server(Arc::new(SingleServer {
+            address,
+            refusal: Watched::new(None),
+        }))
+    }
+
     /// Returns the address of the server that has the role now.
     pub(super) async fn locate(&self) -> Result<Address> {
         match self {
-            Self::Server(address) | Self::Node(address) => Ok(address.clone()),
             Self::Master(master) => master.locate().await,
+            Self::Seed(_) | Self::Server(_) | Self::Node(_) => Ok(self.address().clone()),
         }
     }
 
     /// Returns when another server has the role.
     pub(super) async fn moved_from(&self, address: &Address) {
         match self {
-            Self::Server(_) | Self::Node(_) => std::future::pending().await,
+            Self::Seed(_) | Self::Server(_) | Self::Node(_) => std::future::pending().await,
             Self::Master(master) => master.moved_from(address).await,
+        }
+    }
+
+    /// Returns the number of times that a connection led to the wrong server.
+    pub(super) fn refusals(&self) -> u64 {
+        match self {
+            Self::Server(server) => server.refusal.version(),
+            Self::Seed(_) | Self::Node(_) | Self::Master(_) => 0,
+        }
+    }
+
+    /// Returns the error that shows that `session`, or a session of another link after `seen`
+    /// refusals, leads to the wrong server.
+    ///
+    /// Sentinels and clusters name the right server themselves.
+    pub(super) async fn refused(&self, session: &Session, seen: u64) -> Error {
+        let Self::Server(server) = self else {
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            biased;
+            error = session.wrong_server() => {
+                // The other links may be connected to the right server since a later refusal.
+                if server.refusal.version() == seen {
+                    server.refusal.set(Some(error.clone()));
+                }
+                error
+            }
+            _ = server.refusal.changed_from(seen) => {
+                let error = server.refusal.borrow().clone();
+                error.expect("a refusal has an error")
+            }
         }
     }
 
@@ -47,29 +102,33 @@ impl Endpoint {
                 old_protocol: false,
                 ..address.clone()
             }),
-            Self::Server(_) | Self::Master(_) => self.clone(),
+            Self::Seed(_) | Self::Server(_) | Self::Master(_) => self.clone(),
         }
     }
 
     /// Refuses a server that does not have the role, or not yet.
     pub(super) async fn verify(&self, session: &Session) -> Result<()> {
         match self {
-            Self::Server(_) => Ok(()),
+            Self::Seed(_) => Ok(()),
+            Self::Server(_) if self.refusals() == 0 => Ok(()),
+            // Not every link has a handshake.
+            Self::Server(_) => handshake(session, &ServerClock::default()).await,
             Self::Node(_) | Self::Master(_) => verify_master(session).await,
         }
     }
 
     pub(super) fn settings(&self) -> Settings {
-        self.server().settings
+        self.address().settings
     }
 
     pub(super) fn is_encrypted(&self) -> bool {
-        self.server().is_encrypted()
+        self.address().is_encrypted()
     }
 
-    fn server(&self) -> &Address {
+    fn address(&self) -> &Address {
         match self {
-            Self::Server(address) | Self::Node(address) => address,
+            Self::Seed(address) | Self::Node(address) => address,
+            Self::Server(server) => &server.address,
             // The user and the settings for the master, without its host.
             Self::Master(master) => &master.seeds().server,
         }
@@ -78,15 +137,15 @@ impl Endpoint {
 
 impl From<Address> for Endpoint {
     fn from(address: Address) -> Self {
-        Self::Server(address)
+        Self::Seed(address)
     }
 }
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Server(address) | Self::Node(address) => address.fmt(f),
             Self::Master(master) => master.seeds().fmt(f),
+            Self::Seed(_) | Self::Server(_) | Self::Node(_) => self.address().fmt(f),
         }
     }
 }

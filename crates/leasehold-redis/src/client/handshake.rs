@@ -125,6 +125,7 @@ fn check_scripts(reply: Result<Value>) -> Result<()> {
     let cause = match reply.map(redis::from_redis_value::<String>) {
         Ok(Ok(text)) if text == PROBE_REPLY => return Ok(()),
         Ok(_) => None,
+        Err(error) if reply_error::shows_wrong_server(&error) => return Err(error),
         // If the user may not run the probe, or another node of a cluster has its key, the errors
         // of later requests show the problem.
         Err(error) if error.is_denied() || Redirect::of(&error).is_some() => return Ok(()),
@@ -202,10 +203,7 @@ fn check_memory(about: &str) -> Result<()> {
 fn check_role(about: &str) -> Result<()> {
     match field(about, "role") {
         None | Some("master") => Ok(()),
-        Some("slave") => {
-            Err(Error::unavailable("the server is a read-only replica")
-                .help("connect to its master"))
-        }
+        Some("slave") => Err(reply_error::read_only()),
         Some(role) => Err(Error::unsupported(format!(
             "the server's role is {role}, and other servers write to its data"
         ))

@@ -12,6 +12,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
 use super::endpoint::Endpoint;
+use super::reply_error;
 use super::session::{PushHandler, Session};
 use super::watched::{CloseOnDrop, Watched};
 use leasehold_core::internal::background::{self, caller_runtime};
@@ -163,6 +164,8 @@ impl Link {
     }
 
     /// Returns the session, or the next one within `timeout`; otherwise the reason for its absence.
+    ///
+    /// It does not wait while the server is a replica, which may last.
     pub(crate) async fn session(&self, timeout: Duration) -> Result<Arc<Session>> {
         if let State::Up(session, _) = &*self.states.borrow()
             && !session.is_closed()
@@ -175,12 +178,13 @@ impl Link {
     #[cold]
     async fn wait_for_session(&self, timeout: Duration) -> Result<Arc<Session>> {
         let until = Instant::now() + timeout;
-        let open = |state: &State| match state {
-            State::Up(session, _) if !session.is_closed() => Some(Arc::clone(session)),
+        let found = |state: &State| match state {
+            State::Up(session, _) if !session.is_closed() => Some(Ok(Arc::clone(session))),
+            State::Down(_, error) if reply_error::shows_replica(error) => Some(Err(error.clone())),
             _ => None,
         };
-        match timeout_at(until, self.states.wait_for(open)).await {
-            Ok(Ok(session)) => Ok(session),
+        match timeout_at(until, self.states.wait_for(found)).await {
+            Ok(Ok(found)) => found,
             _ => Err(self.last_error()),
         }
     }

@@ -1,6 +1,6 @@
 //! The errors of a Redis server, and the help for each.
 
-use redis::{ErrorKind, RedisError};
+use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use leasehold_core::Error;
 
@@ -135,6 +135,34 @@ const ROWS: &[Row] = &[
 pub(crate) fn detail(error: &Error, code: &str) -> Option<String> {
     let push = std::error::Error::source(error)?.downcast_ref::<RedisError>()?;
     (push.code() == Some(code)).then(|| push.detail().unwrap_or_default().to_owned())
+}
+
+/// Whether the error shows that the connection leads to the wrong server: to a primary that was
+/// demoted, or that is loading the data of another one.
+pub(crate) fn is_of_wrong_server(error: &RedisError) -> bool {
+    use ServerErrorKind::{BusyLoading, MasterDown, ReadOnly};
+    match error.kind() {
+        ErrorKind::Server(ReadOnly | MasterDown | BusyLoading) => true,
+        // Redis 6.2 puts the error of a command into that of its script.
+        _ => error.to_string().contains(": -READONLY "),
+    }
+}
+
+/// Whether a request failed as [`is_of_wrong_server`] says.
+pub(crate) fn shows_wrong_server(error: &Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref());
+    cause.is_some_and(is_of_wrong_server)
+}
+
+/// Whether a request failed because the server is a replica, and not because it loads its data.
+pub(crate) fn shows_replica(error: &Error) -> bool {
+    shows_wrong_server(error) && detail(error, "LOADING").is_none()
+}
+
+/// The error for a server that says that it is a replica.
+pub(crate) fn read_only() -> Error {
+    let kind = ErrorKind::Server(ServerErrorKind::ReadOnly);
+    store_error((kind, "its role is slave").into())
 }
 
 pub(crate) fn store_error(error: RedisError) -> Error {

@@ -47,7 +47,7 @@ pub(crate) struct ServerCall<'a> {
 impl<S: ClusterNode> StoreServers<S> {
     pub(crate) fn new(topology: Topology, connect: Connect<S>) -> Self {
         match topology {
-            Topology::Single(address) => Self::One(Arc::new(connect(Endpoint::Server(address)))),
+            Topology::Single(address) => Self::One(Arc::new(connect(Endpoint::server(address)))),
             Topology::Sentinel(sentinels) => Self::One(Arc::new(connect(sentinels.endpoint()))),
             Topology::Cluster(seeds) => Self::Cluster(Arc::new(Cluster::new(seeds, connect))),
         }

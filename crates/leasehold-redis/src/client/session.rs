@@ -35,8 +35,9 @@ pub(crate) struct Session {
     /// With RESP2, a subscription needs a connection of its own.
     subscription: Option<PubSubSink>,
     channel: String,
-    /// Closed with the connection.
-    life: Watched<()>,
+    /// Closed with the connection. The value is the first error that shows that the connection leads
+    /// to the wrong server.
+    life: Watched<Option<Error>>,
     tasks: Mutex<Vec<AbortHandle>>,
     sent: AtomicU64,
     /// Requests with a reply, and requests whose caller no longer waits.
@@ -73,8 +74,27 @@ impl Session {
             .await?;
         self.received.fetch_add(1, Ordering::Relaxed);
         match reply {
-            Value::ServerError(error) => Err(error.into()),
+            Value::ServerError(error) => Err(self.refused_with(error.into())),
             reply => Ok(reply),
+        }
+    }
+
+    /// Notes an error that shows that the connection leads to the wrong server.
+    #[cold]
+    fn refused_with(&self, error: RedisError) -> RedisError {
+        if reply_error::is_of_wrong_server(&error) {
+            let noted = reply_error::store_error(error.clone());
+            self.life.set_if(|known| known.replace(noted).is_none());
+        }
+        error
+    }
+
+    /// Waits for an error that shows that the connection leads to the wrong server.
+    pub(crate) async fn wrong_server(&self) -> Error {
+        match self.life.wait_for(Option::clone).await {
+            Ok(error) => error,
+            // The connection was closed for another reason.
+            Err(_) => std::future::pending().await,
         }
     }
 

@@ -100,7 +100,7 @@ impl Topology {
     /// Returns what a link connects to, if one server at a time has all keys.
     pub(crate) fn endpoint(self) -> Option<Endpoint> {
         match self {
-            Self::Single(address) => Some(Endpoint::Server(address)),
+            Self::Single(address) => Some(Endpoint::server(address)),
             Self::Sentinel(sentinels) => Some(sentinels.endpoint()),
             Self::Cluster(_) => None,
         }

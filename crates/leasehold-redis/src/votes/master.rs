@@ -11,8 +11,8 @@ use super::open::MasterSettings;
 use super::quarantine::{Quarantine, RunIds, read_incarnation};
 use crate::client;
 use crate::client::{
-    Address, DoHandshake, Handshake, Link, LinkConfig, Links, PushHandler, ServerClock, Session,
-    State,
+    Address, DoHandshake, Endpoint, Handshake, Link, LinkConfig, Links, PushHandler, ServerClock,
+    Session, State,
 };
 use leasehold_core::internal::Backlog;
 use leasehold_core::{Error, Result};
@@ -57,10 +57,11 @@ impl Master {
         ));
         let handshake = handshake(Arc::clone(&clock), Arc::clone(&quarantine));
 
+        let endpoint = Endpoint::server(address.clone());
         let link = |channel: &str| LinkConfig {
             handshake: Arc::clone(&handshake),
             ..LinkConfig::new(
-                address.clone(),
+                endpoint.clone(),
                 format!("leasehold:{channel}:{}", config.client),
             )
         };

@@ -59,6 +59,18 @@ impl Wire {
         format!("{scheme}://{}", self.name)
     }
 
+    /// Leads new connections to another server. Present connections stay open.
+    ///
+    /// # Panics
+    /// If no server has this address.
+    pub fn lead_to(&self, address: impl AsRef<str>) {
+        let testbed = Testbed::current();
+        let server = testbed.listener(address.as_ref()).expect("a server").server;
+        let mut state = testbed.state.lock();
+        let listener = state.listeners.get_mut(&self.name);
+        listener.expect("a wire listens").server = server;
+    }
+
     /// Delays each message by `delay`, in each direction.
     pub fn delay(&self, delay: Duration) {
         self.rules.delay(delay);

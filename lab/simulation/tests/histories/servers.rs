@@ -4,8 +4,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lab_redis_model::{Cluster, Host, Reply, Restart, Sentinels, Wire};
-use lab_simulation::testbed::{self, Redis};
+use lab_redis_model::{Cluster, Host, Reply, Restart, Sentinels};
+use lab_simulation::testbed::{self, Redis, Wire};
 use leasehold::{Guard, Locks};
 use parking_lot::Mutex;
 use tokio::io::duplex;
@@ -95,6 +95,77 @@ fn replica_is_behind_by_the_lag_until_its_master_stops() {
         assert_eq!(read(), Reply::Bytes(Vec::new()));
     });
 }
+
+/// The demoted primary keeps its connections. Its address leads to the new one two seconds later.
+///
+/// Shows G-25.
+#[test]
+fn clients_follow_the_address_of_a_demoted_primary() {
+    for format in ["crash-grace=4s", "dialect=plain", "dialect=redisson"] {
+        run(servers, named, async |servers| {
+            let address = Wire::to("a");
+            let url = format!("{}?{format}", address.url_of("redis"));
+            let [locks, other] = [open(&url).await, open(&url).await];
+            let held = acquire(&locks).await;
+            let waiting = tokio::spawn(other.mutex(NAME).lease(LEASE).acquire());
+            demote(&servers).await;
+            sleep(LAG * 4).await;
+            let tried = other.mutex("other").try_acquire().await;
+            let error = tried.expect_err(format).to_string();
+            assert!(
+                error.contains("the server is a read-only replica"),
+                "{error}"
+            );
+
+            address.lead_to("b");
+            let trying = async {
+                while locks.mutex("other").try_acquire().await.is_err() {
+                    sleep(SOON).await;
+                }
+            };
+            within(FOLLOWED_WITHIN, trying).await;
+            sleep(LEASE * 2).await;
+            held.check().expect(format);
+            assert!(!waiting.is_finished(), "{format}: two hold");
+            held.release().await.expect("it is held");
+            let granted = within(FOLLOWED_WITHIN, waiting).await;
+            let _next = granted.expect("no panic").expect(format);
+        });
+    }
+}
+
+/// No request finds that the server was demoted, until the renewal of the hold does.
+#[test]
+fn hold_on_a_demoted_primary_is_lost_after_the_crash_grace_with_the_reason() {
+    run(servers, named, async |servers| {
+        let locks = open("redis://a?crash-grace=4s").await;
+        let held = acquire(&locks).await;
+        demote(&servers).await;
+
+        within(LEASE, held.until_remaining(SOON)).await;
+        let reason = held
+            .outage_error()
+            .expect("no renewal succeeds")
+            .to_string();
+        assert!(
+            reason.contains("the server is a read-only replica"),
+            "{reason}"
+        );
+        within(SOON, held.lost()).await;
+    });
+}
+
+/// Promotes the replica `b` of the primary `a`, which then follows it.
+async fn demote(servers: &Mutex<[Arc<Host>; 3]>) {
+    let [old, new, _] = servers.lock().clone();
+    new.follow(&old, LAG);
+    sleep(LAG * 2).await;
+    new.promote();
+    old.follow(&new, LAG);
+}
+
+/// Within this time of the move of an address, its clients work on.
+const FOLLOWED_WITHIN: Duration = Duration::from_secs(5);
 
 const SENTINEL: &str = "redis+sentinel://s1,s2,s3/main";
 
@@ -411,7 +482,7 @@ const NAMES: &[&str] = &[
 /// A message takes a millisecond.
 struct SlowWire;
 
-impl Wire for SlowWire {
+impl lab_redis_model::Wire for SlowWire {
     async fn before(&mut self) -> io::Result<()> {
         sleep(Duration::from_millis(1)).await;
         Ok(())

@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{CloseOnDrop, Handshake, LinkConfig, State};
-use crate::client::{Address, Session};
+use crate::client::{Address, Session, reply_error};
 use leasehold_core::internal::{Backoff, background, reconnected};
 use leasehold_core::{Error, Result};
 
@@ -20,6 +20,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// A connection that lasted for less than this counts as a failed attempt: a proxy may accept a
 /// connection and close it at once.
 const STABLE_AFTER: Duration = Duration::from_secs(1);
+/// The shortest time between two attempts to connect, if the first one led to the wrong server.
+const WRONG_SERVER_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the link checks that replies arrive.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// After this many checks without a reply to a request in flight, the connection counts as deaf.
@@ -37,6 +39,8 @@ pub(super) async fn supervise(config: LinkConfig, states: CloseOnDrop<State>) {
 
     loop {
         let epoch = config.epochs.next();
+        let refusals = config.endpoint.refusals();
+        let begun = Instant::now();
         match connect(&config, &mut runtime, epoch).await {
             Ok(Connected {
                 session,
@@ -51,23 +55,33 @@ pub(super) async fn supervise(config: LinkConfig, states: CloseOnDrop<State>) {
                 states
                     .0
                     .set(State::Up(Arc::clone(&session), handshake_result.clone()));
-                tokio::select! {
+                let refusal = tokio::select! {
                     biased;
-                    () = monitor(&config, &session, &handshake_result) => {}
-                    () = config.endpoint.moved_from(&address) => {}
-                }
+                    error = config.endpoint.refused(&session, refusals) => Some(error),
+                    () = monitor(&config, &session, &handshake_result) => None,
+                    () = config.endpoint.moved_from(&address) => None,
+                };
                 session.close();
 
-                let error = Error::unavailable("the connection broke");
-                states.0.set(State::Down(epoch + 1, error));
+                let mut pause = pause_after_break(&mut backoff, connected_at.elapsed());
+                if refusal.is_some() {
+                    pause = WRONG_SERVER_INTERVAL.saturating_sub(begun.elapsed());
+                }
+                let broke = || Error::unavailable("the connection broke");
+                states
+                    .0
+                    .set(State::Down(epoch + 1, refusal.unwrap_or_else(broke)));
                 broken_at = Instant::now();
-                sleep(pause_after_break(&mut backoff, connected_at.elapsed())).await;
+                sleep(pause).await;
             }
             Err(error) => {
                 tracing::debug!(server = %config.endpoint, %error, "cannot connect");
+                let mut pause = pause_after_failure(&mut backoff, grace, broken_at.elapsed());
+                if reply_error::shows_wrong_server(&error) {
+                    pause = WRONG_SERVER_INTERVAL.saturating_sub(begun.elapsed());
+                }
                 states.0.set(State::Down(epoch + 1, error));
-                let outage = broken_at.elapsed();
-                sleep(pause_after_failure(&mut backoff, grace, outage)).await;
+                sleep(pause).await;
             }
         }
     }

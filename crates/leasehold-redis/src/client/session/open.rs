@@ -126,7 +126,7 @@ impl Session {
             connection,
             subscription: None,
             channel: channel.to_owned(),
-            life: Watched::new(()),
+            life: Watched::new(None),
             tasks: Mutex::default(),
             sent: AtomicU64::new(0),
             done: AtomicU64::new(0),
