@@ -22,6 +22,8 @@ pub(crate) struct Address {
     pub(crate) user: Option<String>,
     pub(crate) password: Option<Password>,
     pub(crate) old_protocol: bool,
+    /// Whether a sentinel or a node of a cluster has named the server, and not the URL.
+    pub(crate) is_announced: bool,
     pub(crate) settings: Settings,
 }
 
@@ -87,6 +89,7 @@ impl Address {
                 None => password.filter(is_given).map(Password::new),
             },
             old_protocol: url.settings.number("protocol")? == Some(2),
+            is_announced: false,
             settings: Settings::default(),
         })
     }

@@ -123,6 +123,12 @@ const ROWS: &[Row] = &[
         .help(
             "give one that the server trusts, with cert=/path/to/cert.pem and key=/path/to/key.pem",
         ),
+    row(&["max number of clients"], Error::unavailable)
+        .means("the server has no connection left")
+        .help("raise its maxclients, or close connections of others"),
+    row(&["DENIED"], Error::denied)
+        .means("the server accepts clients of its own machine only")
+        .help("set a password on the server, and put it in the URL"),
     row(&["DB index is out of range"], Error::invalid)
         .means("the server has no such database")
         .help("use a smaller number after the slash"),

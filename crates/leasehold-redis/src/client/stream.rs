@@ -3,15 +3,17 @@
 use std::io;
 use std::path::Path;
 use std::pin::Pin;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
-use super::address::Target;
+use super::address::{Address, Target};
 use super::tls::{self, Encrypted};
 use leasehold_core::internal::{Host, simulation};
 use leasehold_core::{Error, Result};
@@ -22,7 +24,20 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(15);
 
-pub(crate) enum Stream {
+/// How many of the first bytes of a server are kept.
+const FIRST_BYTES_MAX: usize = 1024;
+
+/// A connection to a server.
+///
+/// A server that refuses a client writes the reason and closes the connection. Then a write of this
+/// client fails before the reason is read, so a failed write is left to the next read.
+pub(crate) struct Stream {
+    socket: Socket,
+    /// Receives the first bytes of the server.
+    first_bytes: Weak<Mutex<Vec<u8>>>,
+}
+
+enum Socket {
     Tcp(TcpStream),
     Tls(Box<Encrypted>),
     Unix(UnixStream),
@@ -30,10 +45,38 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    pub(crate) async fn connect(target: &Target) -> Result<Self> {
+    pub(crate) async fn connect(address: &Address) -> Result<Self> {
+        let connected = Socket::connect(&address.target).await;
+        let socket = connected.map_err(|error| {
+            if address.is_announced && error.is_unavailable() {
+                return error.help(ANNOUNCED_HELP);
+            }
+            error
+        })?;
+        Ok(Self {
+            socket,
+            first_bytes: Weak::new(),
+        })
+    }
+
+    /// Returns where the first bytes of the server are kept while the value exists.
+    pub(crate) fn first_bytes(&mut self) -> Arc<Mutex<Vec<u8>>> {
+        let kept = Arc::default();
+        self.first_bytes = Arc::downgrade(&kept);
+        kept
+    }
+}
+
+const ANNOUNCED_HELP: &str = "the sentinels or the nodes of the cluster announce this address; if \
+     clients reach the server at another one, write address-map=ANNOUNCED=REACHED";
+
+impl Socket {
+    async fn connect(target: &Target) -> Result<Self> {
         match target {
             Target::Tcp { host, tls: None } => match simulation::connect(&host.name, host.port) {
-                Some(connected) => connected.map(Self::Simulated).map_err(unreachable),
+                Some(connected) => connected
+                    .map(Self::Simulated)
+                    .map_err(|error| unreachable(host, error)),
                 None => Ok(Self::Tcp(tcp(host).await?)),
             },
             Target::Tcp {
@@ -49,9 +92,9 @@ impl Stream {
 }
 
 pub(crate) async fn tcp(host: &Host) -> Result<TcpStream> {
-    let stream = open_tcp(host).await.map_err(unreachable)?;
-    tune(&stream).map_err(unreachable)?;
-    Ok(stream)
+    let connected = open_tcp(host).await;
+    let tuned = connected.and_then(|stream| tune(&stream).map(|()| stream));
+    tuned.map_err(|error| unreachable(host, error))
 }
 
 /// Tries each address of the host for a second.
@@ -73,8 +116,8 @@ async fn open_tcp(host: &Host) -> io::Result<TcpStream> {
     Err(last)
 }
 
-fn unreachable(error: io::Error) -> Error {
-    Error::unavailable(format!("the server cannot be reached: {error}"))
+fn unreachable(host: &Host, error: io::Error) -> Error {
+    Error::unavailable(format!("the server {host} cannot be reached: {error}"))
         .help("check host and port, and that the server runs")
         .caused_by(error)
 }
@@ -113,13 +156,19 @@ fn limit_unacknowledged(_stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether the server has closed the connection, so that the next read ends too.
+fn has_closed(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset};
+    matches!(error.kind(), BrokenPipe | ConnectionReset)
+}
+
 macro_rules! each {
     ($self:ident, $stream:ident => $body:expr) => {
-        match $self.get_mut() {
-            Stream::Tcp($stream) => $body,
-            Stream::Tls($stream) => $body,
-            Stream::Unix($stream) => $body,
-            Stream::Simulated($stream) => $body,
+        match &mut $self.get_mut().socket {
+            Socket::Tcp($stream) => $body,
+            Socket::Tls($stream) => $body,
+            Socket::Unix($stream) => $body,
+            Socket::Simulated($stream) => $body,
         }
     };
 }
@@ -130,7 +179,16 @@ impl AsyncRead for Stream {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        each!(self, stream => Pin::new(stream).poll_read(context, buffer))
+        let earlier = buffer.filled().len();
+        let first_bytes = self.first_bytes.upgrade();
+        let read = each!(self, stream => Pin::new(stream).poll_read(context, buffer));
+
+        if let Some(first_bytes) = first_bytes {
+            let mut kept = first_bytes.lock();
+            let free = FIRST_BYTES_MAX.saturating_sub(kept.len());
+            kept.extend(buffer.filled()[earlier..].iter().take(free));
+        }
+        read
     }
 }
 
@@ -140,7 +198,11 @@ impl AsyncWrite for Stream {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        each!(self, stream => Pin::new(stream).poll_write(context, bytes))
+        let written = each!(self, stream => Pin::new(stream).poll_write(context, bytes));
+        match written {
+            Poll::Ready(Err(error)) if has_closed(&error) => Poll::Ready(Ok(bytes.len())),
+            written => written,
+        }
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

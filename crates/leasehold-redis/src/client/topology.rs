@@ -210,7 +210,10 @@ impl Seeds {
 
     /// Returns the address of a server that announces `host`.
     pub(super) fn server_at(&self, host: Host) -> Address {
-        self.server.at(self.addresses.reached(host))
+        Address {
+            is_announced: true,
+            ..self.server.at(self.addresses.reached(host))
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Servers that leasehold does not support, or cannot reach.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 
 use lab_servers::Redis;
 use leasehold::Error;
@@ -83,6 +83,72 @@ fn old(request: &str) -> String {
         "SUBSCRIBE" => format!(">3\r\n{}{}:1\r\n", bulk("subscribe"), bulk(&request[10..])),
         "INFO" => bulk("redis_version:5.0.14\r\n"),
         _ => "+OK\r\n".to_owned(),
+    }
+}
+
+/// Listens, and lets `serve` serve each connection until it returns.
+fn service(serve: fn(TcpStream) -> std::io::Result<()>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("the listener has an address");
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            // The client may have closed the connection.
+            let _ = serve(stream);
+        }
+    });
+    format!("redis://{address}")
+}
+
+/// A server that refuses a connection says why, and closes it before it has read a request.
+///
+/// Shows G-28.
+#[tokio::test]
+async fn last_words_of_a_server_are_in_the_error() {
+    type IsKind = fn(&Error) -> bool;
+    let cases: [(_, IsKind, _); 2] = [
+        (
+            service(|mut stream| stream.write_all(b"-ERR max number of clients reached\r\n")),
+            Error::is_unavailable,
+            "raise its maxclients",
+        ),
+        (
+            service(|mut stream| stream.write_all(b"-DENIED Redis is protected. In this\r\n")),
+            Error::is_denied,
+            "set a password on the server",
+        ),
+    ];
+    for (url, is_kind, part) in cases {
+        for settings in ["", "?protocol=2", "?dialect=plain", "?dialect=redisson"] {
+            check(&refused(&format!("{url}{settings}")).await, is_kind, part);
+        }
+    }
+}
+
+/// As a proxy does that does not know a command.
+///
+/// Shows G-26.
+#[tokio::test]
+async fn service_that_closes_each_connection_is_named() {
+    let at_login = service(|mut stream| stream.read(&mut [0; 1024]).map(drop));
+    let at_subscribe = service(|mut stream| {
+        stream.write_all(b"+OK\r\n+OK\r\n")?;
+        let mut received = String::new();
+        let mut reader = BufReader::new(stream);
+        while !received.contains("SUBSCRIBE") {
+            if reader.read_line(&mut received)? == 0 {
+                return Ok(());
+            }
+        }
+        Ok(())
+    });
+
+    for url in [
+        at_login.clone(),
+        format!("{at_login}?protocol=2"),
+        format!("{at_subscribe}?protocol=2"),
+    ] {
+        let part = "a proxy or another service closes it: leasehold needs HELLO and SUBSCRIBE";
+        check(&refused(&url).await, Error::is_unavailable, part);
     }
 }
 

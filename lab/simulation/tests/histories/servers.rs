@@ -357,6 +357,34 @@ fn client_follows_the_failover_of_a_node() {
     });
 }
 
+/// The servers announce an address that no client reaches.
+///
+/// Shows G-28.
+#[test]
+fn announced_address_that_cannot_be_reached_is_named() {
+    run(
+        || Sentinels::start("main", &["s1", "s2", "s3"], ["elsewhere", "r2"], LAG),
+        Sentinels::host,
+        async |_| assert_names_elsewhere(SENTINEL).await,
+    );
+    run(
+        || Cluster::start(&[["elsewhere", "a"]], LAG),
+        Cluster::host,
+        async |_| assert_names_elsewhere("redis+cluster://a").await,
+    );
+}
+
+async fn assert_names_elsewhere(url: &str) {
+    let error = leasehold::open(url).await.expect_err("no server there");
+    assert!(error.is_unavailable(), "{error}");
+    let text = error.to_string();
+    assert!(
+        text.contains("the server elsewhere:6379 cannot be reached"),
+        "{text}"
+    );
+    assert!(text.contains("address-map="), "{text}");
+}
+
 const NAME: &str = "job";
 /// The first key of the lock.
 const KEY: &str = "leasehold:{job}";

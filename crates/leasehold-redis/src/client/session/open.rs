@@ -100,9 +100,12 @@ impl Session {
         epoch: u32,
     ) -> Result<Self> {
         let login = login(address, protocol);
-        let stream = Stream::connect(&address.target).await?;
+        let mut stream = Stream::connect(address).await?;
+        let first_bytes = stream.first_bytes();
         let connecting = MultiplexedConnection::new_with_config(&login, stream, config);
-        let (connection, driver) = connecting.await.map_err(login_error)?;
+        let connected = connecting.await;
+        let (connection, driver) =
+            connected.map_err(|error| login_error(error, &first_bytes.lock()))?;
 
         let mut session = Self::new(epoch, channel, connection);
         session.drive(driver);
@@ -139,7 +142,7 @@ impl Session {
     pub(crate) async fn subscribe(&self) -> Result<()> {
         match &self.subscription {
             Some(_) => Ok(()),
-            None => self.listen(&self.channel).await,
+            None => self.listen(&self.channel).await.map_err(named_if_closed),
         }
     }
 }
@@ -169,12 +172,13 @@ fn push_sender(on_push: PushHandler) -> impl Fn(PushInfo) -> Result<(), ()> + Se
 
 async fn subscribe(address: &Address, channel: &str) -> Result<PubSub> {
     let login = login(address, ProtocolVersion::RESP2);
-    let stream = Stream::connect(&address.target).await?;
-    let connecting = PubSub::new(&login, stream);
-    let mut subscription = connecting.await.map_err(login_error)?;
+    let mut stream = Stream::connect(address).await?;
+    let first_bytes = stream.first_bytes();
+    let connected = PubSub::new(&login, stream).await;
+    let mut subscription = connected.map_err(|error| login_error(error, &first_bytes.lock()))?;
 
     let subscribed = subscription.subscribe(channel).await;
-    subscribed.map_err(reply_error::store_error)?;
+    subscribed.map_err(|error| named_if_closed(reply_error::store_error(error)))?;
     Ok(subscription)
 }
 
@@ -203,14 +207,42 @@ fn login(address: &Address, protocol: ProtocolVersion) -> RedisConnectionInfo {
 
 /// The error of a login. A server whose first bytes are no reply, such as one that speaks HTTP, will
 /// not speak Redis later either. A reply without its end is a connection that broke.
-fn login_error(error: RedisError) -> Error {
+///
+/// `first_bytes` are those of the server: why it has closed the connection, if it says so.
+fn login_error(error: RedisError, first_bytes: &[u8]) -> Error {
+    if let Some(refusal) = refusal_in(first_bytes).filter(|_| error.is_connection_dropped()) {
+        return reply_error::store_error(refusal);
+    }
     let is_cut = error.to_string().contains("end of input");
     if error.kind() == ErrorKind::Parse && !is_cut {
         return Error::unsupported("the server does not speak Redis")
             .help("check the host and the port, and whether the port needs TLS (rediss://)")
             .caused_by(error);
     }
-    reply_error::store_error(error)
+    named_if_closed(reply_error::store_error(error))
+}
+
+/// Returns the error that a server has sent as its first reply; of a long text, the first sentence.
+fn refusal_in(bytes: &[u8]) -> Option<RedisError> {
+    let line = std::str::from_utf8(bytes).ok()?.lines().next()?;
+    let sentence = line.split(". ").next()?;
+    match redis::parse_redis_value(format!("{sentence}\r\n").as_bytes()) {
+        Ok(Value::ServerError(error)) => Some(error.into()),
+        _ => None,
+    }
+}
+
+/// Names what may close each new connection, if it was closed.
+fn named_if_closed(error: Error) -> Error {
+    let cause = std::error::Error::source(&error);
+    let cause = cause.and_then(|cause| cause.downcast_ref::<RedisError>());
+    if cause.is_some_and(RedisError::is_connection_dropped) {
+        return error.help(
+            "if that happens to each connection, a proxy or another service closes it: leasehold \
+             needs HELLO and SUBSCRIBE, or with protocol=2 CLIENT and SUBSCRIBE",
+        );
+    }
+    error
 }
 
 /// Whether the server or a proxy does not support RESP3.
