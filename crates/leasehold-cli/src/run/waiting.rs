@@ -188,6 +188,7 @@ async fn position_text(
         held = format!("{held}; {advice}");
     }
 
+    let limit = limit.filter(|limit| !limit.is_zero());
     let limit = limit.map_or_else(String::new, |limit| format!(" of {}", whole_unit(limit)));
     let waited = format!("{}{limit}", whole_seconds(since.elapsed()));
     let position = lock_state.waiters().position(is_own);
