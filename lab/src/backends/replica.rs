@@ -83,7 +83,20 @@ impl Pair {
         self.master = new;
     }
 
-    fn wait_until_in_sync(&self) -> Result<()> {
+    /// Promotes the replica, and makes the master its replica. The connections of both stay open.
+    pub(crate) fn swap_roles(&mut self) {
+        let old = self.master;
+        let new = 1 - old;
+        self.nodes[new].command(&["REPLICAOF", "NO", "ONE"]);
+        follow(&self.nodes[old], &self.wires[new]);
+        self.master = new;
+    }
+
+    /// Waits until the replica has the data of the master.
+    ///
+    /// # Errors
+    /// If the replica does not catch up before the deadline.
+    pub(crate) fn wait_until_in_sync(&self) -> Result<()> {
         until("a replica to follow", || {
             Ok(self
                 .replica()
@@ -114,10 +127,21 @@ impl Servers for Pair {
 /// If the store has no replica.
 pub(crate) fn fail_over(testbed: &mut Testbed) -> Result<()> {
     testbed.servers_mut::<Pair>()?.promote_replica();
-    let new = testbed.servers::<Pair>()?.master().address();
+    lead_to_master(testbed)?;
     for front in testbed.wires.iter().chain(&testbed.holder_route.wires) {
-        front.lead_to(&*new);
         front.partition();
+    }
+    Ok(())
+}
+
+/// Leads new connections of all clients to the master.
+///
+/// # Errors
+/// If the store has no replica.
+pub(crate) fn lead_to_master(testbed: &Testbed) -> Result<()> {
+    let master = testbed.servers::<Pair>()?.master().address();
+    for front in testbed.wires.iter().chain(&testbed.holder_route.wires) {
+        front.lead_to(&*master);
     }
     Ok(())
 }

@@ -640,6 +640,15 @@ pub const FAULTS: &[Fault] = &[
         ..FAILOVER
     },
     Fault {
+        // Shows G-04, G-25.
+        name: "master-demoted",
+        description: "the replica is promoted and the master becomes its replica; all connections \
+            stay open, and the store's address leads to the new master ½, 1 or 2 leases later",
+        evidence: "requests refused with READONLY",
+        inject: servers::demoted,
+        ..FAILOVER
+    },
+    Fault {
         // Shows G-01, G-04.
         name: "failover-skewed",
         description: "the master is killed, and a replica takes its place whose clock is 20 s \

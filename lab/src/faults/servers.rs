@@ -5,8 +5,9 @@ use std::time::Duration;
 use anyhow::Result;
 use lab_servers::Ensemble;
 
+use super::redis_state::errors;
 use super::{ended_now, instant, millis, wait, whole};
-use crate::backends::replica::{Pair, fail_over};
+use crate::backends::replica::{Pair, fail_over, lead_to_master};
 use crate::fault_run::{Effect, FaultRun};
 use crate::{Random, now};
 
@@ -154,6 +155,24 @@ fn replaced(run: &mut FaultRun, lag: Option<Duration>) -> Result<Option<Effect>>
     let effect = instant(format!("{missing} grants missing on the replica"));
     run.testbed.servers_mut::<Pair>()?.restore()?;
     Ok(Some(effect).filter(|_| lag.is_none() || missing > 0))
+}
+
+/// Makes the master a replica that keeps its connections. The address of the store leads to the new
+/// master later, and no connection is closed.
+pub(super) fn demoted(run: &mut FaultRun, _: &mut Random) -> Result<Option<Effect>> {
+    let time = run.plan.length;
+    let since = now();
+    let pair = run.testbed.servers_mut::<Pair>()?;
+    let before = errors(pair.master(), "READONLY");
+    pair.swap_roles();
+    wait(time);
+    lead_to_master(&run.testbed)?;
+
+    let pair = run.testbed.servers::<Pair>()?;
+    let refused = errors(pair.replica(), "READONLY") - before;
+    let effect = ended_now(since, format!("{refused} refused in {time:?}"));
+    pair.wait_until_in_sync()?;
+    Ok((refused > 0).then_some(effect))
 }
 
 /// In seconds: more than a lease.

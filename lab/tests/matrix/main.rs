@@ -24,10 +24,7 @@ const CHOSEN: &[(&str, &str)] = &[
     ("sentinel-replicas", "master-killed"),
     ("sentinel-wait", "master-lagging"),
     ("cluster", "master-killed slot-moved"),
-    (
-        "replica",
-        "failover-at-step failover-lagging failover-skewed",
-    ),
+    ("replica", "failover-at-step failover-skewed master-demoted"),
     ("plain", "partition flushall clock-jump-back"),
     ("redisson", "server-killed"),
     (
