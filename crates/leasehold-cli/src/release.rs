@@ -51,10 +51,7 @@ pub(crate) async fn check(args: &Check) -> Result<Exit> {
 
     let reason = match holder_of(&locks, &args.name, args.token).await? {
         Some(holder) => why_lost(&locks, &args.name, &holder, args.token).await?,
-        None => {
-            let loss = loss_of(&locks, &args.name, args.token);
-            Some(loss.unwrap_or_else(|| NO_SUCH_HOLD.to_owned()))
-        }
+        None => loss_of(&locks, &args.name, args.token).or_else(|| Some(NO_SUCH_HOLD.to_owned())),
     };
     let Some(reason) = reason else {
         return Ok(Exit::DONE);
