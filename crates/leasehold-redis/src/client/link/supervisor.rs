@@ -20,8 +20,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// A connection that lasted for less than this counts as a failed attempt: a proxy may accept a
 /// connection and close it at once.
 const STABLE_AFTER: Duration = Duration::from_secs(1);
-/// The shortest time between two attempts to connect, if the first one led to the wrong server.
-const WRONG_SERVER_INTERVAL: Duration = Duration::from_secs(1);
+/// The time between two attempts to connect, if the first one led to a replica.
+const REPLICA_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the link checks that replies arrive.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// After this many checks without a reply to a request in flight, the connection counts as deaf.
@@ -55,31 +55,25 @@ pub(super) async fn supervise(config: LinkConfig, states: CloseOnDrop<State>) {
                 states
                     .0
                     .set(State::Up(Arc::clone(&session), handshake_result.clone()));
-                let refusal = tokio::select! {
+                let broke = || Error::unavailable("the connection broke");
+                let error = tokio::select! {
                     biased;
-                    error = config.endpoint.refused(&session, refusals) => Some(error),
-                    () = monitor(&config, &session, &handshake_result) => None,
-                    () = config.endpoint.moved_from(&address) => None,
+                    error = config.endpoint.refused(&session, refusals) => error,
+                    () = monitor(&config, &session, &handshake_result) => broke(),
+                    () = config.endpoint.moved_from(&address) => broke(),
                 };
                 session.close();
 
-                let mut pause = pause_after_break(&mut backoff, connected_at.elapsed());
-                if refusal.is_some() {
-                    pause = WRONG_SERVER_INTERVAL.saturating_sub(begun.elapsed());
-                }
-                let broke = || Error::unavailable("the connection broke");
-                states
-                    .0
-                    .set(State::Down(epoch + 1, refusal.unwrap_or_else(broke)));
+                let usual = pause_after_break(&mut backoff, connected_at.elapsed());
+                let pause = pause_after_replica(&error, grace, begun).unwrap_or(usual);
+                states.0.set(State::Down(epoch + 1, error));
                 broken_at = Instant::now();
                 sleep(pause).await;
             }
             Err(error) => {
                 tracing::debug!(server = %config.endpoint, %error, "cannot connect");
-                let mut pause = pause_after_failure(&mut backoff, grace, broken_at.elapsed());
-                if reply_error::shows_wrong_server(&error) {
-                    pause = WRONG_SERVER_INTERVAL.saturating_sub(begun.elapsed());
-                }
+                let usual = pause_after_failure(&mut backoff, grace, broken_at.elapsed());
+                let pause = pause_after_replica(&error, grace, begun).unwrap_or(usual);
                 states.0.set(State::Down(epoch + 1, error));
                 sleep(pause).await;
             }
@@ -116,6 +110,14 @@ fn pause_after_failure(
         Some(_) => pause,
         None => pause.min(BACKOFF_MIN.max(outage / 12)),
     }
+}
+
+/// Returns the pause after an attempt, begun at `begun`, that led to a replica.
+///
+/// A replica stays one for longer than a server loads its data. A hold must survive the pause.
+fn pause_after_replica(error: &Error, grace: Option<Duration>, begun: Instant) -> Option<Duration> {
+    let longest = grace.map_or(REPLICA_INTERVAL, |grace| REPLICA_INTERVAL.min(grace / 8));
+    reply_error::shows_replica(error).then(|| longest.saturating_sub(begun.elapsed()))
 }
 
 /// Shortens a pause by up to a half, so that the clients of one server do not return together.
@@ -276,6 +278,21 @@ mod tests {
             assert!(after(Duration::from_millis(600)) <= Duration::from_millis(50));
         }
         assert!(after(Duration::from_secs(60)) >= BACKOFF_MAX / 2);
+    }
+
+    #[test]
+    fn replica_is_tried_once_a_second_unless_a_hold_would_end() {
+        let seconds = Duration::from_secs;
+        // No time has passed since.
+        let begun = Instant::now() + seconds(3_600);
+        let pause = |error, grace| pause_after_replica(error, grace, begun);
+        let replica = reply_error::read_only();
+
+        assert_eq!(pause(&replica, None), Some(seconds(1)));
+        assert_eq!(pause(&replica, Some(seconds(10))), Some(seconds(1)));
+        assert_eq!(pause(&replica, Some(seconds(2))), Some(seconds(2) / 8));
+        let broke = Error::unavailable("the connection broke");
+        assert_eq!(pause(&broke, None), None);
     }
 
     #[test]
