@@ -47,7 +47,7 @@ pub(super) use handshake::{
 pub(super) use ids::{PLAIN, fresh_client, id_from, id_text};
 pub(super) use link::{DoHandshake, Epochs, Handshake, Link, LinkConfig, Links, State};
 pub(super) use scan::{Scan, list, pattern_of};
-pub(super) use script::{Script, script};
+pub(super) use script::{Script, list_script, script};
 pub(super) use sentinel::PORT as SENTINEL_PORT;
 pub(super) use servers::{ServerCall, StoreServers};
 pub(super) use session::{

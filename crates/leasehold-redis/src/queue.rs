@@ -374,13 +374,11 @@ impl Store for Redis {
 
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
         let pattern = record::pattern_of(prefix);
-        let is_cluster = self.servers.is_cluster();
         let scan = Scan {
             pattern: &pattern,
             key_type: "string",
             script: &scripts::LIST,
             count_max,
-            batch: if is_cluster { 1 } else { usize::MAX },
         };
 
         let mut names = BTreeSet::new();

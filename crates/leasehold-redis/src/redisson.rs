@@ -291,7 +291,6 @@ impl Store for Redisson {
             key_type: scripts.key_type,
             script: &scripts.list,
             count_max,
-            batch: usize::MAX,
         };
         let names = client::list(&self.links.background, scan, |key: &str| {
             let name = self.mapper.name_of(key);

@@ -28,6 +28,7 @@ pub(crate) fn command(data: &mut Data, name: &str, arguments: &[Vec<u8>]) -> Opt
             let option = String::from_utf8_lossy(option);
             Err(format!("ERR Unsupported option {option}"))
         }
+        ("SCAN", [_, options @ ..]) => Ok(scan(data, options)),
         ("TIME", []) => {
             let seconds = (data.now / 1_000_000).to_string();
             let micros = (data.now % 1_000_000).to_string();
@@ -47,7 +48,7 @@ pub(crate) fn command(data: &mut Data, name: &str, arguments: &[Vec<u8>]) -> Opt
 }
 
 /// Lists all keys in one page. A pattern is a prefix with an asterisk, as leasehold sends it.
-pub(crate) fn scan(data: &mut Data, options: &[Vec<u8>]) -> Reply {
+fn scan(data: &mut Data, options: &[Vec<u8>]) -> Reply {
     let option = |name: &[u8]| {
         let mut pairs = options.chunks_exact(2);
         let pair = pairs.find(|pair| pair[0].eq_ignore_ascii_case(name));

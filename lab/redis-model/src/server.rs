@@ -134,7 +134,6 @@ impl Server {
                 self.unsubscribe(from, channel);
                 Ok(Reply::ok())
             }
-            ("SCAN", [_, options @ ..]) => Ok(keys::scan(&mut self.data, options)),
             ("FLUSHALL", []) => {
                 self.data.clear();
                 Ok(Reply::ok())

@@ -33,6 +33,23 @@ macro_rules! script {
 }
 pub(crate) use script;
 
+/// The text of the script that lists the keys in use of one page, from the file that finds them
+/// among keys.
+macro_rules! list_script {
+    ($part:literal) => {
+        concat!(
+            "local function in_use(KEYS)\n",
+            include_str!(concat!($part, ".lua")),
+            "end\n",
+            include_str!(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/src/client/lua/scan.lua"
+            ))
+        )
+    };
+}
+pub(crate) use list_script;
+
 pub(crate) static SERVER_ID: Script = script!("lua/server_id").only_reads();
 pub(crate) static PROBE: Script = script!("lua/probe").only_reads();
 

@@ -238,7 +238,7 @@ const RIGHTS: &[Right] = &[
     needed("+scan", &["SCAN", "0", "MATCH", "KEY", "COUNT", "1"], BOTH)
         .useful("leasehold ls fails"),
     needed("+wait", &["WAIT", "0", "1"], REDIS).tried(Tried::WithReplicas),
-    needed("+type", &["TYPE", "KEY"], BOTH),
+    needed("+type", &["TYPE", "KEY"], REDLOCK),
     needed("+get", &["GET", "KEY"], BOTH),
     needed("+getrange", &["GETRANGE", "KEY", "0", "0"], BOTH),
     needed("+setrange", &["SETRANGE", "KEY", "0", ""], BOTH),

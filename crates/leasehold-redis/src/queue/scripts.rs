@@ -4,7 +4,7 @@
 //! uncontended lock. The slow path comes last, after the code of the queue.
 
 use super::layout::expand;
-use crate::client::{Script, script};
+use crate::client::{Script, list_script, script};
 
 /// Builds a script that tries a fast path before the general one.
 macro_rules! queue_script {
@@ -28,7 +28,7 @@ pub(super) static LEAVE: Script = queue_script!("leave");
 pub(super) static RENEW: Script = queue_script!("renew");
 pub(super) static INSPECT: Script = queue_script!("inspect").only_reads();
 pub(super) static LIST: Script =
-    Script::from_template(include_str!("lua/list.lua"), expand).only_reads();
+    Script::from_template(list_script!("lua/list"), expand).only_reads();
 pub(super) static LONGEST_LEASE: Script = script!("lua/longest_lease");
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The classes of Redisson: their scripts, and which shares they have.
 
-use crate::client::{Script, script};
+use crate::client::{Script, list_script, script};
 use leasehold_core::store::{Share, replies, units};
 use leasehold_core::{CrashRelease, Error, Guarantees, Result, SemaphoreSupport};
 
@@ -33,7 +33,7 @@ static LOCK: Scripts = Scripts {
     unlock: script!("lua/unlock"),
     renew: script!("lua/renew"),
     inspect: script!("lua/inspect").only_reads(),
-    list: script!("lua/list").only_reads(),
+    list: Script::new(list_script!("lua/list")).only_reads(),
     key_type: "hash",
 };
 static READ_WRITE: Scripts = Scripts {
@@ -41,7 +41,7 @@ static READ_WRITE: Scripts = Scripts {
     unlock: script!("lua/rw_unlock"),
     renew: script!("lua/rw_renew"),
     inspect: script!("lua/rw_inspect").only_reads(),
-    list: script!("lua/rw_list").only_reads(),
+    list: Script::new(list_script!("lua/rw_list")).only_reads(),
     key_type: "hash",
 };
 static SEMAPHORE: Scripts = Scripts {
@@ -49,7 +49,7 @@ static SEMAPHORE: Scripts = Scripts {
     unlock: script!("lua/semaphore_unlock"),
     renew: script!("lua/semaphore_renew"),
     inspect: script!("lua/semaphore_inspect").only_reads(),
-    list: script!("lua/semaphore_list").only_reads(),
+    list: Script::new(list_script!("lua/semaphore_list")).only_reads(),
     key_type: "zset",
 };
 

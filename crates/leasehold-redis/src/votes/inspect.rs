@@ -149,7 +149,6 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
             key_type: "string",
             script: self.format.list_script(),
             count_max,
-            batch: usize::MAX,
         };
         let listings = self.masters.iter().map(|master| {
             let link = &master.links.background;

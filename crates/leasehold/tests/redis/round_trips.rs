@@ -11,6 +11,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use crate::use_once;
+
 /// Bytes that follow the bytes before them within this time belong to the same flight.
 const QUIET: Duration = Duration::from_millis(200);
 
@@ -101,4 +103,30 @@ async fn open_takes_two_round_trips_and_an_acquire_takes_one() {
         .await
         .expect("held");
     assert_eq!(proxy.flights(), 6, "one flight to enter, and one to leave");
+}
+
+/// The names of a day are far more than those in use.
+#[tokio::test]
+async fn listing_transfers_only_names_in_use() {
+    let server = Redis::start();
+    let locks = leasehold::open(&server.url()).await.expect("opened");
+    use_once(&locks.mutex("released")).await;
+    let copy = "local value = redis.call('DUMP', KEYS[1])
+        for i = 1, 5000 do
+            redis.call('RESTORE', 'leasehold:{released/' .. i .. '}', ARGV[1], value)
+        end";
+    server.command(&["EVAL", copy, "1", "leasehold:{released}", "80000000"]);
+    let _held = locks.mutex("held").acquire().await.expect("granted");
+
+    let sent = || {
+        let stats = server.info("stats");
+        let rest = stats.split("total_net_output_bytes:").nth(1);
+        let number = rest.and_then(|rest| rest.lines().next()?.parse::<u64>().ok());
+        number.expect("the server counts what it sends")
+    };
+    let before = sent();
+    let listed = locks.list("", 10).await.expect("listed");
+    assert_eq!(listed.len(), 1);
+    let bytes = sent() - before;
+    assert!(bytes < 20_000, "{bytes} bytes for one name");
 }

@@ -1,14 +1,17 @@
 -- Finds the locks with a holder or a waiter among keys. Writes nothing.
 --
 -- layout   Names between at signs stand for the positions of fields; layout.rs has the table.
--- KEYS     keys of any type
+-- KEYS     some keys, all of them strings
 -- ARGV     none
--- replies  for each key '1' or '0'
+-- replies  for each key '1' or '0'; or the error of a key that cannot be read
 local DAY = 86400000
 local replies = {}
 for i = 1, #KEYS do
-    local mode = redis.call('TYPE', KEYS[i]).ok == 'string'
-        and redis.call('GETRANGE', KEYS[i], @record.mode:range@)
+    local mode = redis.pcall('GETRANGE', KEYS[i], @record.mode:range@)
+    -- If the slot of the key moves to another node of a cluster, that node lists it.
+    if type(mode) == 'table' and not string.find(mode.err, 'non local key', 1, true) then
+        return mode
+    end
     local life = mode == 'H' and redis.call('PTTL', KEYS[i])
     replies[i] = (mode == 'W' or mode == 'L' or mode == 'H' and (life > DAY or life == -1))
         and '1' or '0'

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use percent_encoding::utf8_percent_encode;
 
 use super::{Call, Keys, VoteArguments, VoteFormat};
-use crate::client::{PLAIN, Script, id_from, id_text, pattern_of, script};
+use crate::client::{PLAIN, Script, id_from, id_text, list_script, pattern_of, script};
 use crate::votes::record::{
     CLIENT_LEN, Holder, ID_LEN, Inspected, TOKEN_LEN, hashed, parse_info, write_info,
 };
@@ -44,7 +44,7 @@ impl SingleKey {
 static VOTE: Script = script!("../lua/single_key/vote");
 static LEAVE: Script = script!("../lua/single_key/leave");
 static INSPECT: Script = script!("../lua/single_key/inspect").only_reads();
-static LIST: Script = script!("../lua/single_key/list").only_reads();
+static LIST: Script = Script::new(list_script!("../lua/single_key/list")).only_reads();
 
 /// The prefix of the additional keys of a lock, which only leasehold uses.
 const KEY_PREFIX: &str = "leasehold:plain:{";

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use percent_encoding::{percent_decode_str, utf8_percent_encode};
 
-use crate::client::{PLAIN, Script, id_from, id_text, script};
+use crate::client::{PLAIN, Script, id_from, id_text, list_script, script};
 use crate::votes::{
     CLIENT_LEN, Call, Holder, ID_LEN, INCARNATION_KEY, Inspected, Keys, LeaveRequest, TOKEN_LEN,
     VoteArguments, VoteFormat, VoteRequest, parse_info, write_info,
@@ -22,7 +22,7 @@ pub(super) struct Fenced;
 static VOTE: Script = script!("lua/vote");
 static LEAVE: Script = script!("lua/leave");
 static INSPECT: Script = script!("lua/inspect").only_reads();
-static LIST: Script = script!("lua/list").only_reads();
+static LIST: Script = Script::new(list_script!("lua/list")).only_reads();
 
 const KEY_PREFIX: &str = "leasehold:redlock:{";
 
