@@ -323,6 +323,37 @@ fn store_path_that_is_not_a_folder_exits_64() {
     }
 }
 
+/// `sudo` may keep the variables of its caller. The folders would be root's, in the home of a user.
+///
+/// Shows G-22.
+#[test]
+fn root_makes_no_folder_in_the_home_of_a_user() {
+    let sandbox = shared_place();
+    let home = sandbox.path("home");
+    folder(&home, DAEMON, DAEMON, 0o755);
+    let run = |user, variable, value: &Path| -> Finished {
+        let mut command = as_user(user, user, env!("CARGO_BIN_EXE_leasehold"));
+        command.args(["run", "a", "--store", "file:", "--", "true"]);
+        command.env_remove("XDG_STATE_HOME").env(variable, value);
+        command.output().unwrap().into()
+    };
+
+    for (variable, value) in [
+        ("HOME", home.clone()),
+        ("XDG_STATE_HOME", home.join("state")),
+    ] {
+        let done = run(0, variable, &value);
+        done.assert(77, "", "belongs to daemon, who could not use it");
+        assert_eq!(read_dir(&home).unwrap().count(), 0);
+    }
+    run(DAEMON, "HOME", &home).assert(0, "", "");
+    refused(
+        &run(0, "HOME", &home),
+        &home.join(".local/state/leasehold"),
+        "daemon",
+    );
+}
+
 /// A place that every user may enter.
 fn shared_place() -> Sandbox {
     let root = nix::unistd::geteuid().is_root();

@@ -1,8 +1,12 @@
 //! The folder that a `file:` URL names.
 
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
+use rustix::process::geteuid;
+
+use crate::local_fs::user_shown;
 use crate::stray_character;
 use crate::{Error, Result};
 
@@ -15,7 +19,8 @@ pub(crate) fn path_of_url(path: &str) -> Result<PathBuf> {
         None => path,
     };
     if path.is_empty() {
-        return state_folder();
+        let folder = state_folder()?;
+        return check_home(&folder).map(|()| folder);
     }
     if path.trim_matches('/').is_empty() {
         let error = Error::invalid("the URL names the root folder of this machine");
@@ -79,10 +84,34 @@ fn state_folder() -> Result<PathBuf> {
     Ok(home.join(".local/state/leasehold"))
 }
 
+/// Refuses to make the state folder of another user as root, who may have that user's environment.
+/// The folders on the way would be root's, and closed to their user and all other programs.
+fn check_home(folder: &Path) -> Result<()> {
+    let nearest = folder
+        .ancestors()
+        .find_map(|path| Some((path, std::fs::metadata(path).ok()?)));
+    let Some((home, status)) = nearest else {
+        return Ok(());
+    };
+    if !geteuid().is_root() || status.uid() == ROOT || home == folder {
+        return Ok(());
+    }
+
+    let owner = user_shown(status.uid());
+    let message = format!(
+        "{} would belong to root, but {} belongs to {owner}, who could not use it",
+        folder.display(),
+        home.display()
+    );
+    Err(Error::denied(message).help(
+        "run it as that user, with root's own HOME (sudo -H), or name a folder: file:/some/folder",
+    ))
+}
+
+const ROOT: u32 = 0;
+
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     /// Shows G-35.
