@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::task::AbortHandle;
 
-/// The open connections. A client that sends no request does not keep others from sending theirs.
+/// The open connections. A client that sends no request does not keep others from sending theirs,
+/// and neither does one that watches events, which have no end.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     table: Mutex<OpenTable>,
@@ -22,8 +23,18 @@ struct OpenTable {
 #[derive(Debug)]
 struct Connection {
     peer: IpAddr,
-    has_request: bool,
+    activity: Activity,
     task: AbortHandle,
+}
+
+/// What a connection does. The first in this order gives way first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Activity {
+    /// Its request has not arrived.
+    None,
+    Events,
+    /// A reply that ends.
+    Reply,
 }
 
 /// The place of an open connection. Dropping it makes place for another connection.
@@ -55,7 +66,7 @@ impl Connections {
         let task = tokio::spawn(serve(place)).abort_handle();
         let connection = Connection {
             peer,
-            has_request: false,
+            activity: Activity::None,
             task,
         };
         table.open.insert(number, connection);
@@ -67,21 +78,23 @@ impl Connections {
 }
 
 impl OpenTable {
-    /// Closes connections without a request until there is a place; returns whether there is one.
+    /// Closes connections that give way until there is a place; returns whether there is one.
     fn make_place(&mut self, peer: IpAddr) -> bool {
         self.limit(OF_PEER_MAX, |connection| connection.peer == peer)
             && self.limit(CONNECTIONS_MAX, |_| true)
     }
 
-    /// If `max` connections are selected, closes the oldest of them that has sent no request.
+    /// If `max` connections are selected, closes the oldest of them that has sent no request, or the
+    /// oldest that watches events.
     fn limit(&mut self, max: usize, is_selected: impl Fn(&Connection) -> bool) -> bool {
         let selected = || self.open.iter().filter(|(_, found)| is_selected(found));
         if selected().count() < max {
             return true;
         }
 
-        let oldest = selected().find(|(_, found)| !found.has_request);
-        let Some(number) = oldest.map(|(number, _)| *number) else {
+        let first = selected().min_by_key(|(number, found)| (found.activity, **number));
+        let first = first.filter(|(_, found)| found.activity != Activity::Reply);
+        let Some(number) = first.map(|(number, _)| *number) else {
             return false;
         };
         if let Some(connection) = self.open.remove(&number) {
@@ -92,11 +105,11 @@ impl OpenTable {
 }
 
 impl Place {
-    /// Notes that the head of the request has arrived.
-    pub(super) fn note_request(&self) {
+    /// Notes that the head of the request has arrived, and what it asks for.
+    pub(super) fn note_request(&self, activity: Activity) {
         let mut table = self.connections.table();
         if let Some(connection) = table.open.get_mut(&self.number) {
-            connection.has_request = true;
+            connection.activity = activity;
         }
     }
 }
@@ -123,7 +136,7 @@ mod tests {
     const SECOND: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
     const THIRD: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 3));
 
-    fn connect(connections: &Arc<Connections>, peer: IpAddr, has_request: bool) {
+    fn connect(connections: &Arc<Connections>, peer: IpAddr, activity: Activity) {
         connections.spawn(peer, |place| async move {
             let _place = place;
             pending::<()>().await;
@@ -131,7 +144,7 @@ mod tests {
         let mut table = connections.table();
         let number = table.last_number;
         if let Some(connection) = table.open.get_mut(&number) {
-            connection.has_request |= has_request;
+            connection.activity = connection.activity.max(activity);
         }
     }
 
@@ -145,19 +158,37 @@ mod tests {
     #[tokio::test]
     async fn oldest_connection_without_a_request_gives_way() {
         let connections = Arc::default();
-        connect(&connections, FIRST, true);
+        connect(&connections, FIRST, Activity::Reply);
         for _ in 0..CONNECTIONS_MAX {
-            connect(&connections, FIRST, false);
+            connect(&connections, FIRST, Activity::None);
         }
         assert_eq!(count_of(&connections, FIRST), OF_PEER_MAX);
-        assert!(connections.table().open[&1].has_request);
+        assert_eq!(connections.table().open[&1].activity, Activity::Reply);
 
         for _ in 0..CONNECTIONS_MAX {
-            connect(&connections, SECOND, true);
+            connect(&connections, SECOND, Activity::Reply);
         }
         assert_eq!(count_of(&connections, SECOND), OF_PEER_MAX);
-        connect(&connections, THIRD, true);
+        connect(&connections, THIRD, Activity::Reply);
         assert_eq!(count_of(&connections, THIRD), 1);
         assert_eq!(count_of(&connections, FIRST), OF_PEER_MAX - 1);
+    }
+    /// Shows G-57.
+    #[tokio::test]
+    async fn oldest_stream_of_events_gives_way() {
+        let connections = Arc::default();
+        for _ in 0..=OF_PEER_MAX {
+            connect(&connections, FIRST, Activity::Events);
+        }
+        assert_eq!(count_of(&connections, FIRST), OF_PEER_MAX);
+        assert!(!connections.table().open.contains_key(&1));
+
+        for _ in 0..CONNECTIONS_MAX {
+            connect(&connections, FIRST, Activity::Reply);
+        }
+        let table = connections.table();
+        let mut open = table.open.values();
+        assert!(open.all(|connection| connection.activity == Activity::Reply));
+        assert_eq!(table.open.len(), OF_PEER_MAX);
     }
 }

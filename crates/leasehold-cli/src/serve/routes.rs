@@ -8,6 +8,7 @@ use hyper::{Method, Request, StatusCode};
 use percent_encoding::percent_decode_str;
 
 use super::access::{Access, Refusal};
+use super::connections::Activity;
 use super::replies::{self, Reply, TEXT};
 use super::scanner::Scanner;
 use super::{breaking, events, metrics, page};
@@ -32,6 +33,15 @@ pub(super) async fn reply(site: Arc<Site>, request: Request<Incoming>) -> Reply 
     }
 }
 
+/// What the connection of a request does until it ends.
+pub(super) fn activity_of(request: &Request<Incoming>) -> Activity {
+    if request.uri().path() == LOCKS && accepts_events(request) {
+        Activity::Events
+    } else {
+        Activity::Reply
+    }
+}
+
 /// Checks who sends the request.
 fn check(site: &Site, request: &Request<Incoming>) -> Result<(), Refusal> {
     site.access.check_host(request.headers())?;
@@ -50,8 +60,8 @@ async fn route(site: Arc<Site>, request: Request<Incoming>) -> Reply {
         "/page.js" => replies::text(StatusCode::OK, "text/javascript", page::SCRIPT.to_owned()),
         // Browsers ask for it on their own.
         "/favicon.ico" => replies::text(StatusCode::NO_CONTENT, TEXT, String::new()),
-        "/locks" if accepts_events(&request) => replies::events(events::of(site, prefix)),
-        "/locks" => replies::json(&site.scanner.checked().await.json(&prefix)),
+        LOCKS if accepts_events(&request) => replies::events(events::of(site, prefix)),
+        LOCKS => replies::json(&site.scanner.checked().await.json(&prefix)),
         "/metrics" => {
             let text = metrics::text(&*site.scanner.checked().await);
             replies::text(StatusCode::OK, metrics::CONTENT_TYPE, text)
@@ -92,6 +102,7 @@ fn prefix_in(query: &str) -> String {
     percent_decode_str(&prefix).decode_utf8_lossy().into_owned()
 }
 
+const LOCKS: &str = "/locks";
 const HEALTH: &str = "/healthz";
 const BREAK: &str = "/break";
 

@@ -39,7 +39,7 @@ async fn connection(stream: TcpStream, site: Arc<Site>, place: Place) {
         tracing::debug!(%error, "cannot limit how long a reply may be sent");
     }
     let service = service_fn(move |request| {
-        place.note_request();
+        place.note_request(routes::activity_of(&request));
         let site = Arc::clone(&site);
         async move { Ok::<_, Infallible>(routes::reply(site, request).await) }
     });

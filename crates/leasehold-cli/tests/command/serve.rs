@@ -411,6 +411,29 @@ fn half_requests_do_not_delay_other_requests() {
     assert_eq!(healthy.body, "ok\n");
 }
 
+/// More streams of events than one client may have connections.
+///
+/// Shows G-57.
+#[test]
+fn streams_of_events_do_not_stop_other_requests() {
+    let sandbox = Sandbox::new();
+    let site = Site::start(&sandbox, &[]);
+    let request = "GET /locks HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n\r\n";
+    let mut streams: Vec<TcpStream> = Vec::new();
+    for number in 0..140 {
+        let mut stream = begun_request(&site, request);
+        let mut first = [0];
+        stream
+            .read_exact(&mut first)
+            .unwrap_or_else(|error| panic!("{number}: {error}"));
+        streams.push(stream);
+    }
+
+    let healthy = site.curl("/healthz", &["--max-time", "20"]);
+    assert_eq!(healthy.body, "ok\n");
+    assert!(site.get("/metrics").contains("leasehold_up 1\n"));
+}
+
 /// Shows G-57.
 #[test]
 fn connection_whose_head_does_not_arrive_is_closed() {
