@@ -281,7 +281,7 @@ impl ReportedHold<'_> {
 /// Accepts release requests first, and then reports the grant. So a lock that was reported can
 /// always be released.
 async fn report(token: FencingToken, reader: Reader) -> Result<Control> {
-    let control = Control::listen(token)?;
+    let control = Control::listen(token.claim())?;
     match reader {
         Reader::StandardOutput => {
             let mut out = io::stdout().lock();

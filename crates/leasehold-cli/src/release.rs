@@ -16,7 +16,7 @@ pub(crate) async fn release(args: &Release) -> Result<Exit> {
     let holder = holder_of(&locks, &args.name, args.token).await?;
     let outcome = match &holder {
         None => None,
-        Some(holder) => control::request_release(holder.id, args.token).await?,
+        Some(holder) => control::request_release(holder.id).await?,
     };
 
     let loss = || loss_of(&locks, &args.name, args.token);
@@ -75,9 +75,9 @@ pub(crate) async fn why_lost(
     holder: &Entry,
     token: Token,
 ) -> leasehold::Result<Option<String>> {
-    let asked = control::still_held(holder.id, token).await;
-    let still_held = asked
-        .map_err(|error| Error::unavailable(format!("the holder cannot be asked: {error:#}")))?;
+    let still_held = control::still_held(holder.id)
+        .await
+        .or_else(|error| Err(error.downcast::<Error>().unwrap_or_else(cannot_be_asked)))?;
 
     let reason = match still_held {
         Some(true) => return Ok(None),
@@ -86,6 +86,10 @@ pub(crate) async fn why_lost(
         None => is_missing(holder).then_some("the connection of its holder is missing"),
     };
     Ok(loss_of(locks, name, token).or_else(|| reason.map(str::to_owned)))
+}
+
+fn cannot_be_asked(error: anyhow::Error) -> Error {
+    Error::unavailable(format!("the holder cannot be asked: {error:#}"))
 }
 
 const NO_SUCH_HOLD: &str = "no claim holds it with this token";

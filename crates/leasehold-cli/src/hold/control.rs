@@ -1,18 +1,20 @@
 //! How `leasehold release` and `leasehold check` reach the process that holds a lock.
 //!
-//! The holder listens on an abstract Unix socket that is named after its claim. Such a socket needs
-//! neither a file nor a folder on which `acquire` and `release` must agree. Both sides compare the
-//! user of the other process, which the kernel reports. So neither trusts a process of another user
-//! that has taken the address.
+//! The holder listens on an abstract Unix socket that is named after a hash of its claim id. Such a
+//! socket needs neither a file nor a folder on which `acquire` and `release` must agree. Both sides
+//! compare the user of the other process, which the kernel reports. So neither trusts a process of
+//! another user that has taken the address. All users can list the addresses, and not the claim ids:
+//! a request is the id itself, which only users who can read the store know.
 
 use std::convert::Infallible;
+use std::fs;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener as StdListener, UnixStream as StdStream};
 use std::time::Duration;
 
 use anyhow::Result;
-use leasehold::{ClaimId, Error, FencingToken, Token};
+use leasehold::{ClaimId, Error};
 use nix::errno::Errno;
 use nix::unistd::geteuid;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -33,16 +35,18 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// The holder's side: a socket that receives requests.
 ///
-/// A request to release is the token. A request to check is a zero, which no token is, and the
-/// token. So a holder that does not know checks takes none for a release.
+/// A request is a letter, and the claim id as text.
 #[derive(Debug)]
 pub(crate) struct Control {
     listener: UnixListener,
-    token: Token,
+    claim: ClaimId,
 }
 
-/// The number before the token in a check.
-const CHECK: u64 = 0;
+const RELEASE: char = 'r';
+const CHECK: char = 'c';
+
+/// The letter, and the 32 hexadecimal digits of a claim id.
+const REQUEST_LENGTH: usize = 33;
 
 /// A request to release the lock, which waits for a reply.
 #[derive(Debug)]
@@ -62,19 +66,19 @@ pub(crate) enum Outcome {
 const HELD: u8 = 3;
 
 impl Control {
-    /// Listens for requests to release the hold of `token`.
-    pub(crate) fn listen(token: FencingToken) -> Result<Self> {
-        let listener = StdListener::bind_addr(&address(token.claim())?)
+    /// Listens for requests to release the hold of `claim`.
+    pub(crate) fn listen(claim: ClaimId) -> Result<Self> {
+        let listener = StdListener::bind_addr(&address(claim)?)
             .map_err(|error| socket_error(error, "cannot listen for `leasehold release`"))?;
         listener.set_nonblocking(true)?;
 
         Ok(Self {
             listener: UnixListener::from_std(listener)?,
-            token: token.token(),
+            claim,
         })
     }
 
-    /// Waits for a request from the same user to release the same token. Meanwhile, replies to
+    /// Waits for a request from the same user to release the same claim. Meanwhile, replies to
     /// checks with `is_held`.
     ///
     /// # Cancel safety
@@ -102,13 +106,13 @@ impl Control {
     }
 
     async fn read_request(&self, stream: &mut UnixStream) -> io::Result<ControlRequest> {
-        let (request, token) = match stream.read_u64().await? {
-            CHECK => (ControlRequest::Check, stream.read_u64().await?),
-            token => (ControlRequest::Release, token),
-        };
+        let mut request = [0; REQUEST_LENGTH];
+        stream.read_exact(&mut request).await?;
 
-        if token == self.token.get() {
-            Ok(request)
+        if request == *request_text(RELEASE, self.claim).as_bytes() {
+            Ok(ControlRequest::Release)
+        } else if request == *request_text(CHECK, self.claim).as_bytes() {
+            Ok(ControlRequest::Check)
         } else {
             Err(io::ErrorKind::InvalidData.into())
         }
@@ -141,8 +145,8 @@ impl ReleaseRequest {
 ///
 /// # Cancel safety
 /// A dropped call may have released the lock.
-pub(crate) async fn request_release(claim: ClaimId, token: Token) -> Result<Option<Outcome>> {
-    match timeout(REPLY_MAX, exchange(claim, &[token.get()])).await {
+pub(crate) async fn request_release(claim: ClaimId) -> Result<Option<Outcome>> {
+    match timeout(REPLY_MAX, exchange(RELEASE, claim)).await {
         Ok(reply) => Ok(reply?.and_then(Outcome::from_byte)),
         Err(_elapsed) => Ok(Some(Outcome::Unconfirmed)),
     }
@@ -150,8 +154,8 @@ pub(crate) async fn request_release(claim: ClaimId, token: Token) -> Result<Opti
 
 /// Returns whether the holder of a claim still has it, by its own clock; `None` if no such process
 /// replies.
-pub(crate) async fn still_held(claim: ClaimId, token: Token) -> Result<Option<bool>> {
-    match timeout(CHECK_MAX, exchange(claim, &[CHECK, token.get()])).await {
+pub(crate) async fn still_held(claim: ClaimId) -> Result<Option<bool>> {
+    match timeout(CHECK_MAX, exchange(CHECK, claim)).await {
         Ok(reply) => Ok(reply?.map(|reply| reply == HELD)),
         Err(_elapsed) => Ok(None),
     }
@@ -159,7 +163,7 @@ pub(crate) async fn still_held(claim: ClaimId, token: Token) -> Result<Option<bo
 
 /// Sends a request to the holder of a claim. Returns `None` if no such process listens, or if it
 /// ends before it replies.
-async fn exchange(claim: ClaimId, request: &[u64]) -> Result<Option<u8>> {
+async fn exchange(letter: char, claim: ClaimId) -> Result<Option<u8>> {
     let stream = match StdStream::connect_addr(&address(claim)?) {
         Ok(stream) => stream,
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
@@ -171,8 +175,8 @@ async fn exchange(claim: ClaimId, request: &[u64]) -> Result<Option<u8>> {
         return Ok(None);
     }
 
-    let bytes: Vec<u8> = request.iter().copied().flat_map(u64::to_be_bytes).collect();
-    if stream.write_all(&bytes).await.is_err() {
+    let request = request_text(letter, claim);
+    if stream.write_all(request.as_bytes()).await.is_err() {
         return Ok(None);
     }
     Ok(stream.read_u8().await.ok())
@@ -194,10 +198,13 @@ impl Outcome {
     }
 }
 
+fn request_text(letter: char, claim: ClaimId) -> String {
+    format!("{letter}{claim}")
+}
+
 fn address(claim: ClaimId) -> Result<SocketAddr> {
-    Ok(SocketAddr::from_abstract_name(format!(
-        "leasehold/{claim}"
-    ))?)
+    let hash = sha1_smol::Sha1::from(claim.to_string()).digest();
+    Ok(SocketAddr::from_abstract_name(format!("leasehold/{hash}"))?)
 }
 
 /// A socket that cannot be made says nothing about the process at its other end.
@@ -212,6 +219,22 @@ fn socket_error(error: io::Error, action: &str) -> anyhow::Error {
 }
 
 fn is_same_user(stream: &UnixStream) -> bool {
+    let own = geteuid().as_raw();
     let peer = stream.peer_cred();
-    peer.is_ok_and(|peer| peer.uid() == geteuid().as_raw())
+    peer.is_ok_and(|peer| peer.uid() == own) && has_number(own)
 }
+
+/// Whether a user has a number in this user namespace. The kernel reports one and the same number
+/// for all users that have none, as in a sandbox of `unshare -U`.
+fn has_number(user: u32) -> bool {
+    let Ok(map) = fs::read_to_string("/proc/self/uid_map") else {
+        return user != OVERFLOW_USER;
+    };
+    map.lines().any(|line| {
+        let numbers: Vec<u32> = line.split_whitespace().flat_map(str::parse).collect();
+        matches!(numbers[..], [first, _, count] if user.checked_sub(first).is_some_and(|at| at < count))
+    })
+}
+
+/// The usual number of all users without one: user_namespaces(7).
+const OVERFLOW_USER: u32 = 65_534;

@@ -320,9 +320,9 @@ fn release_ignores_a_socket_of_another_user() {
     let (token, claim) = ids.trim().split_once(' ').unwrap();
 
     let server = format!(
-        "import socket\n\
+        "import hashlib, socket\n\
          s = socket.socket(socket.AF_UNIX)\n\
-         s.bind('\\0leasehold/{claim}')\n\
+         s.bind('\\0leasehold/' + hashlib.sha1(b'{claim}').hexdigest())\n\
          s.listen()\n\
          print('ready', flush=True)\n\
          while True:\n    c = s.accept()[0]; c.sendall(b'\\0')\n"
@@ -352,6 +352,65 @@ fn release_ignores_a_socket_of_another_user() {
         "no process of this user listens here",
     );
     run.end().assert(0, "", "");
+}
+
+/// Sends a request to the holder of a claim, as a user. Returns whether a reply came.
+fn is_replied_to(user: u32, claim: &str, request: &str) -> bool {
+    let client = format!(
+        "import hashlib, socket\n\
+         s = socket.socket(socket.AF_UNIX)\n\
+         s.connect('\\0leasehold/' + hashlib.sha1(b'{claim}').hexdigest())\n\
+         try:\n    s.sendall(b'{request}')\n    print(len(s.recv(1)))\n\
+         except ConnectionError:\n    print(0)\n"
+    );
+    let mut command = Command::new("setpriv");
+    command.arg(format!("--reuid={user}"));
+    command.args(["--clear-groups", "/usr/bin/python3", "-c", &client]);
+    let done: Finished = command.output().unwrap().into();
+    assert_eq!(done.code(), 0, "{done:?}");
+    done.out == "1\n"
+}
+
+fn claim_of(sandbox: &Sandbox, name: &str) -> String {
+    let locks = leasehold::blocking::open(&sandbox.url()).unwrap();
+    locks.inspect(name).unwrap().entries[0].id.to_string()
+}
+
+/// All users can list the addresses of sockets.
+#[test]
+fn claim_id_is_a_secret_that_a_request_must_have() {
+    let sandbox = Sandbox::new();
+    let token = sandbox.done(&["acquire", "a", "--detach"]).out;
+    let claim = claim_of(&sandbox, "a");
+    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
+    assert!(sockets.contains("@leasehold/") && !sockets.contains(&claim));
+
+    let wrong = "0".repeat(claim.len());
+    assert!(!is_replied_to(0, &claim, &format!("r{wrong}")));
+    assert!(!is_replied_to(0, &claim, &format!("c{wrong}")));
+    assert!(is_replied_to(0, &claim, &format!("c{claim}")));
+    let release = ["release", "a", "--token", token.trim()];
+    sandbox.done(&release).assert(0, "", "");
+}
+
+/// In a user namespace without a map, all users have one number.
+#[test]
+fn holder_without_a_number_takes_no_user_for_its_own() {
+    let sandbox = Sandbox::new();
+    let done = sandbox
+        .script("unshare -U sh", "leasehold acquire a --detach")
+        .output();
+    let done: Finished = done.unwrap().into();
+    assert_eq!(done.code(), 0, "{done:?}");
+
+    let claim = claim_of(&sandbox, "a");
+    for user in [0, 54_301] {
+        assert!(!is_replied_to(user, &claim, &format!("r{claim}")), "{user}");
+    }
+    let holder = sandbox.holder_pid("a");
+    assert!(is_alive(holder));
+    kill(holder, Signal::SIGTERM).unwrap();
+    until("the lock is free", || sandbox.is_free("a"));
 }
 
 #[test]
