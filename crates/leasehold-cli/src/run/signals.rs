@@ -239,11 +239,13 @@ struct Masks {
 
 impl Masks {
     fn read() -> io::Result<Self> {
-        let status = std::fs::read_to_string("/proc/self/status").map_err(|error| {
+        let status = std::fs::read("/proc/self/status").map_err(|error| {
             io::Error::other(format!(
                 "cannot read /proc/self/status: {error}; mount /proc"
             ))
         })?;
+        // The first line has the name of the program, which the kernel may cut inside a character.
+        let status = String::from_utf8_lossy(&status);
         let mask = |name: &str| {
             let mut lines = status.lines();
             let mask = lines.find_map(|line| line.strip_prefix(name));
