@@ -243,7 +243,7 @@ impl ReportedHold<'_> {
     }
 
     /// Ends the owner, and reports the loss.
-    async fn lost(self) {
+    async fn lost(mut self) {
         // Standard error and disks may be slow, so the signals go first.
         let owner = self.owner.as_process();
         let ending = owner

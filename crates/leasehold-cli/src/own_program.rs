@@ -2,10 +2,13 @@
 //! background process of `acquire`.
 
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use nix::unistd::close;
+
+use crate::run::process_table::has_ended;
 
 /// Builds the start of a process in a role: its first argument, which no subcommand has as its
 /// name.
@@ -17,9 +20,12 @@ pub(crate) fn start_as(role: &str) -> Command {
 }
 
 /// Returns whether a process runs in a role, by its command line.
-pub(crate) fn runs_as(pid: i32, role: &str) -> bool {
-    let command_line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    command_line.split(|byte| *byte == 0).nth(1) == Some(role.as_bytes())
+pub(crate) fn runs_as(pid: i32, role: &str) -> io::Result<bool> {
+    match std::fs::read(format!("/proc/{pid}/cmdline")) {
+        Ok(line) => Ok(line.split(|byte| *byte == 0).nth(1) == Some(role.as_bytes())),
+        Err(error) if has_ended(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Returns the arguments behind the role if this process was started in it.
@@ -30,7 +36,7 @@ pub(crate) fn arguments_as(role: &str) -> Option<impl Iterator<Item = OsString>>
 
 /// Closes all descriptors except the standard streams: a lock or a pipe would otherwise stay open
 /// until this process ends. Must be called before this process opens files.
-pub(crate) fn close_inherited() -> std::io::Result<()> {
+pub(crate) fn close_inherited() -> io::Result<()> {
     let entries = std::fs::read_dir("/proc/self/fd")?.flatten();
     let inherited: Vec<i32> = entries
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())

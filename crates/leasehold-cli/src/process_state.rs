@@ -32,14 +32,14 @@ pub(crate) fn leasehold_here(info: &ClaimantInfo) -> Option<Process> {
 fn process_here(info: &ClaimantInfo) -> Option<Process> {
     let here = claimant_here("").ok()?;
     let is_here = here.host == info.host;
-    let process = Process::read(i32::try_from(info.pid).ok().filter(|_| is_here)?)?;
+    let process = Process::find(i32::try_from(info.pid).ok().filter(|_| is_here)?)?;
     process.is_program(&info.program).then_some(process)
 }
 
 /// The processes that this one descends from, its parent first.
 pub(crate) fn ancestors() -> Vec<i32> {
     let parent = |pid: &i32| {
-        let process = Process::read(*pid)?;
+        let process = Process::find(*pid)?;
         Some(process.parent).filter(|parent| *parent > 0)
     };
     let own = nix::unistd::getpid().as_raw();

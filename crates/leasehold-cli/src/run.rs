@@ -143,7 +143,15 @@ async fn hold(
         stage: Stage::Held,
         forwarded: Vec::new(),
     };
-    let ended = supervision.run().await?;
+    let Some(ended) = supervision.run().await? else {
+        // Released, the lock would be granted beside the processes that still run. So the store
+        // frees it: a folder when they have ended, a server as after a crash.
+        std::mem::forget(guards);
+        return Ok(Held {
+            exit: Exit::LOST,
+            end_requested: true,
+        });
+    };
     // This ends the watchdog.
     drop(child);
 
@@ -179,7 +187,7 @@ async fn hold(
 /// How a hold ended.
 struct Held {
     exit: Exit,
-    /// Whether a signal has requested the end of leasehold.
+    /// Whether a signal has requested the end of leasehold, or it cannot go on.
     end_requested: bool,
 }
 

@@ -135,7 +135,7 @@ pub(crate) fn detach_if_background() -> Option<Vec<OsString>> {
 }
 
 /// Returns whether a process is the background process of an `acquire`.
-pub(super) fn is_background(pid: i32) -> bool {
+pub(super) fn is_background(pid: i32) -> io::Result<bool> {
     runs_as(pid, BACKGROUND_ARGUMENT)
 }
 
@@ -145,8 +145,9 @@ pub(crate) async fn hold(args: &Acquire) -> Result<Exit> {
     let caller = Caller::from_standard_input()?;
     let (owner, label) = if args.while_pid.is_some() {
         let pidfd = stdout().as_fd().try_clone_to_owned()?;
-        let label = owner::program_behind(&pidfd);
-        (Owner::process(pidfd)?, label)
+        let owner = Owner::process(pidfd)?;
+        let label = owner.program();
+        (owner, label)
     } else {
         (Owner::default(), String::new())
     };

@@ -1,16 +1,16 @@
 //! Ends the owner of a lock that is about to be lost, and the owner's descendants.
 
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
+use std::io::ErrorKind::{NotFound, Unsupported};
+use std::io::Result;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, pidfd_send_signal};
 use tokio::time::Instant;
 
 use super::background::is_background;
+use super::owner::OwnerProcess;
 use crate::commands::OnLost;
 use crate::guards::Guards;
-use crate::process_state::pid_behind;
 use crate::run::process_table::{Process, ProcessTable};
 use crate::run::stopping::{KILLED_MAX, Stopping, all_end_by};
 
@@ -22,23 +22,25 @@ use crate::run::stopping::{KILLED_MAX, Stopping, all_end_by};
 /// ```
 #[derive(Debug)]
 pub(super) struct Ending<'a> {
-    owner: &'a OwnedFd,
-    /// The descendants that were found. One whose parent has ended stays in this list, and no longer
-    /// descends from the owner.
-    descendants: Vec<Process>,
+    owner: &'a OwnerProcess,
+    /// The owner and its descendants that were found. One whose parent has ended stays in this list,
+    /// and no longer descends from the owner.
+    known: Vec<Process>,
     kill_at: Instant,
 }
 
 impl<'a> Ending<'a> {
     /// Sends the first signal.
-    pub(super) fn begin(owner: &'a OwnedFd, stopping: &Stopping, guards: &Guards) -> Self {
+    pub(super) fn begin(owner: &'a mut OwnerProcess, stopping: &Stopping, guards: &Guards) -> Self {
+        owner.spare.clear();
         let mut ending = Self {
             owner,
-            descendants: Vec::new(),
+            known: owner.entry.iter().cloned().collect(),
             kill_at: Instant::now(),
         };
 
-        ending.find_descendants();
+        // What cannot be read now is looked for until the end.
+        let _ = ending.find_descendants();
         if stopping.on_lost == OnLost::Kill {
             ending.signal(Signal::KILL);
         } else {
@@ -73,47 +75,52 @@ impl<'a> Ending<'a> {
     }
 
     fn any_runs(&mut self) -> bool {
-        self.find_descendants();
-        !self.descendants.is_empty() || !self.owner_has_ended()
+        // A process that was forked while `/proc` was read may be in the second reading alone.
+        self.any_found() || self.any_found()
+    }
+
+    fn any_found(&mut self) -> bool {
+        let is_read = self.find_descendants().is_ok();
+        !is_read || !self.known.is_empty() || !self.owner_has_ended()
     }
 
     fn signal(&self, signal: Signal) {
         // Fails if the owner has ended.
-        let _ = pidfd_send_signal(self.owner, signal);
-        self.descendants
-            .iter()
-            .for_each(|process| process.signal(signal));
+        let _ = pidfd_send_signal(&self.owner.pidfd, signal);
+        let owner = self.owner.entry.as_ref();
+        let descendants = self.known.iter().filter(|process| Some(*process) != owner);
+        descendants.for_each(|process| process.signal(signal));
     }
 
-    /// Finds the descendants that run now, and those of the descendants found before.
+    /// Finds the descendants that run now, and those of the descendants found before. An error means
+    /// that others may run.
     ///
     /// The background processes of `acquire` are none of them, although they are children of an
     /// owner that is the first process of a container, or that adopts orphans. Each ends with an
     /// owner of its own. Ended sooner, it would free a lock whose owner still runs.
-    fn find_descendants(&mut self) {
-        // Without /proc, or with that of another namespace, only the owner itself is known.
-        let Ok(table) = ProcessTable::read() else {
-            return;
+    fn find_descendants(&mut self) -> Result<()> {
+        let table = match ProcessTable::read() {
+            Ok(table) => table,
+            Err(error) if matches!(error.kind(), NotFound | Unsupported) => {
+                // Without /proc, or with that of another namespace, only the owner itself is known.
+                self.known.clear();
+                return Ok(());
+            }
+            Err(error) => return Err(error),
         };
 
-        self.descendants = table.running(&self.descendants);
-        let known = self.descendants.iter().map(|process| process.pid);
-        // The owner had its id while the table was read, because it still has it now.
-        let roots: Vec<i32> = known.chain(self.owner_pid()).collect();
-        let found = table.descendants(&roots, &roots);
-        let found = found
-            .into_iter()
-            .filter(|process| !is_background(process.pid));
-        self.descendants.extend(found);
-    }
-
-    fn owner_pid(&self) -> Option<i32> {
-        let info = Path::new("/proc/self/fdinfo").join(self.owner.as_raw_fd().to_string());
-        pid_behind(&info).filter(|pid| *pid > 0)
+        self.known = table.running(&self.known);
+        let roots: Vec<i32> = self.known.iter().map(|process| process.pid).collect();
+        for process in table.descendants(&roots, &roots) {
+            if !is_background(process.pid)? {
+                self.known.push(process);
+            }
+        }
+        Ok(())
     }
 
     fn owner_has_ended(&self) -> bool {
-        let mut polled = [PollFd::new(self.owner, PollFlags::IN)];
+        let mut polled = [PollFd::new(&self.owner.pidfd, PollFlags::IN)];
         let now = Timespec::default();
         // An error means that the end cannot be observed: the owner then gets KILL in time.
         matches!(poll(&mut polled, Some(&now)), Ok(ready) if ready > 0)

@@ -18,6 +18,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
 use tokio::sync::Notify;
 
 use crate::process_state::pid_behind;
+use crate::run::process_table::Process;
 
 /// The owner of a lock. The lock is released when the owner ends. By default there is no owner, and
 /// the hold does not depend on another process.
@@ -27,14 +28,28 @@ use crate::process_state::pid_behind;
 #[derive(Debug, Default)]
 pub(crate) struct Owner {
     end: Arc<Notify>,
-    /// The process, if it is one.
-    process: Option<OwnedFd>,
+    process: Option<OwnerProcess>,
+}
+
+/// An owner that is a process.
+#[derive(Debug)]
+pub(super) struct OwnerProcess {
+    pub(super) pidfd: OwnedFd,
+    /// `None` if it has ended, or `/proc` does not show it.
+    pub(super) entry: Option<Process>,
+    /// Descriptors to close before the owner's descendants are ended: reading and signalling a
+    /// process takes two, and other users of this process may have taken all others.
+    pub(super) spare: Vec<OwnedFd>,
 }
 
 impl Owner {
     /// Returns the process behind a descriptor as the owner.
     pub(crate) fn process(pidfd: OwnedFd) -> Result<Self> {
-        let process = pidfd.try_clone()?;
+        let process = OwnerProcess {
+            entry: entry_behind(&pidfd),
+            spare: vec![pidfd.try_clone()?, pidfd.try_clone()?],
+            pidfd: pidfd.try_clone()?,
+        };
         let owner = Self::watched(move || until_process_ends(&pidfd))?;
         Ok(Self {
             process: Some(process),
@@ -66,8 +81,17 @@ impl Owner {
     }
 
     /// Returns the process that is the owner.
-    pub(super) fn as_process(&self) -> Option<&OwnedFd> {
-        self.process.as_ref()
+    pub(super) fn as_process(&mut self) -> Option<&mut OwnerProcess> {
+        self.process.as_mut()
+    }
+
+    /// Returns the program of the process as a label; empty if it has ended.
+    pub(super) fn program(&self) -> String {
+        let entry = self
+            .process
+            .as_ref()
+            .and_then(|process| process.entry.as_ref());
+        entry.map_or_else(String::new, Process::program)
     }
 
     /// Waits until the owner ends. Must not be called again after it has returned.
@@ -98,6 +122,12 @@ pub(crate) fn open_process(pid: i32) -> Result<OwnedFd> {
                 .help("give --while-pid the id of the thread's process")
                 .into())
         }
+        Some(Err(error @ (Errno::NOSYS | Errno::PERM))) => {
+            let message = format!("cannot wait for the end of process {pid}: pidfd_open: {error}");
+            let remedy = "allow pidfd_open in the sandbox (Linux has it since version 5.3), or call \
+                          `leasehold acquire --detach` and `leasehold release`";
+            Err(Error::unsupported(message).help(remedy).into())
+        }
         Some(Err(error)) => Err(io::Error::from(error))
             .with_context(|| format!("cannot wait for the end of process {pid}")),
     }
@@ -122,15 +152,15 @@ pub(crate) fn check_can_be_ended(pid: i32) -> Result<()> {
 
 /// Returns the program of a process as a label; empty if it has ended.
 pub(crate) fn program(pid: i32) -> String {
-    // The kernel keeps 15 bytes of a name, fewer than a label may have.
-    let name = fs::read_to_string(format!("/proc/{pid}/comm"));
-    name.unwrap_or_default().trim_end().to_owned()
+    // The kernel keeps 15 bytes of a name, which it may cut inside a character. A label may have
+    // more.
+    let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    String::from_utf8_lossy(&name).trim_end().to_owned()
 }
 
-/// Returns the program of the process behind a descriptor as a label.
-pub(crate) fn program_behind(pidfd: &OwnedFd) -> String {
+fn entry_behind(pidfd: &OwnedFd) -> Option<Process> {
     let info = Path::new("/proc/self/fdinfo").join(pidfd.as_raw_fd().to_string());
-    pid_behind(&info).map_or_else(String::new, program)
+    Process::find(pid_behind(&info)?)
 }
 
 fn check_standard_input() -> Result<()> {

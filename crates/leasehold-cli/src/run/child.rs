@@ -14,11 +14,12 @@ use rustix::io::Errno;
 use rustix::process::{WaitOptions, WaitStatus, getpid, wait};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::children::{kill_descendants, own_children, reap_except};
+use super::children::Children;
 use super::exec_shim::{self, Preparation};
 use super::nested;
 use super::process_table::{Process, ProcessTable};
 use super::signals::end_by_real_time;
+use super::stopping::KILLED_MAX;
 use super::watchdog::{Message, Watchdog};
 use crate::exit::{Exit, print_error};
 
@@ -33,7 +34,10 @@ pub(crate) struct Child {
     /// Whether the end of the command was noted. Its id may then belong to another process or
     /// group.
     is_reaped: bool,
-    /// Children of leasehold that the command did not start.
+    /// The children of leasehold: the watchdog, or else the command and its orphaned descendants.
+    children: Children,
+    /// Children of leasehold that the command did not start. They stay unreaped while this process
+    /// spares them, so that their ids stay their own.
     others: Vec<i32>,
 }
 
@@ -87,7 +91,13 @@ impl Child {
         let Some(pid) = prepared.changes.until_started(&watchdog).await? else {
             // The command may run already.
             let by = watchdog.reap();
-            kill_descendants(watchdog.pid(), &prepared.others)?;
+            // leasehold returns an error, and releases the lock then.
+            let children = &prepared.children;
+            let others = &prepared.others;
+            while !children
+                .kill_descendants(watchdog.pid(), others, KILLED_MAX)?
+                .is_empty()
+            {}
             end_by_real_time(by);
             return Err(io::Error::other(watchdog_ended(by)));
         };
@@ -125,7 +135,7 @@ impl Child {
                     }
                 }
                 // A descendant whose parent has ended. Nothing else would reap it.
-                Waited::Changed(..) => {}
+                Waited::Changed(pid, status) => self.note_other(pid, status),
                 Waited::None | Waited::NoChildren => self.changes.received().await,
             }
         }
@@ -135,7 +145,11 @@ impl Child {
     async fn reported(&mut self, watchdog: &Watchdog) -> io::Result<Change> {
         loop {
             watchdog.check_stop();
-            reap_except(&[self.pid.as_raw(), watchdog.pid()]);
+            let own = [self.pid.as_raw(), watchdog.pid()];
+            self.children.reap_except(&[&own, &*self.others].concat());
+            if watchdog.all_ended() {
+                return Ok(Change::AllEnded);
+            }
 
             let message = tokio::select! {
                 message = watchdog.receive() => message?,
@@ -158,7 +172,7 @@ impl Child {
     /// with it, and has continued it before it could read the message.
     fn is_outdated(&self, message: Message) -> bool {
         matches!(message, Message::Stopped(_))
-            && Process::read(self.pid.as_raw()).is_some_and(|command| !command.is_stopped)
+            && Process::find(self.pid.as_raw()).is_some_and(|command| !command.is_stopped)
     }
 
     fn note_report(&mut self, message: Message) -> Option<Change> {
@@ -186,14 +200,26 @@ impl Child {
         }
     }
 
+    /// Notes a change of another child, whose id may belong to any process after its end.
+    fn note_other(&mut self, pid: i32, status: WaitStatus) {
+        if !status.stopped() {
+            self.others.retain(|other| *other != pid);
+        }
+    }
+
+    /// Waits until all descendants have ended. The kernel knows: as long as one runs, leasehold has
+    /// a child. A list of `/proc` is read in steps, and misses one whose parent ends meanwhile.
     async fn descendants_ended(&mut self) -> io::Result<()> {
         loop {
             match wait_for_any(WaitOptions::empty())? {
-                Waited::Changed(..) => continue,
+                Waited::Changed(pid, status) => {
+                    self.note_other(pid, status);
+                    continue;
+                }
                 Waited::NoChildren => return Ok(()),
                 // Descendants of the other children do not belong to the command, and may run
                 // forever.
-                Waited::None if self.descendants()?.is_empty() => return Ok(()),
+                Waited::None if !self.others.is_empty() && self.has_others_only() => return Ok(()),
                 Waited::None => {}
             }
 
@@ -201,14 +227,13 @@ impl Child {
         }
     }
 
-    /// Returns whether a descendant of the command runs, in any process group or session.
-    pub(crate) fn any_runs(&self) -> bool {
-        // Without /proc, only the group is known.
-        self.descendants()
-            .map_or_else(|_| self.group_exists(), |found| !found.is_empty())
+    fn has_others_only(&self) -> bool {
+        let children = self.children.except(&self.others);
+        children.is_ok_and(|children| children.is_empty())
     }
 
-    /// Returns the descendants that run on after the end of the command.
+    /// Returns the descendants that run on after the end of the command, as far as `/proc` shows
+    /// them.
     pub(crate) fn left_over(&self) -> Vec<i32> {
         if !self.is_reaped {
             return Vec::new();
@@ -245,13 +270,23 @@ impl Child {
             .for_each(|process| process.signal(number));
     }
 
-    /// Kills all descendants after the watchdog has ended.
-    pub(crate) fn kill_adopted(&self) {
-        if !self.is_reaped {
-            // Fails if the whole group has ended.
-            let _ = killpg(self.pid, Signal::SIGKILL);
+    /// Kills the command and all its descendants, also those that fork faster than `/proc` can be
+    /// read, and those that it does not show.
+    ///
+    /// Only their parent finds them: the watchdog, which reports their end, or else leasehold.
+    pub(crate) fn kill_all(&self, within: Duration) {
+        self.signal_all(Signal::SIGKILL);
+        if let Some(watchdog) = &self.watchdog {
+            watchdog.send(Message::Kill);
+            return;
         }
-        if let Err(error) = kill_descendants(self.pid.as_raw(), &self.others) {
+
+        // The next wait finds out which of them still run.
+        let command = self.pid.as_raw();
+        let killed = self
+            .children
+            .kill_descendants(command, &self.others, within);
+        if let Err(error) = killed {
             print_error(format_args!("cannot find the command's processes: {error}"));
         }
     }
@@ -263,10 +298,6 @@ impl Child {
         }
         Ok(found)
     }
-
-    fn group_exists(&self) -> bool {
-        killpg(self.pid, None).is_ok()
-    }
 }
 
 impl Drop for Child {
@@ -274,7 +305,7 @@ impl Drop for Child {
     /// reaped yet.
     fn drop(&mut self) {
         if self.watchdog.take().is_some() {
-            reap_except(&[]);
+            self.children.reap_except(&[]);
         }
     }
 }
@@ -282,18 +313,24 @@ impl Drop for Child {
 /// leasehold, ready to start a command.
 struct Prepared {
     changes: ChildSignals,
+    children: Children,
     others: Vec<i32>,
 }
 
 impl Prepared {
     fn new(settings: &Spawn<'_>) -> io::Result<Self> {
         let changes = ChildSignals::new()?;
-        let others = own_children();
+        let children = Children::open()?;
+        let others = children.at_start()?;
         for fd in settings.inheritable_fds {
             fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
         }
         set_child_subreaper(true)?;
-        Ok(Self { changes, others })
+        Ok(Self {
+            changes,
+            children,
+            others,
+        })
     }
 
     fn child(self, pid: i32, watchdog: Option<Rc<Watchdog>>) -> Child {
@@ -302,6 +339,7 @@ impl Prepared {
             changes: self.changes,
             watchdog,
             is_reaped: false,
+            children: self.children,
             others: self.others,
         }
     }

@@ -1,7 +1,7 @@
 //! The children of this process, which adopts its orphaned descendants.
 
-use std::fs::read_to_string;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read, Seek};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -12,90 +12,120 @@ use rustix::process::{
 
 use super::process_table::ProcessTable;
 
-/// How long KILL is repeated. A process that waits for a dead disk cannot end.
-const KILL_MAX: Duration = Duration::from_secs(10);
+/// The list of the children of this process's main thread.
+///
+/// It stays open, because a process that has no descriptor left must still find and kill them.
+#[derive(Debug)]
+pub(crate) struct Children(Option<File>);
 
-/// Returns the children of this process's main thread, also those that have ended.
-pub(crate) fn children() -> io::Result<Vec<i32>> {
-    let own = getpid().as_raw_pid();
-    if let Ok(list) = read_to_string(format!("/proc/self/task/{own}/children")) {
+impl Children {
+    pub(crate) fn open() -> io::Result<Self> {
+        let own = getpid().as_raw_pid();
+        match File::open(format!("/proc/self/task/{own}/children")) {
+            Ok(list) => Ok(Self(Some(list))),
+            // A kernel without CONFIG_PROC_CHILDREN, or /proc of another PID namespace.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self(None)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the children, also those that have ended.
+    ///
+    /// None is missing: the kernel appends an orphan to the list before it reports the end of its
+    /// parent, and only this process removes children from it, by reaping them.
+    fn list(&self) -> io::Result<Vec<i32>> {
+        let Some(mut file) = self.0.as_ref() else {
+            let table = ProcessTable::read()?;
+            let children = table.children(getpid().as_raw_pid());
+            return Ok(children.map(|child| child.pid).collect());
+        };
+
+        let mut list = String::new();
+        file.rewind()?;
+        file.read_to_string(&mut list)?;
         let pids = list.split_whitespace();
-        return Ok(pids.filter_map(|pid| pid.parse().ok()).collect());
+        Ok(pids.filter_map(|pid| pid.parse().ok()).collect())
     }
 
-    // A kernel without CONFIG_PROC_CHILDREN.
-    let table = ProcessTable::read()?;
-    Ok(table.children(own).map(|child| child.pid).collect())
-}
-
-/// Returns the children of this process.
-///
-/// A shell may have started a background process and then replaced itself with leasehold.
-pub(crate) fn own_children() -> Vec<i32> {
-    // This call is cheaper than the list, and leasehold rarely has children here.
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    if waitid(WaitId::All, options).is_err_and(|error| error == Errno::CHILD) {
-        return Vec::new();
+    /// Returns the children that this process has before it starts any.
+    ///
+    /// A shell may have started a background process and then replaced itself with leasehold.
+    pub(crate) fn at_start(&self) -> io::Result<Vec<i32>> {
+        // This call is cheaper than the list, and leasehold rarely has children here.
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if waitid(WaitId::All, options).is_err_and(|error| error == Errno::CHILD) {
+            return Ok(Vec::new());
+        }
+        self.list()
     }
-    children().unwrap_or_default()
-}
 
-/// Reaps the children that have ended, except those in `kept`.
-pub(crate) fn reap_except(kept: &[i32]) {
-    // Without /proc, the orphans remain as zombies until this process ends.
-    let children = children().unwrap_or_default().into_iter();
-    children.filter(|pid| !kept.contains(pid)).for_each(reap);
-}
-
-/// Kills all descendants of a subreaper, except the trees of the children in `spared`. Returns when
-/// none runs.
-///
-/// It may reap all children except `unreaped`.
-///
-/// A process that forks can outrun a list of all processes, which takes milliseconds to read. So
-/// this kills the children, whose own children become children of this process then, and repeats
-/// that without a pause.
-pub(crate) fn kill_descendants(unreaped: i32, spared: &[i32]) -> io::Result<()> {
-    const ROUND: Duration = Duration::from_millis(1);
-
-    let deadline = Instant::now() + KILL_MAX;
-    let mut last = Vec::new();
-    while Instant::now() < deadline {
-        let found = children_except(spared)?;
-        for child in &found {
-            kill(*child);
-        }
-
-        let running: Vec<i32> = found.iter().copied().filter(|pid| runs(*pid)).collect();
-        // The kernel appends an orphan to the list before it reports the end of its parent.
-        if running.is_empty() && children_except(spared)? == found {
-            return Ok(());
-        }
-
-        let others = found.into_iter().filter(|pid| *pid != unreaped);
-        others.for_each(reap);
-        if running == last {
-            // They take their time, or belong to a user whose processes this one may not signal.
-            kill_whole_trees(spared)?;
-            sleep(ROUND);
-        }
-        last = running;
+    /// Returns the children except those in `spared`, also those that have ended.
+    pub(crate) fn except(&self, spared: &[i32]) -> io::Result<Vec<i32>> {
+        let mut children = self.list()?;
+        children.retain(|pid| !spared.contains(pid));
+        Ok(children)
     }
-    Ok(())
+
+    /// Reaps the children that have ended, except those in `kept`.
+    pub(crate) fn reap_except(&self, kept: &[i32]) {
+        // Without /proc, the orphans remain as zombies until this process ends.
+        let ended = self.except(kept).unwrap_or_default();
+        ended.into_iter().for_each(reap);
+    }
+
+    /// Kills all descendants of a subreaper, except the trees of the children in `spared`. Returns
+    /// the children that still run at the end of this time; none if all descendants have ended.
+    ///
+    /// It may reap all children except `unreaped`.
+    ///
+    /// A process that forks can outrun a list of all processes, which takes milliseconds to read.
+    /// So this kills the children, whose own children become children of this process then, and
+    /// repeats that without a pause.
+    pub(crate) fn kill_descendants(
+        &self,
+        unreaped: i32,
+        spared: &[i32],
+        within: Duration,
+    ) -> io::Result<Vec<i32>> {
+        const ROUND: Duration = Duration::from_millis(1);
+
+        let deadline = Instant::now() + within;
+        let mut last = Vec::new();
+        loop {
+            let found = self.except(spared)?;
+            for child in &found {
+                kill(*child);
+            }
+
+            let running: Vec<i32> = found.iter().copied().filter(|pid| runs(*pid)).collect();
+            // Nothing has been appended since, so none has left an orphan.
+            if running.is_empty() && self.except(spared)? == found {
+                return Ok(running);
+            }
+
+            let others = found.into_iter().filter(|pid| *pid != unreaped);
+            others.for_each(reap);
+            if Instant::now() >= deadline {
+                return self.except(spared);
+            }
+            if running == last {
+                // They take their time, or belong to a user whose processes this one may not
+                // signal.
+                kill_whole_trees(spared);
+                sleep(ROUND);
+            }
+            last = running;
+        }
+    }
 }
 
-fn children_except(spared: &[i32]) -> io::Result<Vec<i32>> {
-    let mut children = children()?;
-    children.retain(|pid| !spared.contains(pid));
-    Ok(children)
-}
-
-fn kill_whole_trees(spared: &[i32]) -> io::Result<()> {
+/// Kills the descendants that `/proc` shows. Those that it does not show become children later.
+fn kill_whole_trees(spared: &[i32]) {
     let own = getpid().as_raw_pid();
-    for process in ProcessTable::read()?.descendants(&[own], spared) {
-        process.signal(Signal::KILL);
+    if let Ok(table) = ProcessTable::read() {
+        let descendants = table.descendants(&[own], spared).into_iter();
+        descendants.for_each(|process| process.signal(Signal::KILL));
     }
-    Ok(())
 }
 
 /// Kills a child. Its id stays its own until this process reaps it.

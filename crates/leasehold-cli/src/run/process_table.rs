@@ -1,7 +1,7 @@
 //! The processes that `/proc` lists, with their parents.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs::{read_dir, read_link, read_to_string};
+use std::fs::{read, read_dir, read_link};
 use std::io;
 
 use rustix::io::Errno;
@@ -15,8 +15,8 @@ pub(crate) struct Process {
     pub(crate) pid: i32,
     pub(crate) parent: i32,
     pub(crate) group: i32,
-    /// The first 15 bytes of the program's file name.
-    program: String,
+    /// The first 15 bytes of the program's file name, or a name that the process has given itself.
+    program: Vec<u8>,
     pub(crate) has_ended: bool,
     pub(crate) is_stopped: bool,
     /// When it started, in ticks since the boot. A later process with the same id differs in it.
@@ -28,16 +28,26 @@ pub(crate) struct Process {
 pub(crate) struct ProcessTable(BTreeMap<i32, Process>);
 
 impl ProcessTable {
-    /// Reads all processes. Fails if `/proc` is missing or shows another namespace's processes.
+    /// Reads all processes, except those that this user may not see. Nobody can tell the parents of
+    /// these.
+    ///
+    /// # Errors
+    /// [`NotFound`](io::ErrorKind::NotFound) if `/proc` is missing,
+    /// [`Unsupported`](io::ErrorKind::Unsupported) if it shows another namespace's processes. Any
+    /// other error means that processes may run which could not be read.
     pub(crate) fn read() -> io::Result<Self> {
         check_namespace()?;
 
-        let entries = read_dir("/proc")?.flatten();
-        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        let processes = pids.filter_map(Process::read);
-        Ok(Self(
-            processes.map(|process| (process.pid, process)).collect(),
-        ))
+        let mut processes = BTreeMap::new();
+        for pid in pids()? {
+            match Process::read(pid) {
+                Ok(process) => processes.extend(process.map(|process| (pid, process))),
+                // `/proc` is mounted with `hidepid`, and the process belongs to another user.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self(processes))
     }
 
     /// Returns the running descendants of `roots`, except those in `excluded` and their descendants.
@@ -62,11 +72,11 @@ impl ProcessTable {
         found
     }
 
-    /// Returns those of `known` that still run.
+    /// Returns those of `known` that still run. One that cannot be read does.
     pub(crate) fn running(&self, known: &[Process]) -> Vec<Process> {
-        let is_running = |process: &&Process| {
-            let now = self.0.get(&process.pid);
-            now.is_some_and(|now| now.started == process.started && !now.has_ended)
+        let is_running = |process: &&Process| match self.0.get(&process.pid) {
+            Some(now) => now.started == process.started && !now.has_ended,
+            None => !matches!(Process::read(process.pid), Ok(None)),
         };
         known.iter().filter(is_running).cloned().collect()
     }
@@ -98,29 +108,44 @@ impl ProcessTable {
 }
 
 impl Process {
-    pub(crate) fn read(pid: i32) -> Option<Self> {
-        Self::parse(&read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    /// Reads a process; `None` if it has ended and was reaped.
+    pub(crate) fn read(pid: i32) -> io::Result<Option<Self>> {
+        match read(format!("/proc/{pid}/stat")) {
+            Ok(stat) => Self::parse(&stat)
+                .map(Some)
+                .ok_or_else(|| io::ErrorKind::InvalidData.into()),
+            Err(error) if has_ended(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads a process for a message or another use that can do without it.
+    pub(crate) fn find(pid: i32) -> Option<Self> {
+        Self::read(pid).ok().flatten()
     }
 
     /// Parses `/proc/PID/stat`.
     ///
-    /// Its format is `PID (NAME) STATE PARENT GROUP …`. NAME may contain any text, `) ` included.
+    /// Its format is `PID (NAME) STATE PARENT GROUP …`. NAME may contain any bytes, `) ` included:
+    /// a process can change it, and the kernel cuts a longer one inside a character.
     /// A zombie counts as ended: its parent, such as the first process of a container, may never
     /// reap it. A zombie with other threads is a process whose first thread alone has ended.
-    fn parse(stat: &str) -> Option<Self> {
+    fn parse(stat: &[u8]) -> Option<Self> {
         const THREADS: usize = 17;
         const STARTED: usize = 19;
 
-        let (head, rest) = stat.rsplit_once(") ")?;
-        let (pid, program) = head.split_once(" (")?;
+        let begin = stat.iter().position(|byte| *byte == b'(')?;
+        let end = stat.iter().rposition(|byte| *byte == b')')?;
+        let pid = str::from_utf8(&stat[..begin]).ok()?;
+        let rest = str::from_utf8(stat.get(end + 2..)?).ok()?;
         let fields: Vec<&str> = rest.split(' ').collect();
         let threads: u32 = fields.get(THREADS)?.parse().ok()?;
 
         Some(Self {
-            pid: pid.parse().ok()?,
+            pid: pid.trim_end().parse().ok()?,
             parent: fields.get(1)?.parse().ok()?,
             group: fields.get(2)?.parse().ok()?,
-            program: program.to_owned(),
+            program: stat.get(begin + 1..end)?.to_owned(),
             has_ended: rest.starts_with(['X', 'Z']) && threads <= 1,
             // A process that a debugger has stopped is in the state t.
             is_stopped: rest.starts_with(['T', 't']),
@@ -128,9 +153,13 @@ impl Process {
         })
     }
 
+    pub(crate) fn program(&self) -> String {
+        String::from_utf8_lossy(&self.program).into_owned()
+    }
+
     /// Whether the process runs this program: another process may have reused the id.
     pub(crate) fn is_program(&self, name: &str) -> bool {
-        name.as_bytes().starts_with(self.program.as_bytes())
+        name.as_bytes().starts_with(&self.program)
     }
 
     /// Sends a signal, unless the process has ended and another process has its id.
@@ -142,19 +171,38 @@ impl Process {
 
     fn try_signal(&self, signal: Signal) -> io::Result<()> {
         let pid = Pid::from_raw(self.pid).ok_or(Errno::SRCH)?;
-        let descriptor = match pidfd_open(pid, PidfdFlags::empty()) {
-            // Linux has it since version 5.3.
-            Err(Errno::NOSYS) => return Ok(kill_process(pid, signal)?),
-            other => other?,
-        };
+        // Linux has it since version 5.3. A seccomp filter may refuse it, and it needs a free
+        // descriptor. Without it, the process may end between the next two calls.
+        let descriptor = pidfd_open(pid, PidfdFlags::empty());
 
         // If the process has its id still, then the descriptor belongs to it, and not to a later
         // process with the same id.
-        if Self::read(self.pid).is_some_and(|now| now.started == self.started) {
-            pidfd_send_signal(descriptor, signal)?;
+        match (Self::find(self.pid), descriptor) {
+            (Some(now), _) if now.started != self.started => Ok(()),
+            (Some(_), Ok(descriptor)) => Ok(pidfd_send_signal(descriptor, signal)?),
+            (Some(_), Err(_)) => Ok(kill_process(pid, signal)?),
+            (None, _) => Ok(()),
         }
-        Ok(())
     }
+}
+
+fn pids() -> io::Result<Vec<i32>> {
+    let mut pids = Vec::new();
+    // All at once: the list must not keep the last free descriptor, which reading them needs.
+    for entry in read_dir("/proc")? {
+        pids.extend(
+            entry?
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse::<i32>().ok()),
+        );
+    }
+    Ok(pids)
+}
+
+/// Whether an error of a file below `/proc/PID` means that there is no such process any more.
+pub(crate) fn has_ended(error: &io::Error) -> bool {
+    [Errno::NOENT, Errno::SRCH].contains(&Errno::from_io_error(error).unwrap_or(Errno::IO))
 }
 
 /// The number of a process differs between namespaces, and `/proc` shows those of its mount.
@@ -165,7 +213,8 @@ fn check_namespace() -> io::Result<()> {
     if shown.as_os_str() == own.as_str() {
         Ok(())
     } else {
-        Err(io::Error::other("/proc belongs to another PID namespace"))
+        let message = "/proc belongs to another PID namespace";
+        Err(io::Error::new(io::ErrorKind::Unsupported, message))
     }
 }
 
@@ -173,13 +222,16 @@ fn check_namespace() -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn line(name: &str, state: char, threads: u32) -> String {
-        format!("7 ({name}) {state} 3 5 5 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 99 0 0")
+    fn line(name: &[u8], state: char, threads: u32) -> Vec<u8> {
+        let rest = format!(") {state} 3 5 5 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 99 0 0");
+        [b"7 (", name, rest.as_bytes()].concat()
     }
 
     #[test]
     fn stat_is_parsed_with_any_name() {
-        for name in ["sh", "a b", "a) R 1 1 (", ") Z 1"] {
+        // The last one is cut inside a character.
+        let names: [&[u8]; 5] = [b"sh", b"a b", b"a) R 1 1 (", b") Z 1", b"job_\xe6\x95"];
+        for name in names {
             let expected = Process {
                 pid: 7,
                 parent: 3,
@@ -192,18 +244,18 @@ mod tests {
             assert_eq!(
                 Process::parse(&line(name, 'S', 1)),
                 Some(expected),
-                "{name}"
+                "{name:?}"
             );
         }
         for text in ["", "7 (sh)", "7 (sh) S 3", "x (sh) S 3 5"] {
-            assert_eq!(Process::parse(text), None, "{text}");
+            assert_eq!(Process::parse(text.as_bytes()), None, "{text}");
         }
     }
 
     #[test]
     fn zombie_with_running_threads_has_not_ended() {
         let has_ended = |state, threads| {
-            Process::parse(&line("sh", state, threads))
+            Process::parse(&line(b"sh", state, threads))
                 .unwrap()
                 .has_ended
         };
@@ -217,7 +269,7 @@ mod tests {
             pid,
             parent,
             group: 1,
-            program: String::new(),
+            program: Vec::new(),
             has_ended,
             is_stopped: false,
             started: 1,

@@ -14,7 +14,8 @@ const KILL_AFTER: Duration = Duration::from_secs(5);
 /// The longest margin: enough for a busy machine to end all processes of the group after KILL.
 const MARGIN_MAX: Duration = Duration::from_millis(250);
 
-/// How long to wait for processes after KILL. A process that waits for a dead disk cannot end.
+/// How long KILL is repeated before processes are reported that still run. One that waits for a dead
+/// disk cannot end.
 pub(crate) const KILLED_MAX: Duration = Duration::from_secs(10);
 
 /// The options that decide when and how the holder's processes are stopped.

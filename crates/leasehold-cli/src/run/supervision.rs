@@ -3,19 +3,23 @@
 use std::convert::Infallible;
 use std::future::pending;
 use std::io;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::child::{Change, Child, watchdog_ended};
 use super::job_control::JobControl;
 use super::signals::{Reach, Signals, end_by_real_time};
-use super::stopping::{KILLED_MAX, Stopping, all_end_by};
+use super::stopping::{KILLED_MAX, Stopping};
 use super::watchdog::Watchdog;
 use crate::commands::OnLost;
 use crate::exit::{Exit, print_error};
 use crate::format::{Escaped, whole_unit};
 use crate::guards::Guards;
+
+/// How long KILL is repeated before it is reported and the end of the command is awaited.
+const KILL_FIRST: Duration = Duration::from_secs(1);
 
 /// How the command ended.
 #[derive(Clone, Copy, Debug)]
@@ -68,8 +72,9 @@ pub(crate) enum Stage {
 }
 
 impl Supervision<'_> {
-    /// Returns when the command has ended, and after a loss all of its descendants.
-    pub(crate) async fn run(mut self) -> io::Result<Ended> {
+    /// Returns when the command has ended, and after a loss all of its descendants; `None` if the
+    /// hold has ended before some of them.
+    pub(crate) async fn run(mut self) -> io::Result<Option<Ended>> {
         let mut exit = self.command_ended().await?;
         let had_terminal = self.jobs.take_back(self.child.group());
 
@@ -83,15 +88,17 @@ impl Supervision<'_> {
         if matches!(self.stage, Stage::Unguarded) {
             exit = Exit::by_signal(Signal::SIGKILL);
         }
-        self.stop_the_rest().await;
+        if !self.stop_the_rest().await? {
+            return Ok(None);
+        }
 
         let from_keyboard = had_terminal && self.is_from_keyboard(exit);
-        Ok(Ended {
+        Ok(Some(Ended {
             exit,
             stopped: !matches!(self.stage, Stage::Held | Stage::Unguarded),
             from_keyboard,
             end_requested: from_keyboard || self.forwarded.iter().any(|signal| ends(*signal)),
-        })
+        }))
     }
 
     async fn command_ended(&mut self) -> io::Result<Exit> {
@@ -131,7 +138,7 @@ impl Supervision<'_> {
     /// Kills the command after the end of the watchdog. The kernel has killed its
     /// first process already.
     fn kill_unguarded(&mut self, by: Option<i32>) {
-        self.child.kill_adopted();
+        self.child.kill_all(KILL_FIRST);
         end_by_real_time(by);
 
         let ended = watchdog_ended(by);
@@ -181,13 +188,13 @@ impl Supervision<'_> {
     }
 
     fn kill(&self, action: &str) -> Stage {
-        self.child.signal_all(Signal::SIGKILL);
+        self.child.kill_all(KILL_FIRST);
         self.print_lost(action);
         Stage::Killed
     }
 
     fn child_outlived_term(&self) -> Stage {
-        self.child.signal_all(Signal::SIGKILL);
+        self.child.kill_all(KILL_FIRST);
         print_error("the command has not ended after TERM; sending KILL");
         Stage::Killed
     }
@@ -207,28 +214,50 @@ impl Supervision<'_> {
     /// KILL.
     ///
     /// The lock is released after all of them have ended, including those in other sessions. A
-    /// process that was sent KILL may still write until then.
-    async fn stop_the_rest(&mut self) {
+    /// process that was sent KILL may still write until then. One that waits for a dead disk, or
+    /// belongs to another user, does not end. leasehold keeps the lock beside it as long as it can.
+    /// Returns `false` if the hold has ended before.
+    async fn stop_the_rest(&mut self) -> io::Result<bool> {
         match self.stage {
-            Stage::Held | Stage::Ignored => return,
-            Stage::Terminating { kill_at }
-                if all_end_by(kill_at, || self.child.any_runs()).await =>
-            {
-                return;
+            Stage::Held | Stage::Ignored => return Ok(true),
+            Stage::Terminating { kill_at } => {
+                if self.all_end_by(kill_at).await? {
+                    return Ok(true);
+                }
             }
-            Stage::Terminating { .. } | Stage::Killed | Stage::Unguarded => {}
+            Stage::Killed | Stage::Unguarded => {}
         }
 
-        let any_runs_after_kill = || {
-            let runs = self.child.any_runs();
-            if runs {
-                self.child.signal_all(Signal::SIGKILL);
+        let mut is_reported = false;
+        loop {
+            let deadline = Instant::now() + KILLED_MAX;
+            self.child.kill_all(KILLED_MAX);
+            if self.all_end_by(deadline).await? {
+                return Ok(true);
             }
-            runs
-        };
-        if !all_end_by(Instant::now() + KILLED_MAX, any_runs_after_kill).await {
-            print_error("processes of the command still run after KILL; releasing the lock anyway");
+
+            let left = still_run(&self.child.left_over());
+            if self.guard.check().is_err() {
+                print_error(format_args!(
+                    "{left}; the lock is lost, and another client may hold it beside them"
+                ));
+                return Ok(false);
+            }
+            if !is_reported {
+                print_error(format_args!("{left}; the lock stays held while they run"));
+                is_reported = true;
+            }
         }
+    }
+
+    /// Waits until all descendants have ended. Returns `false` if the deadline passes first.
+    async fn all_end_by(&mut self, deadline: Instant) -> io::Result<bool> {
+        let all_ended = async {
+            // If the watchdog ends meanwhile, leasehold is the parent of those that still run.
+            while !matches!(self.child.changed().await?, Change::AllEnded) {}
+            Ok(true)
+        };
+        timeout_at(deadline, all_ended).await.unwrap_or(Ok(false))
     }
 
     fn forward(&mut self, signal: Signal) -> io::Result<()> {
@@ -248,11 +277,11 @@ impl Supervision<'_> {
     /// Prints which processes leasehold still waits for. A user who sends a signal after the end of
     /// the command may not know why leasehold runs on.
     fn report_descendants(&self) {
-        let pids: Vec<_> = self.child.left_over().iter().map(i32::to_string).collect();
-        if !pids.is_empty() {
+        let left = self.child.left_over();
+        if !left.is_empty() {
             print_error(format_args!(
                 "the command has ended; --until-all-end waits for its processes {}",
-                pids.join(", ")
+                list(&left)
             ));
         }
     }
@@ -276,6 +305,22 @@ impl Supervision<'_> {
             self.child.signal(Signal::SIGCONT);
         }
     }
+}
+
+/// The beginning of a message about processes that KILL does not end. No process is given if `/proc`
+/// shows none.
+pub(super) fn still_run(pids: &[i32]) -> String {
+    let text = "processes of the command still run after KILL";
+    if pids.is_empty() {
+        text.to_owned()
+    } else {
+        format!("{text}: {}", list(pids))
+    }
+}
+
+fn list(pids: &[i32]) -> String {
+    let pids: Vec<_> = pids.iter().map(i32::to_string).collect();
+    pids.join(", ")
 }
 
 /// Whether a signal requests an end. Programs use USR1 and USR2 for other requests.

@@ -59,11 +59,11 @@ impl Terminal {
     pub(crate) fn is_lent(&self) -> bool {
         let parent = tcgetpgrp(&self.tty)
             .ok()
-            .and_then(|group| Process::read(group.as_raw()))
-            .and_then(|leader| Process::read(leader.parent));
+            .and_then(|group| Process::find(group.as_raw()))
+            .and_then(|leader| Process::find(leader.parent));
         let lender = parent.and_then(|parent| {
             if is_watchdog(parent.pid) {
-                Process::read(parent.parent)
+                Process::find(parent.parent)
             } else {
                 Some(parent)
             }

@@ -5,7 +5,7 @@
 //! descendants, and receives the end of the hold.
 //!
 //! ```text
-//! leasehold ──── end of the hold, Noted ─────► watchdog ── parent of ──► COMMAND
+//! leasehold ── end of the hold, Noted, Kill ─► watchdog ── parent of ──► COMMAND
 //!           ◄── changes of COMMAND, Acts ─────
 //!     the end passes     ──► Acts to leasehold, KILL to all descendants
 //!     the socket closes  ──► leasehold was killed: KILL to all descendants
@@ -50,6 +50,7 @@ pub(crate) struct Watchdog {
     ended: Cell<Option<WaitStatus>>,
     acts: Cell<bool>,
     has_printed: Cell<bool>,
+    all_ended: Cell<bool>,
 }
 
 impl Watchdog {
@@ -68,6 +69,7 @@ impl Watchdog {
             ended: Cell::new(None),
             acts: Cell::new(false),
             has_printed: Cell::new(false),
+            all_ended: Cell::new(false),
         })
     }
 
@@ -78,6 +80,11 @@ impl Watchdog {
     /// Returns whether the watchdog kills the command, or has killed it.
     pub(crate) fn acts(&self) -> bool {
         self.acts.get()
+    }
+
+    /// Returns whether the command and all of its descendants have ended.
+    pub(crate) fn all_ended(&self) -> bool {
+        self.all_ended.get()
     }
 
     /// Waits until the watchdog has printed that it acts. Standard error may be stuck.
@@ -116,6 +123,7 @@ impl Watchdog {
         match message {
             Message::Acts => self.acts.set(true),
             Message::HasPrinted => self.has_printed.set(true),
+            Message::AllEnded => self.all_ended.set(true),
             _ => {}
         }
         message
@@ -232,6 +240,8 @@ pub(crate) enum Message {
     HoldEnds(Duration),
     /// To the watchdog: leasehold has noted the last change of the command.
     Noted,
+    /// To the watchdog: leasehold ends the command, and the watchdog kills all descendants.
+    Kill,
     /// The id of the command.
     Started(i32),
     /// The number of the error.
@@ -265,6 +275,7 @@ impl Message {
             Self::AllEnded => (7, 0),
             Self::Acts => (8, 0),
             Self::HasPrinted => (9, 0),
+            Self::Kill => (10, 0),
         };
 
         let mut bytes = [kind; Self::LENGTH];
@@ -288,6 +299,7 @@ impl Message {
             7 => Self::AllEnded,
             8 => Self::Acts,
             9 => Self::HasPrinted,
+            10 => Self::Kill,
             _ => return Err(io::ErrorKind::InvalidData.into()),
         })
     }
@@ -308,7 +320,7 @@ fn boot_time() -> Duration {
 
 /// Returns whether a process is the watchdog of a `leasehold`.
 pub(crate) fn is_watchdog(pid: i32) -> bool {
-    runs_as(pid, WATCHDOG_ARGUMENT)
+    runs_as(pid, WATCHDOG_ARGUMENT).unwrap_or(false)
 }
 
 #[cfg(test)]
@@ -328,6 +340,7 @@ mod tests {
             Message::AllEnded,
             Message::Acts,
             Message::HasPrinted,
+            Message::Kill,
         ] {
             assert_eq!(Message::from_bytes(message.to_bytes()).unwrap(), message);
         }

@@ -21,9 +21,11 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use super::children::{kill_descendants, reap_except};
+use super::children::Children;
 use super::exec_shim;
 use super::signals::standard_signals;
+use super::stopping::KILLED_MAX;
+use super::supervision::still_run;
 use super::watchdog::{Message, WATCHDOG_ARGUMENT};
 use crate::exit::{Exit, print_error};
 use crate::own_program::{arguments_as, close_inherited};
@@ -46,6 +48,7 @@ struct WatchdogProcess {
     timer: OwnedFd,
     signals: SignalFd,
     command: Pid,
+    children: Children,
     state: State,
 }
 
@@ -96,6 +99,7 @@ fn start(arguments: impl Iterator<Item = OsString>) -> io::Result<WatchdogProces
         timer: timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)?,
         signals: SignalFd::with_flags(&standard_signals(), flags)?,
         command,
+        children: Children::open()?,
         state: State::Runs,
     };
     watchdog.handle(first)?;
@@ -120,7 +124,10 @@ impl WatchdogProcess {
             self.report();
         }
 
-        self.kill_all();
+        let left = self.kill_all();
+        if !left.is_empty() {
+            print_error(format_args!("leasehold was killed; {}", still_run(&left)));
+        }
         Ok(())
     }
 
@@ -155,6 +162,8 @@ impl WatchdogProcess {
     fn handle(&mut self, message: Message) -> io::Result<()> {
         match (message, self.state) {
             (Message::HoldEnds(end), _) => self.arm(end)?,
+            // leasehold reports those that still run.
+            (Message::Kill, _) => drop(self.kill_all()),
             (Message::Noted, State::Stopped) => self.state = State::Runs,
             (Message::Noted, State::Ended) => {
                 self.waitid(WaitIdOptions::EXITED);
@@ -171,7 +180,9 @@ impl WatchdogProcess {
             self.report_command();
         }
         match self.state {
-            State::Runs | State::Stopped | State::Ended => reap_except(&[self.command.as_raw()]),
+            State::Runs | State::Stopped | State::Ended => {
+                self.children.reap_except(&[self.command.as_raw()]);
+            }
             State::Reaped if !reap_all() => {
                 self.state = State::AllEnded;
                 self.send(Message::AllEnded);
@@ -225,7 +236,8 @@ impl WatchdogProcess {
     fn end_hold(&mut self) -> io::Result<()> {
         self.arm(Duration::ZERO)?;
         self.send(Message::Acts);
-        self.kill_all();
+        // leasehold reports those that still run.
+        drop(self.kill_all());
 
         // Standard error may be stuck, and leasehold waits for the next messages.
         let mut socket = self.socket.try_clone()?;
@@ -239,15 +251,19 @@ impl WatchdogProcess {
         Ok(())
     }
 
-    fn kill_all(&self) {
+    /// Returns the processes that still run.
+    fn kill_all(&self) -> Vec<i32> {
         if !matches!(self.state, State::Reaped | State::AllEnded) {
             // The whole group at once, so no process in it can escape by forking. Fails if all
             // of them have ended.
             let _ = killpg(self.command, Signal::SIGKILL);
         }
-        if let Err(error) = kill_descendants(self.command.as_raw(), &[]) {
+        let command = self.command.as_raw();
+        let killed = self.children.kill_descendants(command, &[], KILLED_MAX);
+        killed.unwrap_or_else(|error| {
             print_error(format_args!("cannot find the command's processes: {error}"));
-        }
+            Vec::new()
+        })
     }
 
     fn send(&mut self, message: Message) {

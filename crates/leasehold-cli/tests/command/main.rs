@@ -45,6 +45,7 @@ mod stuck_output;
 mod systemd;
 mod terminal;
 mod unavailable;
+mod unreadable;
 mod waiting;
 mod watchdog;
 mod zookeeper;

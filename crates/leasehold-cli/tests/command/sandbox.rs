@@ -360,9 +360,11 @@ pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// Returns whether a process runs. A zombie does not.
 pub(crate) fn is_alive(pid: Pid) -> bool {
-    let stat = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"))
-        .unwrap_or_default();
-    stat.rsplit(") ")
+    let stat = Path::new("/proc").join(pid.to_string()).join("stat");
+    let stat = std::fs::read(stat).unwrap_or_default();
+    // A name may have been cut inside a character.
+    String::from_utf8_lossy(&stat)
+        .rsplit(") ")
         .next()
         .is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
 }
