@@ -55,9 +55,12 @@ impl Engine {
         let client: Weak<Renewals> = Arc::downgrade(&renewals);
         calls.add_client(client);
 
-        let timer = renewal_timer()?;
-        let task = renew::run(calls.downgrade(), Arc::clone(&renewals), timer);
-        let renewal_task = background::spawn(task);
+        let timer = Arc::new(renewal_timer()?);
+        let renewed = (calls.downgrade(), Arc::clone(&renewals));
+        let renewal_task = background::spawn_restarting(move || {
+            let (calls, renewals) = renewed.clone();
+            renew::run(calls, renewals, Arc::clone(&timer))
+        });
 
         Ok(Arc::new(Self {
             calls,
@@ -107,8 +110,6 @@ impl Drop for Engine {
 /// caller receives the error: without a timer no lock can be renewed.
 fn renewal_timer() -> Result<BootTimer> {
     let _entered = background::current().map(Handle::enter);
-    BootTimer::new().map_err(|error| {
-        let message = format!("the timer for renewals cannot be created: {error}");
-        Error::unavailable(message).caused_by(error)
-    })
+    BootTimer::new()
+        .map_err(|error| Error::exhausted(error, "the timer for renewals cannot be created"))
 }

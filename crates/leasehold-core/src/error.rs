@@ -1,8 +1,10 @@
 //! The one error type of this crate: opaque, with methods instead of variants.
 
 use std::error::Error as StdError;
-use std::fmt;
 use std::sync::Arc;
+use std::{fmt, io};
+
+use rustix::io::Errno;
 
 use crate::name::Escaped;
 
@@ -179,6 +181,28 @@ impl Error {
     #[doc(hidden)]
     pub fn unavailable(what: impl Into<String>) -> Self {
         Self::new(ErrorKind::Unavailable, what)
+    }
+
+    /// Creates the error of a process that has reached a limit on threads, processes, descriptors
+    /// or the size of a file. It says which limit to raise.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn exhausted(error: io::Error, what: impl fmt::Display) -> Self {
+        let help = match Errno::from_io_error(&error) {
+            Some(Errno::AGAIN) => {
+                Some("raise the limit on processes (ulimit -u, TasksMax=, pids.max)")
+            }
+            Some(Errno::MFILE | Errno::NFILE) => {
+                Some("raise the limit on files (ulimit -n, LimitNOFILE=)")
+            }
+            Some(Errno::FBIG) => {
+                Some("raise the limit on the size of files (ulimit -f, LimitFSIZE=)")
+            }
+            _ => None,
+        };
+        Self::unavailable(format!("{what}: {error}"))
+            .with(|inner| inner.help = help.map(str::to_owned))
+            .caused_by(error)
     }
 
     /// Creates the error of an unsupported operation; see [`is_unsupported`](Self::is_unsupported).

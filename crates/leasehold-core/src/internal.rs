@@ -14,6 +14,7 @@ pub use crate::stores::url::{
     Host, Password, Setting, StoreUrl, TlsFiles, Transport, UrlForm, check_characters, io_reason,
 };
 pub use crate::stray_character::stray_character;
+pub use crate::unwind::without_panic;
 
 /// What the examinations of stores are made of.
 pub mod examination {
@@ -25,7 +26,8 @@ pub mod examination {
 /// The one background thread of a process.
 pub mod background {
     pub use crate::runtime::background::{
-        block_on, caller_runtime, handle, on_background, run_on, spawn, spawn_on, start,
+        block_on, caller_runtime, on_background, run_blocking, run_on, spawn, spawn_on,
+        spawn_restarting, start,
     };
 }
 

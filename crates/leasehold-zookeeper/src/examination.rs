@@ -245,7 +245,8 @@ fn digest_mismatches(server: &ServerReplies) -> Option<String> {
 /// Returns the reply to a word; without a word, connects only.
 async fn request(host: &Host, word: &str) -> std::io::Result<String> {
     let exchange = async {
-        let mut stream = TcpStream::connect((host.name.as_str(), host.port)).await?;
+        let addresses = host.addresses().await.map_err(std::io::Error::other)??;
+        let mut stream = TcpStream::connect(&*addresses).await?;
         if word.is_empty() {
             return Ok(String::new());
         }

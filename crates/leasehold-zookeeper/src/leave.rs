@@ -34,7 +34,7 @@ pub(super) async fn remove_node(
                 path,
                 id: claim.id,
             };
-            background::handle().spawn(late_node.sweep(session.timeout() * 2));
+            background::spawn(late_node.sweep(session.timeout() * 2));
             existed
         }
         None => lock_node.clear(claim.id).await?,

@@ -162,10 +162,21 @@ impl Session {
             "a server shows nodes that the other servers do not have: \
              the client gives up its session and all its locks"
         );
-        self.is_abandoned.send_replace(true);
+        self.give_up();
         Error::unavailable("a server shows nodes that the other servers do not have").help(
             "its data is damaged: stop that server, empty its data folder, and start it again",
         )
+    }
+
+    /// Ends the session for this client.
+    pub(super) fn give_up(&self) {
+        self.is_abandoned.send_replace(true);
+    }
+
+    /// Whether the servers have ended the session: its timeout has passed twice since a heartbeat.
+    pub(super) fn has_expired(&self) -> bool {
+        let until = *self.valid_until.borrow();
+        until.saturating_add(self.timeout()) < BootInstant::now()
     }
 
     /// Extends the time for which the session certainly exists, as far as `liveness` proves it.

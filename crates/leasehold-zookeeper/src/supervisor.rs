@@ -1,6 +1,7 @@
 //! The task that keeps a session: it connects, sends heartbeats, and opens a new session when the
 //! last one has ended.
 
+use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,9 @@ use super::liveness::{self, Heartbeat, Liveness};
 use super::reply_error::{store_error, without_panic};
 use super::session::{Session, unconfirmed};
 use super::tls;
-use leasehold_core::internal::{Backoff, BootInstant, Host, background, io_reason, reconnected};
+use leasehold_core::internal::{
+    self, Backoff, BootInstant, Host, background, io_reason, reconnected,
+};
 use leasehold_core::{Error, Result};
 
 /// Keeps a session until it is dropped.
@@ -38,11 +41,9 @@ enum State {
 impl SessionSupervisor {
     pub(super) fn start(address: Arc<Address>) -> Self {
         let (publish, states) = watch::channel(State::Missing(None));
-        let task = background::handle().spawn(supervise(address, publish));
-        Self {
-            states,
-            task: task.abort_handle(),
-        }
+        let task =
+            background::spawn_restarting(move || supervise(Arc::clone(&address), publish.clone()));
+        Self { states, task }
     }
 
     /// Waits for the first session, or for the error of the first connect.
@@ -117,12 +118,16 @@ impl Drop for SessionSupervisor {
 }
 
 /// Opens one session after another.
+///
+/// After a panic it runs again, and first gives up the session that has no heartbeats since.
 async fn supervise(address: Arc<Address>, publish: watch::Sender<State>) {
+    publish.send_if_modified(end_session);
     let mut backoff = Backoff::between(BACKOFF_MIN, BACKOFF_MAX);
     let mut had_session = false;
     loop {
         let sent_at = BootInstant::now();
-        match connect(&address, address.settings.session).await {
+        // The client library resolves names on threads of tokio, which panics without one.
+        match internal::without_panic(connect(&address, address.settings.session)).await {
             Ok(client) => {
                 backoff.reset();
                 warn_of_other_timeout(&address, &client);
@@ -137,8 +142,7 @@ async fn supervise(address: Arc<Address>, publish: watch::Sender<State>) {
                 // Sending fails when the store is dropped. This task is aborted then.
                 let _ = publish.send(State::Connected(Arc::clone(&session)));
                 keep_alive(&session, &address, liveness).await;
-                let ended = Error::unavailable("the session has ended");
-                let _ = publish.send(State::Missing(Some(ended)));
+                publish.send_if_modified(end_session);
             }
             Err(error) => {
                 // Requests that find no session return this error.
@@ -147,6 +151,16 @@ async fn supervise(address: Arc<Address>, publish: watch::Sender<State>) {
             }
         }
     }
+}
+
+/// Gives up the session, if there is one; returns whether this changes the state.
+fn end_session(state: &mut State) -> bool {
+    let State::Connected(session) = state else {
+        return false;
+    };
+    session.give_up();
+    *state = State::Missing(Some(Error::unavailable("the session has ended")));
+    true
 }
 
 pub(super) async fn connect(address: &Address, session: Duration) -> Result<Client> {
@@ -181,7 +195,10 @@ async fn unreachable(servers: &[Host]) -> Error {
 }
 
 async fn reason(server: &Host) -> String {
-    let connecting = TcpStream::connect((server.name.as_str(), server.port));
+    let connecting = async {
+        let addresses = server.addresses().await.map_err(io::Error::other)??;
+        TcpStream::connect(&*addresses).await
+    };
     match timeout(CONNECT_TIMEOUT, connecting).await {
         Ok(Err(error)) => format!("{server}: {}", io_reason(&error)),
         Ok(Ok(_)) => format!(
@@ -210,8 +227,7 @@ async fn keep_alive(session: &Arc<Session>, address: &Arc<Address>, mut liveness
             session.next_heartbeat(&liveness).await;
             if is_tick_unknown && session.is_held() {
                 is_tick_unknown = false;
-                background::handle()
-                    .spawn(measure_half_tick(Arc::clone(session), Arc::clone(address)));
+                background::spawn(measure_half_tick(Arc::clone(session), Arc::clone(address)));
             }
 
             match heartbeat(session, address).await {
@@ -219,6 +235,8 @@ async fn keep_alive(session: &Arc<Session>, address: &Arc<Address>, mut liveness
                     liveness.heartbeat(heartbeat, session.half_tick());
                     session.confirm(&liveness);
                 }
+                // The task of the client library may have panicked. Then nothing else ends this.
+                Err(_) if session.has_expired() => return,
                 // The client library reconnects.
                 Err(_) => sleep(BACKOFF_MIN).await,
             }

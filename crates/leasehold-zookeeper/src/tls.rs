@@ -75,7 +75,8 @@ pub(super) async fn refusal(servers: &[Host], tls: &TlsFiles) -> Option<Error> {
 
 async fn refusal_of(server: &Host, config: Arc<ClientConfig>) -> Option<Error> {
     let name = certificate_name(server).ok()?;
-    let stream = TcpStream::connect(server.to_string()).await.ok()?;
+    let addresses = server.addresses().await.ok()?.ok()?;
+    let stream = TcpStream::connect(&*addresses).await.ok()?;
 
     match TlsConnector::from(config).connect(name, stream).await {
         // In TLS 1.3 a server checks the client certificate after the client's handshake has ended.

@@ -17,6 +17,7 @@ use crate::runtime::backlog::Backlog;
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
 use crate::store::{Cleanup, Revocable, Subscription};
+use crate::unwind::contained;
 use crate::{
     Claim, Entered, Error, Guarantees, LockState, Name, OnContention, Result, ServerVote, Standing,
     Store,
@@ -150,7 +151,7 @@ impl StoreCalls {
         let reply = self.store.changed(claim, seen).await;
         // A client may know the new state without a reply of the store.
         if reply.is_err() {
-            self.reachability.note(&self.url, &reply, &self.meters);
+            contained(|| self.reachability.note(&self.url, &reply, &self.meters));
         }
         self.with_context("wait for", Some(&claim.name), reply)
     }
@@ -329,8 +330,8 @@ impl StoreCalls {
     }
 
     fn note<T>(&self, request: RequestKind, started: Started, reply: &Result<T>) {
-        self.meters.request(request, started, reply);
-        self.reachability.note(&self.url, reply, &self.meters);
+        contained(|| self.meters.request(request, started, reply));
+        contained(|| self.reachability.note(&self.url, reply, &self.meters));
     }
 
     fn with_context<T>(
@@ -342,7 +343,7 @@ impl StoreCalls {
         let name = name.map(Name::as_str);
         reply.map_err(|error| {
             let error = error.during(operation, &self.url, name);
-            tracing::debug!(operation, store = %self.url, name, %error);
+            contained(|| tracing::debug!(operation, store = %self.url, name, %error));
             error
         })
     }

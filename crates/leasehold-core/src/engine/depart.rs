@@ -8,6 +8,7 @@ use crate::runtime::background::{self, Detached};
 use crate::runtime::backlog::{Backlog, Repeat, repeat};
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
+use crate::unwind::without_panic;
 use crate::{Claim, Entered, Error, Guarantees, Result};
 
 /// Whether the store may have an entry of a claim that no hold releases.
@@ -61,14 +62,15 @@ pub(super) async fn depart(
 ) -> Result<bool> {
     if let PendingEntry::Sent(entering) = entry {
         // The reply no longer matters. No entry can appear after it.
-        let _ = entering.await;
+        let _ = without_panic(entering).await;
     }
 
     let give_up_at = BootInstant::now().saturating_add(calls.lease_of(&claim));
     let mut backoff = Backoff::default();
     let mut had_no_reply = false;
     loop {
-        match calls.leave(&claim).await {
+        // A store without leases would keep the claim for ever.
+        match without_panic(calls.leave(&claim)).await {
             Ok(was_there) => return Ok(was_there || had_no_reply),
             // A repeated request helps only if the store could not be reached.
             Err(error) if !error.is_unavailable() || BootInstant::now() >= give_up_at => {
@@ -118,7 +120,11 @@ pub(super) fn leave_later(calls: &StoreCalls, claim: Arc<Claim>) {
     }
     if is_only {
         let calls = calls.downgrade();
-        background::spawn(repeat(move || calls.upgrade(), pauses(&guarantees)));
+        let pauses = pauses(&guarantees);
+        background::spawn_restarting(move || {
+            let calls = calls.clone();
+            repeat(move || calls.upgrade(), pauses.clone())
+        });
     }
 }
 

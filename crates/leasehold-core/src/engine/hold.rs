@@ -16,6 +16,7 @@ use super::validity::{End, Validity};
 use super::{Engine, StoreCalls, calls};
 use crate::runtime::background::{Detached, is_forked};
 use crate::runtime::backoff::Backoff;
+use crate::unwind::contained;
 use crate::{
     Claim, Error, Guarantees, LossReason, OnContention, RenewalStatus, Result, ServerVote, Share,
     Standing, Token,
@@ -255,7 +256,9 @@ impl Hold {
         let alone = Arc::clone(&self.downgrading);
         let events = validity.events();
         let held = events.map(HoldEvents::held);
-        let span = events.map_or_else(Span::none, |events| events.release_span(&validity.claim));
+        let span = events
+            .and_then(|events| contained(|| events.release_span(&validity.claim)))
+            .unwrap_or_else(Span::none);
         let instrumented_by = span.clone();
         let departure = async move {
             let _alone = alone.lock_owned().await;

@@ -17,14 +17,17 @@ use super::validity::{End, Phase, Validity, safe_duration};
 use crate::metric_labels::RenewalOutcome;
 use crate::runtime::background::Detached;
 use crate::runtime::clock::{BootInstant, BootTimer};
+use crate::unwind::contained;
 use crate::{Claim, LossReason, Result};
 
 pub(crate) use schedule::Renewals;
 use schedule::{renew_interval, reply_timeout, retry_delay};
 
-/// The renewal task: runs while its engine exists.
-pub(crate) async fn run(calls: WeakStoreCalls, renewals: Arc<Renewals>, timer: BootTimer) {
+/// The renewal task: runs while its engine exists, and again after a panic.
+pub(crate) async fn run(calls: WeakStoreCalls, renewals: Arc<Renewals>, timer: Arc<BootTimer>) {
     let mut rounds = FuturesUnordered::new();
+    // A panic has ended the rounds that were under way.
+    renewals.make_all_due();
 
     loop {
         let due = renewals.due();
@@ -62,7 +65,7 @@ async fn round(calls: StoreCalls, renewals: &Renewals, validities: Vec<Arc<Valid
     let replies = renew_batch(&calls, &validities, sent_at).await;
 
     for (validity, reply) in validities.iter().zip(replies) {
-        calls.meters().renewal(reply.outcome());
+        contained(|| calls.meters().renewal(reply.outcome()));
         match reply {
             RenewReply::Renewed(lease) => {
                 let until = sent_at.saturating_add(safe_duration(lease));

@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use super::events::HoldEvents;
 use crate::runtime::background;
 use crate::runtime::clock::BootInstant;
+use crate::unwind::contained;
 use crate::{Claim, ClaimId, CrashRelease, Error, LossReason, RenewalStatus, Result};
 
 /// The validity of one claim. It lasts until a given time, and never starts again after its end.
@@ -209,7 +210,7 @@ impl Validity {
 
         if is_first {
             if let Some(events) = &self.events {
-                events.ended(&self.claim, ending.loss());
+                contained(|| events.ended(&self.claim, ending.loss()));
             }
             self.has_ended.notify_waiters();
             if let (End::Lost(_), Some(listener)) = (ending, &self.loss_listener) {

@@ -6,17 +6,22 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::io;
+use std::os::unix::net::UnixStream;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, mpsc};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use futures_util::FutureExt;
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use rustix::process::{Pid, getpid};
 use tokio::runtime::{Builder, Handle, Id};
+use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinError};
 
+use super::backoff::Backoff;
 use super::simulation;
 use crate::drain::{Departure, wait_at_end_of_thread};
 use crate::{Error, Result};
@@ -33,10 +38,8 @@ pub fn start() -> Result<&'static Handle> {
     let _starting = STARTING.lock();
 
     if BACKGROUND.get().is_none() {
-        let runtime = spawn_thread().map_err(|error| {
-            let message = format!("the background thread cannot be started: {error}");
-            Error::unavailable(message).caused_by(error)
-        })?;
+        let runtime = spawn_thread()
+            .map_err(|error| Error::exhausted(error, "the background thread cannot be started"))?;
         let process = getpid();
         let started = BACKGROUND.set(Background { runtime, process });
         started.expect("the mutex admits one thread");
@@ -67,7 +70,7 @@ pub(crate) fn is_forked() -> bool {
 }
 
 /// Returns the runtime of the background thread, for code that runs after [`start`].
-pub fn handle() -> &'static Handle {
+pub(crate) fn handle() -> &'static Handle {
     let background = BACKGROUND.get();
     &background
         .expect("opening a store starts the background thread")
@@ -93,6 +96,25 @@ pub fn spawn_on(
     }
 }
 
+/// Spawns a task on the background thread that begins anew after a panic: one of a layer of
+/// `tracing`, a recorder of metrics or a store of the program must not end it for good.
+///
+/// The panic is reported by the panic hook. In a simulated world it ends the test.
+pub fn spawn_restarting<F>(task: impl Fn() -> F + Send + 'static) -> AbortHandle
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    if simulation::is_active() {
+        return spawn(async move { task().await });
+    }
+    spawn(async move {
+        let mut backoff = Backoff::default();
+        while AssertUnwindSafe(task()).catch_unwind().await.is_err() {
+            backoff.wait().await;
+        }
+    })
+}
+
 /// Runs a future on a runtime, or on the background thread, and waits for its end.
 ///
 /// # Errors
@@ -108,6 +130,34 @@ where
         return Ok(future.await);
     }
     runtime.unwrap_or_else(|| handle()).spawn(future).await
+}
+
+/// Runs a step that may block on a thread of its own, and waits for its end. `what` is for errors,
+/// such as "the function for the password".
+///
+/// `spawn_blocking` of tokio panics if no thread can be started, and runs the step later all the
+/// same, for nobody. Here, a step whose caller gets an error for want of a thread never runs. Every
+/// other step runs once and to its end, also if its caller is dropped.
+///
+/// # Errors
+/// [`is_unavailable`](Error::is_unavailable) if no thread can be started, or if the step panics.
+pub async fn run_blocking<T: Send + 'static>(
+    what: &'static str,
+    step: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
+    let (sender, reply) = oneshot::channel();
+    let run = move || {
+        let _entered = current().map(Handle::enter);
+        // Nobody takes the reply if the caller was dropped.
+        let _ = sender.send(step());
+    };
+
+    let thread = std::thread::Builder::new().name("leasehold-step".to_owned());
+    thread.spawn(run).map_err(|error| {
+        Error::exhausted(error, format_args!("cannot start a thread for {what}"))
+    })?;
+    let panicked = |_| Error::unavailable(format!("{what} panicked"));
+    reply.await.map_err(panicked)
 }
 
 /// Runs `future` to its end and blocks this thread meanwhile.
@@ -167,15 +217,15 @@ impl<T: Send + 'static> Future for Detached<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        let future = self
+        // A future that panics is not put back: nobody may poll it again.
+        let mut future = self
             .future
-            .as_mut()
-            .expect("a completed future is not polled again");
+            .take()
+            .expect("a future that has ended or panicked is not polled again");
 
         let polled = future.as_mut().poll(context);
-        if polled.is_ready() {
-            self.future = None;
-        } else {
+        if polled.is_pending() {
+            self.future = Some(future);
             self.pending_since.get_or_insert_with(Instant::now);
         }
         polled
@@ -271,12 +321,58 @@ pub(crate) fn current() -> Option<&'static Handle> {
     BACKGROUND.get().map(|background| &background.runtime)
 }
 
+/// Starts the thread, which builds its runtime itself: without a thread there is no runtime, which
+/// could not be dropped in async code.
 fn spawn_thread() -> io::Result<Handle> {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    let handle = runtime.handle().clone();
+    // Tokio panics if it finds no descriptors for the two sockets of its signals, and then at each
+    // later attempt too. It needs six.
+    (0..3)
+        .map(|_| UnixStream::pair())
+        .collect::<io::Result<Vec<_>>>()?;
+    let (sender, started) = mpsc::channel();
 
     std::thread::Builder::new()
         .name("leasehold".to_owned())
-        .spawn(move || runtime.block_on(std::future::pending::<()>()))?;
-    Ok(handle)
+        .spawn(
+            move || match Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => {
+                    // The thread that started this one waits for the handle.
+                    let _ = sender.send(Ok(runtime.handle().clone()));
+                    runtime.block_on(std::future::pending::<()>());
+                }
+                Err(error) => drop(sender.send(Err(error))),
+            },
+        )?;
+    let panicked = |_| Err(io::Error::other("its runtime panicked"));
+    started.recv().unwrap_or_else(panicked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn thread_runs_the_next_step_and_a_panic_ends_one_step() {
+        let thread = || std::thread::current().id();
+        let first = run_blocking("a step", thread).await.expect("it runs");
+        let panicked = run_blocking("the step", || panic!("the test lets it")).await;
+        let error: Error = panicked.map(|(): ()| ()).expect_err("no reply");
+        assert!(error.is_unavailable() && error.to_string().contains("the step panicked"));
+
+        let here = thread();
+        let next = run_blocking("a step", thread).await.expect("it runs");
+        assert!(first != here && next != here);
+    }
+
+    #[tokio::test]
+    async fn step_runs_once_if_its_caller_is_dropped() {
+        let (started, starts) = std::sync::mpsc::channel();
+        let mut step = Box::pin(run_blocking("a step", move || started.send(())));
+        let polled = futures_util::poll!(&mut step);
+        drop(step);
+
+        // The sender is dropped with the step.
+        assert!(polled.is_pending() || polled.is_ready());
+        assert_eq!(starts.into_iter().count(), 1);
+    }
 }

@@ -6,11 +6,12 @@ mod password;
 mod settings;
 pub(crate) mod tls_files;
 
-use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::{fmt, io};
 
 use percent_encoding::percent_decode_str;
 
+use crate::runtime::background::run_blocking;
 use crate::stray_character::{self, described, is_blank};
 use crate::{Error, Result};
 
@@ -76,6 +77,19 @@ impl Host {
     pub fn is_loopback(&self) -> bool {
         let address = self.name.parse::<IpAddr>();
         address.map_or(self.name == "localhost", |address| address.is_loopback())
+    }
+
+    /// Returns the addresses of the server, or the error of resolving its name.
+    ///
+    /// # Errors
+    /// [`is_unavailable`](Error::is_unavailable) if there is no thread to resolve the name.
+    pub async fn addresses(&self) -> Result<io::Result<Vec<SocketAddr>>> {
+        if let Ok(address) = self.name.parse() {
+            return Ok(Ok(vec![SocketAddr::new(address, self.port)]));
+        }
+        let Self { name, port } = self.clone();
+        let resolving = move || (name, port).to_socket_addrs().map(Iterator::collect);
+        run_blocking("resolving a host", resolving).await
     }
 }
 

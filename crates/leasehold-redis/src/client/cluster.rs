@@ -83,7 +83,8 @@ impl<S: ClusterNode> Cluster<S> {
             return Err(failures.swap_remove(lasting.unwrap_or(0)));
         }
 
-        background::spawn(refresh_repeatedly(Arc::downgrade(self)));
+        let weak = Arc::downgrade(self);
+        background::spawn_restarting(move || refresh_repeatedly(weak.clone()));
         Ok(())
     }
 

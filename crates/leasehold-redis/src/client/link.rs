@@ -129,7 +129,10 @@ impl Link {
     pub(crate) fn spawn(config: LinkConfig) -> Self {
         let states = Watched::new(State::Connecting);
         let runtime = config.runtime.as_ref().map(Handle::id);
-        let supervisor = background::spawn(supervise(config, CloseOnDrop(states.clone())));
+        let config = Arc::new(config);
+        let closing = CloseOnDrop(states.clone());
+        let supervisor =
+            background::spawn_restarting(move || supervise(Arc::clone(&config), closing.0.clone()));
         Self {
             states,
             runtime,

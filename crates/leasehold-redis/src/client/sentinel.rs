@@ -50,8 +50,11 @@ impl WatchedMaster {
         let seeds = sentinels.seeds.iter();
         let view = Watched::new(View::of(seeds.len()));
         let tasks = seeds.enumerate().map(|(number, (_, address))| {
-            let sentinel = Sentinel::connect(address, sentinels.master.clone());
-            background::spawn(ask_repeatedly(sentinel, number, view.clone()))
+            let sentinel = Arc::new(Sentinel::connect(address, sentinels.master.clone()));
+            let view = view.clone();
+            background::spawn_restarting(move || {
+                ask_repeatedly(Arc::clone(&sentinel), number, view.clone())
+            })
         });
 
         Self {
@@ -155,7 +158,7 @@ impl Sentinel {
     }
 }
 
-async fn ask_repeatedly(sentinel: Sentinel, number: usize, view: Watched<View>) {
+async fn ask_repeatedly(sentinel: Arc<Sentinel>, number: usize, view: Watched<View>) {
     loop {
         let reply = sentinel.ask().await;
         view.set_if(|view| view.note(number, reply, Instant::now()));

@@ -1,6 +1,7 @@
 //! Sockets to a server: TCP, TLS and Unix.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -92,20 +93,22 @@ impl Socket {
 }
 
 pub(crate) async fn tcp(host: &Host) -> Result<TcpStream> {
-    let connected = open_tcp(host).await;
-    let tuned = connected.and_then(|stream| tune(&stream).map(|()| stream));
-    tuned.map_err(|error| unreachable(host, error))
+    let failed = |error| unreachable(host, error);
+    let addresses = host.addresses().await?.map_err(failed)?;
+    let stream = open_tcp(addresses).await.map_err(failed)?;
+    tune(&stream).map_err(failed)?;
+    Ok(stream)
 }
 
 /// Tries each address of the host for a second.
 ///
 /// The kernel repeats a lost SYN after one second, then after three and seven. A new attempt sends
 /// its own SYN at once.
-async fn open_tcp(host: &Host) -> io::Result<TcpStream> {
+async fn open_tcp(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
     const ATTEMPT_MAX: Duration = Duration::from_secs(1);
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
 
-    for address in tokio::net::lookup_host((&*host.name, host.port)).await? {
+    for address in addresses {
         match timeout(ATTEMPT_MAX, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) => last = error,

@@ -85,10 +85,8 @@ async fn current(tls: &Tls) -> Result<Arc<ClientConfig>> {
 /// Reads the files on a thread that may block, as a connect may run on the only background thread.
 async fn load(tls: &Tls, earlier: Option<LoadedFiles>) -> Result<LoadedFiles> {
     let paths = tls.files.clone();
-    let reading = background::handle().spawn_blocking(move || read(&paths, earlier));
-    reading.await.map_err(|error| {
-        Error::unavailable("the TLS files (ca=, cert=, key=) cannot be read").caused_by(error)
-    })?
+    let reading = move || read(&paths, earlier);
+    background::run_blocking("the TLS files (ca=, cert=, key=)", reading).await?
 }
 
 fn read(paths: &TlsFiles, earlier: Option<LoadedFiles>) -> Result<LoadedFiles> {

@@ -43,7 +43,10 @@ pub(super) fn leave_later(master: &Arc<Master>, departure: MasterDeparture) {
     if is_only {
         let pauses = Backoff::between(Duration::from_secs(1), Duration::from_secs(60));
         let master = Arc::downgrade(master);
-        background::spawn(repeat(move || master.upgrade(), pauses));
+        background::spawn_restarting(move || {
+            let master = master.clone();
+            repeat(move || master.upgrade(), pauses.clone())
+        });
     }
 }
 

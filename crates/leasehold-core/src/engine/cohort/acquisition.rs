@@ -57,14 +57,15 @@ impl Future for Acquisition {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let future = self
+        // A future that panics is not put back: nobody may poll it again.
+        let mut future = self
             .future
-            .as_mut()
+            .take()
             .expect("a completed acquisition is not polled again");
 
         let polled = future.as_mut().poll(context);
-        if polled.is_ready() {
-            self.future = None;
+        if polled.is_pending() {
+            self.future = Some(future);
         }
         polled
     }

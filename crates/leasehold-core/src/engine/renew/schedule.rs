@@ -53,12 +53,13 @@ impl Renewals {
             return;
         }
         schedule.may_hasten_at = now.saturating_add(INTERVAL_MIN);
+        schedule.make_all_due(now, &self.rescheduled);
+    }
 
-        let entries = schedule.entries.values();
-        let validities: Vec<_> = entries.map(|entry| Arc::clone(&entry.validity)).collect();
-        for validity in validities {
-            schedule.insert(validity, now, &self.rescheduled);
-        }
+    /// Makes the renewals of all claims due now.
+    pub(super) fn make_all_due(&self) {
+        let mut schedule = self.schedule.lock();
+        schedule.make_all_due(BootInstant::now(), &self.rescheduled);
     }
 
     /// Waits until a claim is due earlier than planned.
@@ -189,6 +190,14 @@ impl Schedule {
             self.insert(Arc::clone(&validity), validity.claim_ends_at(), sooner);
         }
         validity
+    }
+
+    fn make_all_due(&mut self, now: BootInstant, sooner: &Notify) {
+        let entries = self.entries.values();
+        let validities: Vec<_> = entries.map(|entry| Arc::clone(&entry.validity)).collect();
+        for validity in validities {
+            self.insert(validity, now, sooner);
+        }
     }
 
     /// Returns the claims that are due in the next tenth of a second.

@@ -1,6 +1,9 @@
 //! The renewal task, its schedule and its intervals.
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
 use async_trait::async_trait;
+use leasehold_conformance::support::within_timeout;
 use tracing::Subscriber;
 use tracing::span::{Id, Record};
 use tracing_subscriber::layer::{Context, SubscriberExt};
@@ -193,4 +196,65 @@ async fn hold_that_is_due_while_it_is_passed_on_is_not_lost() {
     let second = second.expect("granted");
     second.check().expect("it is valid");
     second.release().await.expect("released");
+}
+
+/// A store whose requests panic once.
+#[derive(Debug, Default)]
+struct Panics {
+    store: Memory,
+    renew: AtomicBool,
+    leave: AtomicBool,
+}
+
+#[async_trait]
+impl Intercept for Panics {
+    fn inner(&self) -> &dyn Store {
+        &self.store
+    }
+
+    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
+        assert!(!self.renew.swap(false, SeqCst), "the test lets it panic");
+        self.store.renew(claims).await
+    }
+
+    async fn leave(&self, claim: &Claim) -> Result<bool> {
+        assert!(!self.leave.swap(false, SeqCst), "the test lets it panic");
+        self.store.leave(claim).await
+    }
+}
+
+/// Shows G-13.
+#[tokio::test]
+async fn hold_is_renewed_after_a_panic_of_the_renewal_task() {
+    const LEASE: Duration = Duration::from_secs(2);
+    let store = Panics {
+        renew: true.into(),
+        ..Panics::default()
+    };
+    let locks = Locks::from_store(Intercepted(store), "memory:").expect("it starts");
+    let held = locks.mutex("a").lease(LEASE).acquire().await;
+    let held = held.expect("granted");
+
+    // Time has to pass here: without renewals the hold ends by its lease.
+    tokio::time::sleep(LEASE + LEASE / 2).await;
+    held.check().expect("it is renewed");
+}
+
+/// Shows G-10.
+#[tokio::test]
+async fn dropped_hold_leaves_after_a_panic_of_its_departure() {
+    let store = Memory::default();
+    let panics = Panics {
+        store: store.clone(),
+        leave: true.into(),
+        ..Panics::default()
+    };
+    let ours = Locks::from_store(Intercepted(panics), "memory:").expect("it starts");
+    let theirs = Locks::from_store(store, "memory:").expect("it starts");
+
+    let hours = Duration::from_secs(10_000);
+    let held = ours.mutex("a").lease(hours).acquire().await;
+    drop(held.expect("granted"));
+    let next = within_timeout("it has left", theirs.mutex("a").acquire()).await;
+    drop(next.expect("granted"));
 }

@@ -12,7 +12,7 @@
 //! flock(1) does not compare the two. So a `NAME.lock` stays if another process holds it or waits
 //! for it, or if leasehold did not make it: see [`lock_file`](super::lock_file).
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::folder::location::Location;
@@ -22,7 +22,7 @@ use super::process::remove_stale;
 use super::protocol::{Missing, Transaction};
 use super::queue_file::{Locking, QueueFile};
 use super::shared::Shared;
-use crate::runtime::background;
+use crate::runtime::background::{self, run_blocking};
 use crate::store::Cleanup;
 use crate::{Name, Result};
 
@@ -68,27 +68,28 @@ pub(super) fn remove_unused(shared: &Arc<Shared>) -> Result<Cleanup> {
 /// Runs rounds until no name is noted. A closing store does not wait for the next round.
 fn spawn_rounds(shared: &Arc<Shared>) {
     let weak = Arc::downgrade(shared);
-    let rounds = async move {
-        loop {
-            tokio::time::sleep(LINGER).await;
-            let Some(shared) = weak.upgrade() else {
-                return;
-            };
-            if !shared.idle_names.begin_round() {
-                return;
-            }
+    background::spawn_restarting(move || run_rounds(weak.clone()));
+}
 
-            let removed = background::handle().spawn_blocking(move || {
-                for name in remove_due(&shared) {
-                    note(&shared, &name);
-                }
-            });
-            if removed.await.is_err() {
-                return;
-            }
+async fn run_rounds(weak: Weak<Shared>) {
+    loop {
+        tokio::time::sleep(LINGER).await;
+        let Some(shared) = weak.upgrade() else {
+            return;
+        };
+        if !shared.idle_names.begin_round() {
+            return;
         }
-    };
-    background::handle().spawn(rounds);
+
+        let removed = run_blocking("removing the files of free names", move || {
+            for name in remove_due(&shared) {
+                note(&shared, &name);
+            }
+        });
+        if let Err(error) = removed.await {
+            tracing::debug!(%error, "the files of free names stay until the next round");
+        }
+    }
 }
 
 /// Removes the files of the names that are due. Returns the names whose queues were busy.

@@ -1,7 +1,7 @@
 //! The state that the claims of one open store share, and its registration as a process.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
@@ -95,19 +95,24 @@ impl Shared {
 /// Wakes the claims that other processes name in the inbox.
 pub(super) fn listen(shared: &Arc<Shared>, inbox: Inbox) -> AbortHandle {
     let weak = Arc::downgrade(shared);
-    let task = async move {
-        loop {
-            let wakeups = inbox.read_wakeups().await;
-            let Some(shared) = weak.upgrade() else {
-                return;
-            };
-            match wakeups {
-                Wakeups::Claims(ids) => ids.iter().for_each(|id| shared.wakers.wake(*id)),
-                Wakeups::Overflow => shared.wakers.wake_all(),
-            }
+    let inbox = Arc::new(inbox);
+    background::spawn_restarting(move || forward_wakeups(weak.clone(), Arc::clone(&inbox)))
+}
+
+async fn forward_wakeups(weak: Weak<Shared>, inbox: Arc<Inbox>) {
+    // A panic may have interrupted the wake-ups of an earlier read.
+    let mut wakeups = Wakeups::Overflow;
+    loop {
+        let Some(shared) = weak.upgrade() else {
+            return;
+        };
+        match wakeups {
+            Wakeups::Claims(ids) => ids.iter().for_each(|id| shared.wakers.wake(*id)),
+            Wakeups::Overflow => shared.wakers.wake_all(),
         }
-    };
-    background::handle().spawn(task).abort_handle()
+        drop(shared);
+        wakeups = inbox.read_wakeups().await;
+    }
 }
 
 /// Joins again if another program deleted or replaced the FIFO of this process. All its claims are

@@ -9,7 +9,7 @@ use super::housekeeping;
 use super::protocol::{Missing, Transaction};
 use super::queue_file::Locking;
 use super::shared::Shared;
-use crate::runtime::background;
+use crate::runtime::background::run_blocking;
 use crate::{Claim, Error, Name, Result};
 
 /// Runs a step on the queue of a claim under its lock, then wakes the claims that the change
@@ -119,13 +119,7 @@ pub(super) async fn view<T>(
 pub(super) async fn on_blocking_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    match background::handle().spawn_blocking(work).await {
-        Ok(reply) => reply,
-        Err(failed) => {
-            let message = format!("a thread of the file store failed: {failed}");
-            Err(Error::unavailable(message))
-        }
-    }
+    run_blocking("a step of the file store", work).await?
 }
 
 /// How many times a queue is read again if another process changes it meanwhile.

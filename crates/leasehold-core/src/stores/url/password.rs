@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use super::{absolute_path, io_reason};
-use crate::runtime::background;
+use crate::runtime::background::run_blocking;
 use crate::{Error, Result};
 
 /// A password, and where a new connection finds the present one.
@@ -76,18 +76,14 @@ impl Password {
             Source::File(path) => path.clone(),
             Source::Function(function) => {
                 let function = Arc::clone(function);
-                let called = background::handle().spawn_blocking(move || function());
-                let text = called.await.unwrap_or_else(|_| {
-                    let message = "the function for the password panicked";
-                    Err(Error::unavailable(message))
-                });
-                return text.map(|text| Self::new(without_line_break(&text)));
+                let called = run_blocking("the function for the password", move || function());
+                let text = called.await??;
+                return Ok(Self::new(without_line_break(&text)));
             }
         };
 
-        let reading = background::handle().spawn_blocking(move || Self::in_file(&path));
-        let read = reading.await.map_err(|error| error.to_string());
-        match read.and_then(|read| read.map_err(|error| error.to_string())) {
+        let reading = run_blocking("the password file", move || Self::in_file(&path));
+        match reading.await.flatten() {
             Ok(password) => Ok(password),
             Err(error) => {
                 tracing::warn!(

@@ -8,7 +8,8 @@ use futures_util::future::join;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{CloseOnDrop, Handshake, LinkConfig, State};
+use super::{Handshake, LinkConfig, State};
+use crate::client::watched::Watched;
 use crate::client::{Address, Session, reply_error};
 use leasehold_core::internal::{Backoff, background, reconnected};
 use leasehold_core::{Error, Result};
@@ -30,7 +31,10 @@ const SILENT_CHECKS_MAX: u32 = 4;
 const HANDSHAKE_EVERY: u32 = 120;
 
 /// Opens one connection after another, and publishes the state of the link.
-pub(super) async fn supervise(config: LinkConfig, states: CloseOnDrop<State>) {
+///
+/// After a panic it runs again, and first gives up the connection that nobody has watched since.
+pub(super) async fn supervise(config: Arc<LinkConfig>, states: Watched<State>) {
+    states.set_if(end_session);
     let grace = config.endpoint.settings().crash_grace;
     let mut backoff = reconnects(grace);
     let mut broken_at = Instant::now();
@@ -52,9 +56,7 @@ pub(super) async fn supervise(config: LinkConfig, states: CloseOnDrop<State>) {
                     reconnected("redis");
                 }
                 had_connection = true;
-                states
-                    .0
-                    .set(State::Up(Arc::clone(&session), handshake_result.clone()));
+                states.set(State::Up(Arc::clone(&session), handshake_result.clone()));
                 let broke = || Error::unavailable("the connection broke");
                 let error = tokio::select! {
                     biased;
@@ -66,7 +68,7 @@ pub(super) async fn supervise(config: LinkConfig, states: CloseOnDrop<State>) {
 
                 let usual = pause_after_break(&mut backoff, connected_at.elapsed());
                 let pause = pause_after_replica(&error, grace, begun).unwrap_or(usual);
-                states.0.set(State::Down(epoch + 1, error));
+                states.set(State::Down(epoch + 1, error));
                 broken_at = Instant::now();
                 sleep(pause).await;
             }
@@ -74,11 +76,24 @@ pub(super) async fn supervise(config: LinkConfig, states: CloseOnDrop<State>) {
                 tracing::debug!(server = %config.endpoint, %error, "cannot connect");
                 let usual = pause_after_failure(&mut backoff, grace, broken_at.elapsed());
                 let pause = pause_after_replica(&error, grace, begun).unwrap_or(usual);
-                states.0.set(State::Down(epoch + 1, error));
+                states.set(State::Down(epoch + 1, error));
                 sleep(pause).await;
             }
         }
     }
+}
+
+/// Closes the connection, if there is one; returns whether this changes the state.
+fn end_session(state: &mut State) -> bool {
+    let State::Up(session, _) = state else {
+        return false;
+    };
+    session.close();
+    *state = State::Down(
+        session.epoch + 1,
+        Error::unavailable("the connection broke"),
+    );
+    true
 }
 
 /// Returns the backoff of a link: its pauses stay below a twentieth of the crash grace.

@@ -1,6 +1,10 @@
-//! Files that were deleted or replaced during a wait, and child processes that inherit descriptors.
+//! Files that were deleted or replaced during a wait, child processes that inherit descriptors, and
+//! a process that cannot start a thread.
 
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::*;
 
@@ -102,7 +106,6 @@ async fn child_process_does_not_inherit_the_lock() {
 /// Shows G-22.
 #[test]
 fn link_put_in_place_of_missing_folder_changes_no_mode() {
-    use std::os::unix::fs::PermissionsExt;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     const ATTEMPTS: usize = 3000;
@@ -188,4 +191,58 @@ async fn waiter_of_moved_folder_is_not_granted_beside_holder_of_new_one() {
         .expect("the waiter is next")
         .expect("it runs");
     granted.expect("granted").release().await.expect("released");
+}
+
+/// The kernel limits the threads of all users but root, so this runs again as another user.
+///
+/// Shows G-10.
+#[test]
+fn acquire_without_a_thread_is_an_error_and_grants_nothing_later() {
+    const FOLDER: &str = "LEASEHOLD_TEST_FOLDER";
+    const USER: [&str; 3] = ["--reuid=54410", "--regid=54410", "--clear-groups"];
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let acquiring = acquire_without_a_thread(Path::new(&folder));
+        return runtime.expect("a runtime").block_on(acquiring);
+    }
+
+    let test_folder = TestFolder::new();
+    let folder = test_folder.folder.path();
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).expect("ours");
+    let this = std::thread::current().name().expect("a test").to_owned();
+    let done = Command::new("setpriv")
+        .args(USER)
+        .arg(std::env::current_exe().expect("this program"))
+        .args(["--exact", &this, "--nocapture"])
+        .env(FOLDER, folder.join("locks"))
+        .output()
+        .expect("it runs");
+    assert!(done.status.success(), "{done:?}");
+}
+
+async fn acquire_without_a_thread(path: &Path) {
+    let open = || {
+        let store = File::of_boot(path, THIS).expect("the folder opens");
+        Locks::from_arc(Arc::new(store), "file:").expect("the background thread runs")
+    };
+    let ours = open();
+    let theirs = open();
+
+    let limit = getrlimit(Resource::Nproc);
+    let none = Rlimit {
+        current: Some(1),
+        ..limit
+    };
+    setrlimit(Resource::Nproc, none).expect("it can be lowered");
+    let failed = ours.mutex("a").acquire().await;
+    setrlimit(Resource::Nproc, limit).expect("it can be raised again");
+
+    let error = failed.expect_err("no thread waits for the disk");
+    assert!(error.is_unavailable(), "{error}");
+    assert!(error.to_string().contains("ulimit -u"), "{error}");
+    drop(ours.mutex("b").acquire().await.expect("granted"));
+    let other = theirs.mutex("a").try_acquire().await.expect("it replies");
+    drop(other.expect("nobody has the lock"));
 }
