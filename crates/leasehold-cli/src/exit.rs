@@ -106,12 +106,25 @@ pub(crate) fn report(error: &anyhow::Error) -> Exit {
         return Exit::by_signal(Signal::SIGPIPE);
     }
 
+    let exhausted = exhausted(error).map(anyhow::Error::from);
+    let error = exhausted.as_ref().unwrap_or(error);
     match error.downcast_ref::<leasehold::Error>() {
         // The library's error text already contains its causes.
         Some(error) => print_error(error),
         None => print_error(format_args!("{error:#}")),
     }
     Exit::by_error(error)
+}
+
+/// Returns the error with the limit to raise, if leasehold has reached one.
+fn exhausted(error: &anyhow::Error) -> Option<leasehold::Error> {
+    if error.is::<leasehold::Error>() {
+        return None;
+    }
+    let cause = error.root_cause().downcast_ref::<io::Error>()?;
+    let cause = io::Error::from_raw_os_error(cause.raw_os_error()?);
+    let described = leasehold::Error::exhausted(cause, error);
+    described.hint().is_some().then_some(described)
 }
 
 /// Prints one line on standard error.

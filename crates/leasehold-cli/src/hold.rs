@@ -7,13 +7,16 @@ pub(crate) mod loss_note;
 pub(crate) mod owner;
 
 use std::io::{self, Write};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
+use futures_util::FutureExt;
+use futures_util::future::FusedFuture;
 use leasehold::{FencingToken, Locks};
 use nix::sys::signal::Signal;
 use nix::unistd::getppid;
-use tokio::task::spawn_blocking;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::commands::{HeldLock, Hold, OnLost, Store};
@@ -256,11 +259,18 @@ impl ReportedHold<'_> {
         };
         let name = Escaped(self.name);
         print_error(format_args!("lost {name}: {reason}"));
-        let mut noted = spawn_blocking(move || self.note.leave(&reason));
+        let (ended, noted) = oneshot::channel::<()>();
+        let mut noted = noted.fuse();
+        let note = move || {
+            self.note.leave(&reason);
+            drop(ended);
+        };
+        // Without a thread there is no note.
+        let _ = thread::Builder::new().spawn(note);
 
         if let Some(mut ending) = ending {
             let reply_lost = async {
-                // A panic leaves no note, and the reply is the same.
+                // Its sender only ends.
                 let _ = (&mut noted).await;
                 self.control.reply_lost().await
             };
@@ -271,7 +281,7 @@ impl ReportedHold<'_> {
             // It was reported, also to the caller by its end.
             let _ = self.guards.release_and_report(LossReport::Printed).await;
         }
-        if !noted.is_finished() {
+        if !noted.is_terminated() {
             // A disk that does not reply must not keep this process.
             let _ = timeout(NOTE_MAX, noted).await;
         }

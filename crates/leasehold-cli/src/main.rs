@@ -31,17 +31,21 @@ mod user_folder;
 mod wait;
 mod watch;
 
+use std::io;
+use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use commands::{Action, Command};
 use exit::Exit;
+use tokio::runtime::{Builder, Runtime};
 
 fn main() -> ExitCode {
     // Every COMMAND starts through this shim, so it runs first, before clap and the log.
     if let Some(exit) = run::exec_shim::run_if_shim() {
         return exit.into();
     }
+    run::signals::survive_file_size_limit();
     if let Some(exit) = run::watchdog_process::run_if_watchdog() {
         return exit.into();
     }
@@ -77,10 +81,7 @@ enum Start {
 /// The kernel kills COMMAND when the thread that started it ends. Only the main thread lives as
 /// long as the process.
 fn execute(command: Command, start: Start) -> anyhow::Result<Exit> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the async runtime")?;
+    let runtime = build_runtime().context("cannot start the async runtime")?;
 
     runtime.block_on(async {
         match command.action {
@@ -111,4 +112,12 @@ fn execute(command: Command, start: Start) -> anyhow::Result<Exit> {
             Action::Completions { shell } => completions::print(shell),
         }
     })
+}
+
+fn build_runtime() -> io::Result<Runtime> {
+    // Tokio panics if it finds no descriptors for the two sockets of its signals. It needs six.
+    (0..3)
+        .map(|_| UnixStream::pair())
+        .collect::<io::Result<Vec<_>>>()?;
+    Builder::new_current_thread().enable_all().build()
 }

@@ -2,12 +2,15 @@
 //!
 //! The file store and fenced files both need a file system that one machine uses alone.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use rustix::fs::{fstat, fstatfs, major, minor};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use crate::{Error, Result};
 
@@ -65,8 +68,10 @@ pub(crate) fn io_error(error: impl Into<io::Error>, action: &str, path: &Path) -
             .help("choose a writable folder with file:/some/folder"),
         Some(Errno::NOSPC | Errno::DQUOT) => Error::unavailable(message("the disk is full"))
             .help("free some space, or choose a folder on another disk"),
-        Some(Errno::MFILE | Errno::NFILE) => Error::unavailable(message("too many open files"))
-            .help("raise the limit on open files (ulimit -n)"),
+        Some(Errno::MFILE | Errno::NFILE | Errno::FBIG | Errno::AGAIN) => {
+            let what = format_args!("cannot {action} {}", path.display());
+            return Error::exhausted(error, what);
+        }
         Some(Errno::NOENT) => Error::invalid(message("no such file or folder")),
         Some(Errno::EXIST) => Error::invalid(message("the path exists and is not a folder")),
         Some(Errno::NOTDIR) => Error::invalid(message("a part of the path is not a folder")),
@@ -94,6 +99,23 @@ fn user_name(user: u32) -> Option<String> {
         let is_this_user = fields.nth(1)?.parse() == Ok(user);
         is_this_user.then(|| name.to_owned())
     })
+}
+
+/// Writes bytes at a place in a file, unless the process may not write a file of that length.
+///
+/// At the limit the kernel writes a part of the bytes, and then ends the process by SIGXFSZ. The
+/// signals of the process are not leasehold's to change, so this asks for the limit first.
+pub(crate) fn write_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
+    check_file_size(at + bytes.len() as u64)?;
+    file.write_all_at(bytes, at)
+}
+
+/// Fails if this process may not write a file of this length.
+pub(crate) fn check_file_size(len: u64) -> io::Result<()> {
+    match getrlimit(Resource::Fsize).current {
+        Some(limit) if len > limit => Err(Errno::FBIG.into()),
+        _ => Ok(()),
+    }
 }
 
 /// The number by which statfs(2) names the type of a file system.

@@ -3,6 +3,7 @@
 use std::future::{pending, poll_fn};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::task::Poll;
 
 use nix::sys::signal::{SigSet, Signal, kill, raise};
@@ -204,6 +205,15 @@ pub(crate) fn end_by_real_time(signal: Option<i32>) {
     }
 }
 
+/// Lets a write fail beyond the limit on the size of files, which would end this process: into a
+/// log, for example. COMMAND gets the default action again, because the handler ends at exec.
+pub(crate) fn survive_file_size_limit() {
+    if Masks::read().is_ok_and(|masks| !masks.ignores(Signal::SIGXFSZ)) {
+        // Without a handler, the signal ends this process as before.
+        let _ = signal_hook::flag::register(Signal::SIGXFSZ as i32, Arc::default());
+    }
+}
+
 /// Blocks the signals in `blocked` and no others. Spares the real-time signals.
 pub(crate) fn restore_mask(blocked: u64) {
     let is_blocked = |signal: &Signal| blocked & bit(*signal) != 0;
@@ -240,6 +250,9 @@ struct Masks {
 impl Masks {
     fn read() -> io::Result<Self> {
         let status = std::fs::read("/proc/self/status").map_err(|error| {
+            if error.kind() != io::ErrorKind::NotFound {
+                return error;
+            }
             io::Error::other(format!(
                 "cannot read /proc/self/status: {error}; mount /proc"
             ))

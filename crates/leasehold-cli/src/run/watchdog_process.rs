@@ -241,13 +241,15 @@ impl WatchdogProcess {
 
         // Standard error may be stuck, and leasehold waits for the next messages.
         let mut socket = self.socket.try_clone()?;
-        thread::spawn(move || {
+        let print = move || {
             print_error(
                 "the hold ends, and leasehold has not ended the command; sending KILL to it",
             );
             // Fails if leasehold was killed.
             let _ = socket.write_all(&Message::HasPrinted.to_bytes());
-        });
+        };
+        // Without a thread nothing is printed: leasehold does not wait for long.
+        let _ = thread::Builder::new().spawn(print);
         Ok(())
     }
 

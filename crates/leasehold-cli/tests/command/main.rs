@@ -20,6 +20,7 @@ mod housekeeping;
 mod inspection;
 mod job_control;
 mod keepers;
+mod limits;
 mod logging;
 mod losses;
 mod machine_store;

@@ -15,7 +15,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use crate::local_fs::{Locality, check_local, user_shown};
+use crate::local_fs::{Locality, check_file_size, check_local, user_shown};
 use crate::{Error, FencingToken, Result, Token};
 
 use mark::Mark;
@@ -217,6 +217,7 @@ impl File {
         folder: &OwnedFd,
         name: &str,
     ) -> io::Result<()> {
+        check_file_size(contents.len() as u64)?;
         let new = self.make_new(PRIVATE_FILE_MODE)?;
         let mut file = fs::File::from(new.try_clone()?);
         file.write_all(contents)?;

@@ -27,7 +27,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::local_fs::io_error;
+use crate::local_fs::{io_error, write_at};
 use crate::{Error, Result};
 
 /// One boot of the machine. The kernel draws an id for each.
@@ -244,7 +244,7 @@ impl TokenCounter {
             BLOCK_LEN as u64
         };
 
-        file.write_all_at(&next.to_bytes(), at)?;
+        write_at(file, &next.to_bytes(), at)?;
         *self = next;
         Ok(())
     }

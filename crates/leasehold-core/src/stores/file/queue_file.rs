@@ -19,6 +19,7 @@ use super::folder::object::touch;
 use super::folder_counter::{MayWait, take_range};
 use super::process::ProcessId;
 use super::wakeups::{Position, to_wake, watches};
+use crate::local_fs::write_at;
 use crate::{Claim, ClaimId, Error, Result, Share, Standing, Token, admitted};
 
 /// How a queue file is locked before it is read.
@@ -346,9 +347,14 @@ impl QueueFile {
     }
 
     fn write_slot(&self, slot: usize, bytes: &[u8; ENTRY_LEN]) -> Result<()> {
-        open_file(self.file.as_ref())
-            .write_all_at(bytes, offset_of(slot))
-            .map_err(|error| self.write_error(error))
+        let file = open_file(self.file.as_ref());
+        let written = write_at(file, bytes, offset_of(slot));
+        if written.is_err() && file.metadata().is_ok_and(|now| now.len() > self.len) {
+            // The disk was full in the middle of an entry. If this fails too, the entry stays torn,
+            // and the next error says so.
+            let _ = file.set_len(self.len);
+        }
+        written.map_err(|error| self.write_error(error))
     }
 
     #[cold]
@@ -380,8 +386,8 @@ fn lock(file: &OpenFile, at: &Location, locking: Locking) -> Result<bool> {
 /// Reads the entries in use, in order of arrival, and the slots of entries that are torn or cut
 /// off. The processes of torn entries are unknown.
 ///
-/// An entry is written in one call, so only power loss can tear it, and then its process has ended
-/// too. Entries of another boot are read like all others, because some kinds of container have a
+/// An entry is written in one call, and what a failed call has appended is removed. So only power
+/// loss can tear an entry, and then its process has ended too. Entries of another boot are read like all others, because some kinds of container have a
 /// boot id of their own. An entry is dead if its process is dead.
 pub(super) fn read_entries(slots: &[u8]) -> (Vec<StoredClaim>, Vec<usize>) {
     let mut entries = Vec::new();

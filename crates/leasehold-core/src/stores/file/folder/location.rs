@@ -20,7 +20,7 @@ use super::names::{self, PENDING};
 use super::object::{ObjectKind, OpenError, READ, look, open_checked};
 use super::sharing::Sharing;
 use super::{COUNTER, Folder, LOCK, MEMBERS, QUEUE, sharing_of};
-use crate::local_fs::{io_error, user_shown};
+use crate::local_fs::{check_file_size, io_error, user_shown};
 use crate::store::draw_claim_id;
 use crate::{Error, Name, Result};
 
@@ -132,6 +132,7 @@ impl Location {
         sharing: Sharing,
         pending: &str,
     ) -> Result<()> {
+        check_file_size(content.len() as u64).map_err(|error| self.io_error(error, "write"))?;
         rustix::io::write(file, content).map_err(|error| self.io_error(error, "write"))?;
         sharing.apply(file, ObjectKind::NewFile, &self.path())?;
 
