@@ -6,8 +6,6 @@ use std::{fmt, io};
 
 use rustix::io::Errno;
 
-use crate::name::Escaped;
-
 /// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -313,7 +311,7 @@ impl fmt::Display for Error {
                 None => {}
             }
             // A URL may end with a colon of its own.
-            write!(f, " on {}: ", Escaped(context.store.trim_end_matches(':')))?;
+            write!(f, " on {}: ", context.store.trim_end_matches(':'))?;
         }
 
         f.write_str(&self.0.what)?;

@@ -11,12 +11,14 @@ const HIDDEN: &str = "…";
 /// Replaces a user name and a password.
 const HIDDEN_USER: &str = "…@";
 
-/// Returns a text without user, password and settings, and without what may be a part of them.
+/// Returns a text without user, password, settings and control characters, and without what may be a
+/// part of them.
 pub(crate) fn redacted(text: &str) -> String {
     let Some(scheme) = scheme(text) else {
         let is_path = unknown_url::bare_path(text).is_some() && !may_have_user(text);
         let is_shown = is_path || unknown_url::is_host_and_port(text);
-        return if is_shown { location(text) } else { HIDDEN }.to_owned();
+        let shown = if is_shown { location(text) } else { HIDDEN };
+        return shown.replace(char::is_control, HIDDEN);
     };
 
     let rest = &text[scheme.len() + 1..];
@@ -28,7 +30,7 @@ pub(crate) fn redacted(text: &str) -> String {
     } else {
         location(rest).to_owned()
     };
-    format!("{scheme}:{shown}")
+    format!("{scheme}:{shown}").replace(char::is_control, HIDDEN)
 }
 
 /// Returns the scheme of a URL; `None` if it may be something else, such as a user name.
@@ -120,6 +122,7 @@ mod tests {
             ("file:/a@b", "file:/a@b"),
             ("file:///a@b?mode=0660", "file:///a@b"),
             ("system:", "system:"),
+            ("file:/a\nb", "file:/a…b"),
             ("/var/lock/app", "/var/lock/app"),
             ("localhost:6379", "localhost:6379"),
         ] {
