@@ -36,8 +36,8 @@ pub(crate) struct Child {
     is_reaped: bool,
     /// The children of leasehold: the watchdog, or else the command and its orphaned descendants.
     children: Children,
-    /// Children of leasehold that the command did not start. They stay unreaped while this process
-    /// spares them, so that their ids stay their own.
+    /// Children of leasehold that the command did not start, until they are reaped: their ids may
+    /// then belong to any process.
     others: Vec<i32>,
 }
 

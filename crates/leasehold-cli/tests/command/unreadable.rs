@@ -182,7 +182,7 @@ fn as_user(sandbox: &Sandbox, line: &str) -> Command {
 
 /// Nobody but root can tell whose child a process of another user is.
 ///
-/// Shows G-36 and G-38.
+/// Shows G-36, G-38.
 #[test]
 fn hidden_processes_of_other_users_are_neither_ended_nor_waited_for() {
     for mode in ["1", "2"] {
