@@ -352,7 +352,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn thread_runs_the_next_step_and_a_panic_ends_one_step() {
+    async fn panicking_step_is_an_error_and_the_next_step_runs() {
         let thread = || std::thread::current().id();
         let first = run_blocking("a step", thread).await.expect("it runs");
         let panicked = run_blocking("the step", || panic!("the test lets it")).await;
