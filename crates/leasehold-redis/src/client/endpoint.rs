@@ -112,7 +112,7 @@ impl Endpoint {
             Self::Seed(_) => Ok(()),
             Self::Server(_) if self.refusals() == 0 => Ok(()),
             // Not every link has a handshake.
-            Self::Server(_) => handshake(session, &ServerClock::default()).await,
+            Self::Server(_) => Box::pin(handshake(session, &ServerClock::default())).await,
             Self::Node(_) | Self::Master(_) => verify_master(session).await,
         }
     }
