@@ -236,5 +236,5 @@ fn has_number(user: u32) -> bool {
     })
 }
 
-/// The usual number of all users without one: user_namespaces(7).
+/// The usual number of all users without one: `user_namespaces(7)`.
 const OVERFLOW_USER: u32 = 65_534;

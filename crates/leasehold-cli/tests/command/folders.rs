@@ -343,7 +343,7 @@ fn root_makes_no_folder_in_the_home_of_a_user() {
         ("XDG_STATE_HOME", home.join("state")),
     ] {
         let done = run(0, variable, &value);
-        done.assert(77, "", "belongs to daemon, who could not use it");
+        done.assert(77, "", "in a folder of daemon, who could not use it");
         assert_eq!(read_dir(&home).unwrap().count(), 0);
     }
     run(DAEMON, "HOME", &home).assert(0, "", "");

@@ -130,10 +130,9 @@ impl File {
     /// - Errors of the kernel.
     pub fn seal(&self, token: FencingToken) -> Result<Option<Vec<u8>>> {
         let _locked = self.accept(token)?;
-        let failed = |error: io::Error| io_error(error, "read", &self.path);
-
-        let file = open_regular(&self.folder, &self.name).map_err(|error| failed(error.into()))?;
-        file.map(read).transpose().map_err(failed)
+        let file = open_regular(&self.folder, &self.name);
+        let contents = file.and_then(|file| file.map(read).transpose());
+        contents.map_err(|error| io_error(error, "read", &self.path))
     }
 
     /// Replaces the contents if the token is accepted, and raises the mark if the token is larger.
@@ -155,8 +154,8 @@ impl File {
     }
 
     fn stored_mark(&self) -> Result<Option<Mark>> {
-        let failed = |error: io::Error| io_error(error, "read the mark of", &self.path);
-        let file = open_regular(&self.beside, TOKEN_FILE).map_err(|error| failed(error.into()))?;
+        let failed = |error| io_error(error, "read the mark of", &self.path);
+        let file = open_regular(&self.beside, TOKEN_FILE).map_err(failed)?;
         let Some(file) = file else { return Ok(None) };
 
         // An earlier mode of the folder may have let another user put it there.
@@ -288,25 +287,22 @@ fn open_beside(folder: &OwnedFd, name: &str, path: &Path) -> Result<OwnedFd> {
     }
 
     let opened = openat(&found, ".", FOLDER, Mode::empty()).map_err(failed)?;
-    let mode = Mode::from_raw_mode(status.st_mode);
-    let others_rights = Mode::RWXG | Mode::RWXO;
-    if mode.intersects(others_rights) {
-        // New files in it still get its group if it has the setgid bit.
-        fchmod(&opened, mode - others_rights).map_err(failed)?;
-    }
+    // An earlier version gave rights to others. A setgid bit stays, for the group of new files.
+    let mode = Mode::from_raw_mode(status.st_mode) - (Mode::RWXG | Mode::RWXO);
+    fchmod(&opened, mode).map_err(failed)?;
     Ok(opened)
 }
 
 /// Opens a regular file; `None` if it is missing. A FIFO in its place does not block this process.
-fn open_regular(folder: &OwnedFd, name: &str) -> rustix::io::Result<Option<OwnedFd>> {
+fn open_regular(folder: &OwnedFd, name: &str) -> io::Result<Option<OwnedFd>> {
     let file = match openat(folder, name, READ_FILE, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(None),
         file => file?,
     };
     match FileType::from_raw_mode(fstat(&file)?.st_mode) {
         FileType::RegularFile => Ok(Some(file)),
-        FileType::Directory => Err(Errno::ISDIR),
-        _ => Err(NOT_REGULAR),
+        FileType::Directory => Err(Errno::ISDIR.into()),
+        _ => Err(NOT_REGULAR.into()),
     }
 }
 

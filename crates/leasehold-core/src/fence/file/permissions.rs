@@ -4,28 +4,24 @@ use std::os::fd::OwnedFd;
 
 use rustix::buffer::spare_capacity;
 use rustix::fs::{
-    Gid, Mode, Uid, XattrFlags, fchmod, fchown, fgetxattr, fremovexattr, fsetxattr, fstat,
+    Gid, Mode, Stat, Uid, XattrFlags, fchmod, fchown, fgetxattr, fremovexattr, fsetxattr, fstat,
 };
 use rustix::io::{Errno, Result};
 
 /// Owner, group, mode and ACL of a file.
-#[derive(Debug)]
 pub(super) struct Permissions {
-    owner: Uid,
-    group: Gid,
-    mode: Mode,
+    status: Stat,
     /// As the kernel encodes it; `None` if the mode says everything.
     acl: Option<Vec<u8>>,
 }
 
 impl Permissions {
     pub(super) fn of(file: &OwnedFd) -> Result<Self> {
-        let status = fstat(file)?;
+        let mut acl = Vec::with_capacity(ACL_MAX);
+        let found = if_supported(fgetxattr(file, ACL, spare_capacity(&mut acl)))?;
         Ok(Self {
-            owner: Uid::from_raw(status.st_uid),
-            group: Gid::from_raw(status.st_gid),
-            mode: Mode::from_raw_mode(status.st_mode) & RIGHTS,
-            acl: acl_of(file)?,
+            status: fstat(file)?,
+            acl: found.map(|_| acl),
         })
     }
 
@@ -42,28 +38,17 @@ impl Permissions {
 
         // The file has the default ACL of the folder, if there is one. It has had no effect yet,
         // because the mode of the group limits it.
-        match fremovexattr(new, ACL) {
-            Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
-            Err(error) => return Err(error),
-        }
-        let mode = if has_group {
-            self.mode
-        } else {
-            self.without_group()
-        };
-        fchmod(new, mode)
+        if_supported(fremovexattr(new, ACL))?;
+        fchmod(new, self.mode(has_group))
     }
 
     /// Gives a file its owner and its group, or the group alone. Returns whether it has the group.
     fn give_owner(&self, new: &OwnedFd) -> Result<bool> {
-        let status = fstat(new)?;
-        if status.st_uid == self.owner.as_raw() && status.st_gid == self.group.as_raw()
-            || fchown(new, Some(self.owner), Some(self.group)).is_ok()
-        {
+        let group = Some(Gid::from_raw(self.status.st_gid));
+        if fchown(new, Some(Uid::from_raw(self.status.st_uid)), group).is_ok() {
             return Ok(true);
         }
-
-        match fchown(new, None, Some(self.group)) {
+        match fchown(new, None, group) {
             Ok(()) => Ok(true),
             // This user is not in the group, or the group has no number in this user namespace.
             Err(Errno::PERM | Errno::INVAL) => Ok(false),
@@ -71,27 +56,27 @@ impl Permissions {
         }
     }
 
-    /// With an ACL, the mode does not say what the group may do.
-    fn without_group(&self) -> Mode {
-        let of_group = match self.acl {
-            None => (self.mode & Mode::RWXG).bits() >> GROUP_SHIFT,
-            Some(_) => 0,
-        };
-        self.mode & (Mode::RWXU | Mode::from_bits_truncate(of_group))
+    /// The mode of the new file. Set-user-ID, set-group-ID and sticky bits remain with the old file.
+    ///
+    /// If the old file has an ACL, its mode does not say what its group may do.
+    fn mode(&self, has_group: bool) -> Mode {
+        let mode = Mode::from_raw_mode(self.status.st_mode);
+        let of_group = Mode::from_bits_truncate((mode & Mode::RWXG).bits() >> GROUP_SHIFT);
+        match (has_group, &self.acl) {
+            (true, _) => mode & (Mode::RWXU | Mode::RWXG | Mode::RWXO),
+            (false, None) => mode & (Mode::RWXU | of_group),
+            (false, Some(_)) => mode & Mode::RWXU,
+        }
     }
 }
 
-fn acl_of(file: &OwnedFd) -> Result<Option<Vec<u8>>> {
-    let mut acl = Vec::with_capacity(ACL_MAX);
-    match fgetxattr(file, ACL, spare_capacity(&mut acl)) {
-        Ok(_) => Ok(Some(acl)),
+/// The outcome of a request for an ACL; `None` if the file has none.
+fn if_supported<T>(outcome: Result<T>) -> Result<Option<T>> {
+    match outcome {
         Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
-        Err(error) => Err(error),
+        outcome => outcome.map(Some),
     }
 }
-
-/// What a mode may give. Set-user-ID, set-group-ID and sticky bits belong to the old file alone.
-const RIGHTS: Mode = Mode::RWXU.union(Mode::RWXG).union(Mode::RWXO);
 
 /// From the rights of the group to those of all other users.
 const GROUP_SHIFT: u32 = 3;

@@ -87,21 +87,19 @@ fn state_folder() -> Result<PathBuf> {
 /// Refuses to make the state folder of another user as root, who may have that user's environment.
 /// The folders on the way would be root's, and closed to their user and all other programs.
 fn check_home(folder: &Path) -> Result<()> {
-    let nearest = folder
-        .ancestors()
-        .find_map(|path| Some((path, std::fs::metadata(path).ok()?)));
-    let Some((home, status)) = nearest else {
+    let mut found = folder.ancestors().map(std::fs::metadata);
+    let owner = found.find_map(|status| Some(status.ok()?.uid()));
+    let Some(owner) = owner.filter(|owner| *owner != ROOT) else {
         return Ok(());
     };
-    if !geteuid().is_root() || status.uid() == ROOT || home == folder {
+    if !geteuid().is_root() || folder.exists() {
         return Ok(());
     }
 
-    let owner = user_shown(status.uid());
     let message = format!(
-        "{} would belong to root, but {} belongs to {owner}, who could not use it",
+        "{} would be root's in a folder of {}, who could not use it",
         folder.display(),
-        home.display()
+        user_shown(owner)
     );
     Err(Error::denied(message).help(
         "run it as that user, with root's own HOME (sudo -H), or name a folder: file:/some/folder",
