@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
-use crate::runtime::background::{is_forked, on_background, spawn};
+use crate::runtime::background::{is_forked, on_background};
 
 static UNDER_WAY: Mutex<UnderWay> = Mutex::new(UnderWay {
     numbers: BTreeSet::new(),
     next: 0,
+    continued: Vec::new(),
     wait_until: None,
 });
 /// Tasks wait for `DEPARTED`, and blocked threads for `DEPARTED_BLOCKING`. Every departure notifies
@@ -30,6 +31,8 @@ struct UnderWay {
     /// The departures are numbered in the order in which they begin.
     numbers: BTreeSet<u64>,
     next: u64,
+    /// Departures that end with the last of those with these numbers.
+    continued: Vec<(Departure, Range<u64>)>,
     /// Until when the end of a thread waits for them.
     wait_until: Option<Instant>,
 }
@@ -67,11 +70,11 @@ impl Departure {
 
     /// Ends this departure with those that have begun since: one of them goes on with it.
     pub(crate) fn end_with_later(self) {
-        let later = self.number + 1..UNDER_WAY.lock().next;
-        spawn(async move {
-            departed(later).await;
-            drop(self);
-        });
+        let mut under_way = UNDER_WAY.lock();
+        let later = self.number + 1..under_way.next;
+        if under_way.has_any(later.clone()) {
+            under_way.continued.push((self, later));
+        }
     }
 }
 
@@ -80,9 +83,15 @@ impl Drop for Departure {
         let mut under_way = UNDER_WAY.lock();
         under_way.numbers.remove(&self.number);
         self.begun_by = None;
+        let mut continued = under_way.continued.iter();
+        let ended = continued.position(|(_, later)| !under_way.has_any(later.clone()));
+        let ended = ended.map(|at| under_way.continued.swap_remove(at));
 
         DEPARTED_BLOCKING.notify_all();
         DEPARTED.notify_waiters();
+        drop(under_way);
+        // Its end may be that of another one.
+        drop(ended);
     }
 }
 
@@ -212,8 +221,6 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::Locks;
-    use crate::stores::Memory;
 
     /// A service that drains may still serve requests, whose guards are dropped too.
     #[tokio::test]
@@ -230,17 +237,12 @@ mod tests {
     /// The end of a departure may begin another one that goes on with it.
     #[tokio::test]
     async fn drain_waits_for_what_goes_on_with_a_departure() {
-        let _locks = Locks::from_store(Memory::new(), "memory:").expect("the background starts");
         let first = Departure::begin(Instant::now());
         let mut draining = pin!(drain());
         assert_eq!(draining.as_mut().now_or_never(), None);
 
         let second = Departure::begin(Instant::now());
         first.end_with_later();
-        // The background polls its tasks in turn, so it has polled that of the first departure.
-        let (polled, has_polled) = tokio::sync::oneshot::channel();
-        spawn(async move { polled.send(()).expect("the test waits") });
-        has_polled.await.expect("it is polled");
         assert_eq!(draining.as_mut().now_or_never(), None);
 
         drop(second);
