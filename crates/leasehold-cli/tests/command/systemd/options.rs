@@ -375,7 +375,7 @@ fn tasks_max_is_enough_or_named() {
             let limited = [&user[..], &["prlimit", &limit]].concat();
             for line in [LIMITED_RUN, LIMITED_ACQUIRE] {
                 until("no process of the user is left", ended);
-                let named = "TasksMax= of the systemd unit";
+                let named = "TasksMax=";
                 service.works_or_names(&limited, line, count == 8, named);
             }
         }
@@ -396,7 +396,7 @@ fn limit_nofile_is_enough_or_named() {
             let limit = format!("--nofile={count}");
             let limited = [AS_USER, &["prlimit", &limit]].concat();
             for line in [LIMITED_RUN, LIMITED_ACQUIRE] {
-                let named = "LimitNOFILE= of the systemd unit";
+                let named = "LimitNOFILE=";
                 service.works_or_names(&limited, line, count == 64, named);
             }
         }
