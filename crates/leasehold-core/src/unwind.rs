@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
 
 use futures_util::FutureExt;
 
-use crate::{Error, Guard, Locks, Observer, Owner, Result, Watch};
+use crate::{Error, Guard, Locks, Observer, Owner, ReentrantGuard, Result, Watch};
 
 /// Logs or counts, which must not end what leasehold is doing. A panic of the program's layer of
 /// `tracing` or its recorder of metrics is reported by the panic hook, and gives `None`.
@@ -27,6 +27,7 @@ impl UnwindSafe for Guard {}
 impl UnwindSafe for Locks {}
 impl UnwindSafe for Observer {}
 impl UnwindSafe for Owner {}
+impl UnwindSafe for ReentrantGuard {}
 impl UnwindSafe for Watch {}
 
 impl RefUnwindSafe for Error {}
@@ -34,4 +35,5 @@ impl RefUnwindSafe for Guard {}
 impl RefUnwindSafe for Locks {}
 impl RefUnwindSafe for Observer {}
 impl RefUnwindSafe for Owner {}
+impl RefUnwindSafe for ReentrantGuard {}
 impl RefUnwindSafe for Watch {}
