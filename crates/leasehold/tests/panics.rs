@@ -25,13 +25,13 @@ const LEASE: Duration = Duration::from_secs(3);
 /// Shows G-13.
 #[tokio::test]
 async fn holds_are_renewed_after_panics_in_a_layer_while_redis_is_away() {
-    let program = Program::start().await;
+    let _program = Program::start().await;
     let mut server = Redis::start();
     let url = format!("{}?crash-grace=2s", server.url());
     let locks = leasehold::open(&url).await.expect("it opens");
     let held = lock(&locks).acquire().await.expect("granted");
 
-    program.panics_in(&LAYER);
+    LAYER.store(true, Ordering::SeqCst);
     server.kill();
     eventually("the layer panics", async || {
         PANICS.load(Ordering::SeqCst) > 2
@@ -39,7 +39,7 @@ async fn holds_are_renewed_after_panics_in_a_layer_while_redis_is_away() {
     .await;
     server.restart();
     drop(held);
-    program.recovers();
+    LAYER.store(false, Ordering::SeqCst);
 
     let next = within_timeout("the next is granted", lock(&locks).acquire()).await;
     assert_is_renewed(next.expect("granted")).await;
@@ -59,12 +59,12 @@ async fn holds_are_renewed_after_panics_in_a_recorder_on_memory() {
 }
 
 async fn holds_are_renewed_after_panics_in_a_recorder(url: &str) {
-    let program = Program::start().await;
+    let _program = Program::start().await;
     let locks = leasehold::open(url).await.expect("it opens");
     let held = lock(&locks).acquire().await.expect("granted");
 
     // It panics at each renewal, so more than once.
-    program.panics_in(&RECORDER);
+    RECORDER.store(true, Ordering::SeqCst);
     assert_is_renewed(held).await;
     assert!(PANICS.load(Ordering::SeqCst) > 1, "the recorder panics");
 }
@@ -75,11 +75,11 @@ async fn losses_are_reported_although_a_layer_panics() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = format!("file:{}", folder.path().display());
     for url in ["memory:", &file] {
-        let program = Program::start().await;
+        let _program = Program::start().await;
         let locks = leasehold::open(url).await.expect("it opens");
         let short = locks.mutex("a").max_hold(Duration::from_millis(200));
 
-        program.panics_in(&LAYER);
+        LAYER.store(true, Ordering::SeqCst);
         for round in 0..2 {
             let held = within_timeout("the lock is free", short.acquire()).await;
             let lost = held.expect("granted");
@@ -121,20 +121,12 @@ impl Program {
         PANICS.store(0, Ordering::SeqCst);
         Self(alone)
     }
-
-    fn panics_in(&self, code: &AtomicBool) {
-        code.store(true, Ordering::SeqCst);
-    }
-
-    fn recovers(&self) {
-        LAYER.store(false, Ordering::SeqCst);
-        RECORDER.store(false, Ordering::SeqCst);
-    }
 }
 
 impl Drop for Program {
     fn drop(&mut self) {
-        self.recovers();
+        LAYER.store(false, Ordering::SeqCst);
+        RECORDER.store(false, Ordering::SeqCst);
     }
 }
 
