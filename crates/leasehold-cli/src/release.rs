@@ -75,9 +75,11 @@ pub(crate) async fn why_lost(
     holder: &Entry,
     token: Token,
 ) -> leasehold::Result<Option<String>> {
-    let still_held = control::still_held(holder.id)
-        .await
-        .or_else(|error| Err(error.downcast::<Error>().unwrap_or_else(cannot_be_asked)))?;
+    let still_held = control::still_held(holder.id).await.map_err(|error| {
+        error
+            .downcast::<Error>()
+            .unwrap_or_else(|error| cannot_be_asked(&error))
+    })?;
 
     let reason = match still_held {
         Some(true) => return Ok(None),
@@ -88,7 +90,7 @@ pub(crate) async fn why_lost(
     Ok(loss_of(locks, name, token).or_else(|| reason.map(str::to_owned)))
 }
 
-fn cannot_be_asked(error: anyhow::Error) -> Error {
+fn cannot_be_asked(error: &anyhow::Error) -> Error {
     Error::unavailable(format!("the holder cannot be asked: {error:#}"))
 }
 

@@ -5,6 +5,7 @@ pub use crate::engine::{hold_from, safe_duration};
 pub use crate::runtime::backlog::{Backlog, Repeat, repeat};
 pub use crate::runtime::backoff::Backoff;
 pub use crate::runtime::clock::BootInstant;
+pub use crate::runtime::panics::without_panic;
 pub use crate::store_kind::{StoreKind, UnopenedStore};
 #[cfg(feature = "file")]
 pub use crate::stores::file::{FILE, SYSTEM};
@@ -14,7 +15,6 @@ pub use crate::stores::url::{
     Host, Password, Setting, StoreUrl, TlsFiles, Transport, UrlForm, check_characters, io_reason,
 };
 pub use crate::stray_character::stray_character;
-pub use crate::unwind::without_panic;
 
 /// What the examinations of stores are made of.
 pub mod examination {

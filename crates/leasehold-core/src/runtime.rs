@@ -16,6 +16,7 @@ pub(crate) mod backlog;
 pub(crate) mod backoff;
 #[allow(unreachable_pub, reason = "crate::simulation exports its time")]
 pub(crate) mod clock;
+pub(crate) mod panics;
 #[cfg(feature = "unstable-simulation")]
 #[allow(unreachable_pub, reason = "crate::simulation exports it")]
 pub mod simulation;

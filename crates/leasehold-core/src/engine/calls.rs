@@ -16,8 +16,8 @@ use crate::runtime::background;
 use crate::runtime::backlog::Backlog;
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
+use crate::runtime::panics::contained;
 use crate::store::{Cleanup, Revocable, Subscription};
-use crate::unwind::contained;
 use crate::{
     Claim, Entered, Error, Guarantees, LockState, Name, OnContention, Result, ServerVote, Standing,
     Store,

@@ -8,7 +8,7 @@ use crate::runtime::background::{self, Detached};
 use crate::runtime::backlog::{Backlog, Repeat, repeat};
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
-use crate::unwind::without_panic;
+use crate::runtime::panics::without_panic;
 use crate::{Claim, Entered, Error, Guarantees, Result};
 
 /// Whether the store may have an entry of a claim that no hold releases.

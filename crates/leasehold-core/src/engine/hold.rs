@@ -16,7 +16,7 @@ use super::validity::{End, Validity};
 use super::{Engine, StoreCalls, calls};
 use crate::runtime::background::{Detached, is_forked};
 use crate::runtime::backoff::Backoff;
-use crate::unwind::contained;
+use crate::runtime::panics::contained;
 use crate::{
     Claim, Error, Guarantees, LossReason, OnContention, RenewalStatus, Result, ServerVote, Share,
     Standing, Token,

@@ -17,7 +17,7 @@ use super::validity::{End, Phase, Validity, safe_duration};
 use crate::metric_labels::RenewalOutcome;
 use crate::runtime::background::Detached;
 use crate::runtime::clock::{BootInstant, BootTimer};
-use crate::unwind::contained;
+use crate::runtime::panics::contained;
 use crate::{Claim, LossReason, Result};
 
 pub(crate) use schedule::Renewals;

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use super::events::HoldEvents;
 use crate::runtime::background;
 use crate::runtime::clock::BootInstant;
-use crate::unwind::contained;
+use crate::runtime::panics::contained;
 use crate::{Claim, ClaimId, CrashRelease, Error, LossReason, RenewalStatus, Result};
 
 /// The validity of one claim. It lasts until a given time, and never starts again after its end.
