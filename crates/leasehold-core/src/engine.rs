@@ -20,6 +20,7 @@ mod validity;
 mod wait;
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use tokio::runtime::Handle;
@@ -57,8 +58,13 @@ impl Engine {
 
         let timer = Arc::new(renewal_timer()?);
         let renewed = (calls.downgrade(), Arc::clone(&renewals));
+        let has_run = AtomicBool::new(false);
         let renewal_task = background::spawn_restarting(move || {
             let (calls, renewals) = renewed.clone();
+            if has_run.swap(true, Relaxed) {
+                // A panic has ended the rounds that were under way.
+                renewals.make_all_due();
+            }
             renew::run(calls, renewals, Arc::clone(&timer))
         });
 

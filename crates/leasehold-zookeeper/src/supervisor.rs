@@ -200,12 +200,18 @@ async fn reason(server: &Host) -> String {
         TcpStream::connect(&*addresses).await
     };
     match timeout(CONNECT_TIMEOUT, connecting).await {
-        Ok(Err(error)) => format!("{server}: {}", io_reason(&error)),
-        Ok(Ok(_)) => format!(
+        Ok(Err(error)) if !is_closed(&error) => format!("{server}: {}", io_reason(&error)),
+        Ok(_) => format!(
             "{server}: it accepts connections, but no session; is its maxClientCnxns reached?"
         ),
         Err(_elapsed) => format!("{server}: no reply within {CONNECT_TIMEOUT:?}"),
     }
+}
+
+/// Whether the server has accepted a connection and closed it at once.
+fn is_closed(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset};
+    [BrokenPipe, ConnectionReset].contains(&error.kind())
 }
 
 fn warn_of_other_timeout(address: &Address, client: &Client) {

@@ -26,8 +26,6 @@ use schedule::{renew_interval, reply_timeout, retry_delay};
 /// The renewal task: runs while its engine exists, and again after a panic.
 pub(crate) async fn run(calls: WeakStoreCalls, renewals: Arc<Renewals>, timer: Arc<BootTimer>) {
     let mut rounds = FuturesUnordered::new();
-    // A panic has ended the rounds that were under way.
-    renewals.make_all_due();
 
     loop {
         let due = renewals.due();

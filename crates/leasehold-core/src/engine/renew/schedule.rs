@@ -57,7 +57,7 @@ impl Renewals {
     }
 
     /// Makes the renewals of all claims due now.
-    pub(super) fn make_all_due(&self) {
+    pub(crate) fn make_all_due(&self) {
         let mut schedule = self.schedule.lock();
         schedule.make_all_due(BootInstant::now(), &self.rescheduled);
     }

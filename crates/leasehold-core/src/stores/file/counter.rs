@@ -302,7 +302,12 @@ pub(super) fn read(file: &File) -> CounterState {
 pub(super) fn this_boot() -> Result<Boot> {
     const PATH: &str = "/proc/sys/kernel/random/boot_id";
     let text = std::fs::read_to_string(PATH).map_err(|error| {
-        io_error(error, "read", Path::new(PATH)).help(
+        let is_hidden = error.kind() == std::io::ErrorKind::NotFound;
+        let error = io_error(error, "read", Path::new(PATH));
+        if !is_hidden {
+            return error;
+        }
+        error.help(
             "the file store needs all of /proc: start this program without ProcSubset=pid (in a \
              unit of systemd) or subset=pid, or use a server",
         )
