@@ -7,7 +7,7 @@ use anyhow::Result;
 use leasehold::stores::File;
 use leasehold::{Examination, ExaminedServer, Finding, RoundTrip, Severity};
 use nix::unistd::{Group, User};
-use rustix::fs::Mode;
+use rustix::fs::{Mode, getxattr};
 use serde::Serialize;
 
 use crate::commands::{Origin, Store};
@@ -21,7 +21,7 @@ pub(crate) async fn examine(store: &Store, json: bool) -> Result<Exit> {
     if json {
         print_json(&examination)?;
     } else {
-        print_text(&examination, store.origin)?;
+        print_text(&examination, &store.url, store.origin)?;
     }
 
     Ok(match examination.worst() {
@@ -31,14 +31,14 @@ pub(crate) async fn examine(store: &Store, json: bool) -> Result<Exit> {
     })
 }
 
-fn print_text(examination: &Examination, origin: Origin) -> Result<()> {
+fn print_text(examination: &Examination, given: &str, origin: Origin) -> Result<()> {
     let mut out = stdout().lock();
     writeln!(
         out,
         "store    {} ({origin})",
         with_folder(&examination.store)
     )?;
-    if let Some(sharers) = sharers(&examination.store) {
+    if let Some(sharers) = sharers(&examination.store, given) {
         writeln!(out, "shared   by processes of {sharers}")?;
     }
     for server in &examination.servers {
@@ -73,8 +73,9 @@ fn with_folder(url: &str) -> String {
     }
 }
 
-/// Names the users whose processes can use the folder of an opened store.
-fn sharers(url: &str) -> Option<String> {
+/// Names the users whose processes can use the folder of an opened store. `given` is the URL with its
+/// settings, where `mode=` limits the users of the files.
+fn sharers(url: &str, given: &str) -> Option<String> {
     let folder = match url {
         "system:" => File::SYSTEM_FOLDER,
         _ => url.strip_prefix("file:")?,
@@ -85,7 +86,15 @@ fn sharers(url: &str) -> Option<String> {
     let group = Group::from_gid(status.gid().into()).ok()?;
     let group = group.map_or_else(|| status.gid().to_string(), |group| group.name);
 
-    let mode = Mode::from_raw_mode(status.mode());
+    if getxattr(folder, ACL, &mut [0_u8; ACL_MAX]).is_ok() {
+        return Some(format!(
+            "{owner} and of the users that the ACL of {folder} names"
+        ));
+    }
+
+    let stated = given.split_once("mode=").map(|(_, mode)| mode);
+    let stated = stated.and_then(|mode| u32::from_str_radix(mode.split('&').next()?, 8).ok());
+    let mode = Mode::from_raw_mode(status.mode() & stated.unwrap_or(u32::MAX));
     Some(
         match (mode.contains(Mode::WOTH), mode.contains(Mode::WGRP)) {
             (true, _) => "all users".to_owned(),
@@ -94,6 +103,11 @@ fn sharers(url: &str) -> Option<String> {
         },
     )
 }
+
+/// The extended attribute that has the ACL of a folder.
+const ACL: &str = "system.posix_acl_access";
+/// An entry has 8 bytes. No user of locks has an ACL of more than 500.
+const ACL_MAX: usize = 4096;
 
 fn described(server: &ExaminedServer) -> String {
     let version = server.version.as_deref().unwrap_or("of an unknown version");

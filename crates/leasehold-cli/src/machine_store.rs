@@ -70,6 +70,9 @@ fn find() -> Result<Option<PathBuf>> {
             }
         } else if status.is_dir() && !parts.is_empty() || status.is_file() && parts.is_empty() {
             at = path;
+        } else if status.is_symlink() {
+            let error = Error::denied(format!("{PATH} leads through more than {LINKS_MAX} links"));
+            return Err(error.help("let it lead to the file"));
         } else {
             let kind = if parts.is_empty() {
                 "regular file"

@@ -90,7 +90,7 @@ impl fmt::Display for Escaped<'_> {
 /// Whether it is a format character or a separator of lines, by their ranges in Unicode 16.
 ///
 /// The joiners U+200C and U+200D are spelling in some languages, and parts of emoji.
-fn is_invisible(c: char) -> bool {
+pub(crate) fn is_invisible(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}'..='\u{200f}'
         | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
         | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')

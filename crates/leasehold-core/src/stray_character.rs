@@ -4,9 +4,10 @@
 //! carriage return. Nobody sees the character, and the text selects another folder, node or lock than
 //! the text without it. So the clients of the two would not exclude each other.
 
+use crate::name::is_invisible;
 use crate::{Error, Result};
 
-/// Refuses white space at the ends of a text, and control characters in it.
+/// Refuses white space at the ends of a text, and control and format characters in it.
 pub(crate) fn check(what: &str, text: &str) -> Result<()> {
     match stray_character(text) {
         Some(stray) => Err(Error::invalid(format!("{what} has {stray}")).help("remove it")),
@@ -14,13 +15,14 @@ pub(crate) fn check(what: &str, text: &str) -> Result<()> {
     }
 }
 
-/// Describes white space at an end of a text, or a control character in it: `a line feed (U+000A) at
-/// its end`.
+/// Describes white space at an end of a text, or a control or format character in it: `a line feed
+/// (U+000A) at its end`.
 #[must_use]
 pub fn stray_character(text: &str) -> Option<String> {
     let is_last = |at: usize, c: char| at + c.len_utf8() == text.len();
-    let is_stray =
-        |&(at, c): &(usize, char)| c.is_control() || is_blank(c) && (at == 0 || is_last(at, c));
+    let is_stray = |&(at, c): &(usize, char)| {
+        c.is_control() || is_invisible(c) || is_blank(c) && (at == 0 || is_last(at, c))
+    };
     let (at, character) = text.char_indices().rev().find(is_stray)?;
 
     let place = match at {
@@ -31,10 +33,11 @@ pub fn stray_character(text: &str) -> Option<String> {
     Some(format!("{}{place}", described(character)))
 }
 
-/// Whether a character is white space or a control character. Unicode does not count the zero width
-/// space and the byte order mark as white space.
+/// Whether a character shows nothing: white space, a control or format character, a joiner, or a
+/// letter that only fills a place.
 pub(crate) fn is_blank(c: char) -> bool {
-    c.is_whitespace() || c.is_control() || "\u{200b}\u{feff}".contains(c)
+    const JOINERS_AND_FILLERS: &str = "\u{200c}\u{200d}\u{115f}\u{1160}\u{3164}\u{ffa0}\u{2800}";
+    c.is_whitespace() || c.is_control() || is_invisible(c) || JOINERS_AND_FILLERS.contains(c)
 }
 
 pub(crate) fn described(character: char) -> String {
@@ -65,6 +68,12 @@ mod tests {
                 "\u{feff}a",
                 "an invisible character (U+FEFF) at its beginning",
             ),
+            ("a\u{200d}", "an invisible character (U+200D) at its end"),
+            (
+                "\u{3164}a",
+                "an invisible character (U+3164) at its beginning",
+            ),
+            ("a\u{202a}b", "an invisible character (U+202A)"),
             ("a\tb", "a tab (U+0009)"),
             ("a\u{1b}b", "an invisible character (U+001B)"),
             ("\0", "an invisible character (U+0000) at its end"),
@@ -75,7 +84,7 @@ mod tests {
                 "{text:?}"
             );
         }
-        for text in ["", "a", "a b", "数据 同步", "a\u{a0}b"] {
+        for text in ["", "a", "a b", "数据 同步", "a\u{a0}b", "می\u{200c}خواهم"] {
             assert_eq!(stray_character(text), None, "{text:?}");
         }
     }

@@ -8,6 +8,7 @@ use std::process::Command;
 use std::thread;
 
 use lab_servers::{Cluster, Ensemble, Redis, Setup, ZooKeeper};
+use rustix::fs::{XattrFlags, setxattr};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -156,6 +157,34 @@ fn users_who_share_a_folder_are_named() {
         let line = format!("\nshared   by processes of {sharers}\n");
         assert!(done.out.contains(&line), "{done:?}");
     }
+
+    fs::set_permissions(&folder, Permissions::from_mode(0o2770)).unwrap();
+    let url = format!("file:{}?mode=0600", folder.display());
+    let done = sandbox.done(&["doctor", "--store", &url]);
+    assert!(done.out.contains("processes of root only\n"), "{done:?}");
+
+    // The entries of its owner, user 1502, its group, the mask and all others: acl(5).
+    let entries = [
+        (1, 7, u32::MAX),
+        (2, 7, 1502),
+        (4, 0, u32::MAX),
+        (16, 7, u32::MAX),
+        (32, 0, u32::MAX),
+    ];
+    let mut acl = 2_u32.to_le_bytes().to_vec();
+    for (tag, rights, user) in entries {
+        acl.extend([tag, 0, rights, 0]);
+        acl.extend(user.to_le_bytes());
+    }
+    setxattr(
+        &folder,
+        "system.posix_acl_access",
+        &acl,
+        XattrFlags::empty(),
+    )
+    .unwrap();
+    let done = sandbox.done(&["doctor"]);
+    assert!(done.out.contains("the users that the ACL of "), "{done:?}");
 }
 
 /// Each node has two names here: the URL names one of them as the machine.

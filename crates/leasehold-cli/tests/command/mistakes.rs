@@ -211,12 +211,18 @@ fn white_space_around_the_url_selects_no_other_store() {
         }
     }
 
-    let mut by_default = sandbox.leasehold(&["run", "a", "--", "echo", "ran"]);
-    by_default
-        .env_remove("LEASEHOLD_STORE")
-        .env("XDG_STATE_HOME", sandbox.path("other "));
-    let done = by_default.output().unwrap().into();
-    refused(&done, "XDG_STATE_HOME has a space (U+0020) at its end");
+    let state = sandbox.path("other").display().to_string();
+    for (value, place) in [
+        (format!("{state} "), "a space (U+0020) at its end"),
+        (format!(" {state}"), "a space (U+0020) at its beginning"),
+    ] {
+        let mut by_default = sandbox.leasehold(&["run", "a", "--", "echo", "ran"]);
+        by_default
+            .env_remove("LEASEHOLD_STORE")
+            .env("XDG_STATE_HOME", value);
+        let done = by_default.output().unwrap().into();
+        refused(&done, &format!("XDG_STATE_HOME has {place}"));
+    }
 
     let mut made: Vec<_> = std::fs::read_dir(sandbox.path("")).unwrap().collect();
     made.retain(|entry| entry.as_ref().unwrap().path().is_dir());
@@ -233,6 +239,10 @@ fn name_with_a_character_that_nobody_sees_is_refused() {
         ("deploy\n", "a line feed (U+000A) at its end"),
         (" deploy", "a space (U+0020) at its beginning"),
         ("dep\tloy", "a tab (U+0009)"),
+        (
+            "deploy\u{202c}",
+            "an invisible character (U+202C) at its end",
+        ),
     ] {
         for arguments in [
             &["run", "b", name, "--", "echo", "ran"][..],

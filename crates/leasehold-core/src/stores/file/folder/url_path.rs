@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use rustix::process::geteuid;
 
@@ -22,7 +22,8 @@ pub(crate) fn path_of_url(path: &str) -> Result<PathBuf> {
         let folder = state_folder()?;
         return check_home(&folder).map(|()| folder);
     }
-    if path.trim_matches('/').is_empty() {
+    let is_root = |part| !matches!(part, Component::Normal(_));
+    if path.starts_with('/') && Path::new(path).components().all(is_root) {
         let error = Error::invalid("the URL names the root folder of this machine");
         return Err(error.help("write file:/some/folder"));
     }
@@ -60,16 +61,10 @@ fn relative_path(path: &str) -> Error {
 /// The user's state folder.
 fn state_folder() -> Result<PathBuf> {
     const HELP: &str = "name a folder: file:/some/folder";
-    let absolute = |name| {
-        std::env::var_os(name)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
-    if let Some(state) = absolute("XDG_STATE_HOME") {
-        stray_character::check("XDG_STATE_HOME", &state.to_string_lossy())?;
+    if let Some(state) = absolute_in("XDG_STATE_HOME")? {
         return Ok(state.join("leasehold"));
     }
-    let home = absolute("HOME").ok_or_else(|| {
+    let home = absolute_in("HOME")?.ok_or_else(|| {
         Error::invalid("neither XDG_STATE_HOME nor HOME names the folder of this user's files")
             .help(HELP)
     })?;
@@ -82,6 +77,16 @@ fn state_folder() -> Result<PathBuf> {
         return Err(Error::invalid(message).help(HELP));
     }
     Ok(home.join(".local/state/leasehold"))
+}
+
+/// Returns the absolute path that a variable has. White space in front of it would make it a relative
+/// one, which counts as none.
+fn absolute_in(variable: &str) -> Result<Option<PathBuf>> {
+    let Some(path) = std::env::var_os(variable).map(PathBuf::from) else {
+        return Ok(None);
+    };
+    stray_character::check(variable, &path.to_string_lossy())?;
+    Ok(Some(path).filter(|path| path.is_absolute()))
 }
 
 /// Refuses to make the state folder of another user as root, who may have that user's environment.
@@ -102,7 +107,8 @@ fn check_home(folder: &Path) -> Result<()> {
         user_shown(owner)
     );
     Err(Error::denied(message).help(
-        "run it as that user, with root's own HOME (sudo -H), or name a folder: file:/some/folder",
+        "name a folder, such as --store file:/some/folder, or run it as that user, or with root's \
+         own HOME (sudo -H)",
     ))
 }
 
@@ -123,6 +129,8 @@ mod tests {
             ("/", "the root folder"),
             ("///", "the root folder"),
             ("//localhost/", "the root folder"),
+            ("/..", "the root folder"),
+            ("/./", "the root folder"),
         ] {
             let error = path_of_url(path).expect_err(path);
             assert!(
