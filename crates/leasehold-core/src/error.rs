@@ -190,9 +190,8 @@ impl Error {
             Some(Errno::AGAIN) => {
                 Some("raise the limit on processes (ulimit -u, TasksMax=, pids.max)")
             }
-            Some(Errno::MFILE | Errno::NFILE) => {
-                Some("raise the limit on files (ulimit -n, LimitNOFILE=)")
-            }
+            Some(Errno::MFILE) => Some("raise the limit on files (ulimit -n, LimitNOFILE=)"),
+            Some(Errno::NFILE) => Some("raise the machine's limit on files (sysctl fs.file-max)"),
             Some(Errno::FBIG) => {
                 Some("raise the limit on the size of files (ulimit -f, LimitFSIZE=)")
             }

@@ -68,7 +68,7 @@ pub(crate) fn io_error(error: impl Into<io::Error>, action: &str, path: &Path) -
             .help("choose a writable folder with file:/some/folder"),
         Some(Errno::NOSPC | Errno::DQUOT) => Error::unavailable(message("the disk is full"))
             .help("free some space, or choose a folder on another disk"),
-        Some(Errno::MFILE | Errno::NFILE | Errno::FBIG | Errno::AGAIN) => {
+        Some(Errno::MFILE | Errno::NFILE | Errno::FBIG) => {
             let what = format_args!("cannot {action} {}", path.display());
             return Error::exhausted(error, what);
         }

@@ -17,6 +17,7 @@ use metrics::{
     SharedString, Unit,
 };
 use tokio::sync::{Mutex, MutexGuard};
+use tracing::span::Id;
 use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
@@ -67,6 +68,25 @@ async fn holds_are_renewed_after_panics_in_a_recorder(url: &str) {
     RECORDER.store(true, Ordering::SeqCst);
     assert_is_renewed(held).await;
     assert!(PANICS.load(Ordering::SeqCst) > 1, "the recorder panics");
+}
+
+/// Without leases, a departure that has died would keep the lock for ever.
+///
+/// Shows G-13.
+#[tokio::test]
+async fn dropped_hold_is_released_although_a_layer_panics() {
+    let _program = Program::start().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = format!("file:{}", folder.path().display());
+    let locks = leasehold::open(&url).await.expect("it opens");
+    let held = lock(&locks).acquire().await.expect("granted");
+
+    LAYER.store(true, Ordering::SeqCst);
+    drop(held);
+    let next = within_timeout("the next is granted", lock(&locks).acquire()).await;
+    assert!(PANICS.load(Ordering::SeqCst) > 1, "the layer panics");
+    LAYER.store(false, Ordering::SeqCst);
+    next.expect("granted").release().await.expect("released");
 }
 
 /// Shows G-12.
@@ -142,6 +162,14 @@ struct PanickingLayer;
 
 impl<S: Subscriber> Layer<S> for PanickingLayer {
     fn on_event(&self, _: &Event<'_>, _: Context<'_, S>) {
+        panic_in(&LAYER);
+    }
+
+    fn on_enter(&self, _: &Id, _: Context<'_, S>) {
+        panic_in(&LAYER);
+    }
+
+    fn on_exit(&self, _: &Id, _: Context<'_, S>) {
         panic_in(&LAYER);
     }
 }

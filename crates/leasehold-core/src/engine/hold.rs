@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Mutex as AsyncMutex;
-use tracing::{Instrument, Span};
+use tracing::Span;
 
 use super::calls::WeakStoreCalls;
 use super::depart::{PendingEntry, depart};
@@ -16,7 +16,7 @@ use super::validity::{End, Validity};
 use super::{Engine, StoreCalls, calls};
 use crate::runtime::background::{Detached, is_forked};
 use crate::runtime::backoff::Backoff;
-use crate::runtime::panics::contained;
+use crate::runtime::panics::{contained, inside};
 use crate::{
     Claim, Error, Guarantees, LossReason, OnContention, RenewalStatus, Result, ServerVote, Share,
     Standing, Token,
@@ -268,14 +268,14 @@ impl Hold {
             if let (Ok(true), Some(held), Some(events)) = (&left, held, validity.events())
                 && validity.ending() == Some(End::Left)
             {
-                events.released(&validity.claim, held);
+                contained(|| events.released(&validity.claim, held));
             }
             if let Err(error) = &left {
-                failed(&span, error.kind().as_str());
+                contained(|| failed(&span, error.kind().as_str()));
             }
             left
         };
-        Detached::new(departure.instrument(instrumented_by))
+        Detached::new(inside(instrumented_by, departure))
     }
 
     /// Adds the store and the name of the lock.

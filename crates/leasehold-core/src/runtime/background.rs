@@ -11,14 +11,14 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::{OnceLock, mpsc};
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use rustix::process::{Pid, getpid};
 use tokio::runtime::{Builder, Handle, Id};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{AbortHandle, JoinError};
 
 use super::backoff::Backoff;
@@ -109,11 +109,19 @@ where
     }
     spawn(async move {
         let mut backoff = Backoff::default();
+        let mut begun = Instant::now();
         while AssertUnwindSafe(task()).catch_unwind().await.is_err() {
+            if begun.elapsed() > RESTARTS_APART {
+                backoff.reset();
+            }
             backoff.wait().await;
+            begun = Instant::now();
         }
     })
 }
+
+/// Panics of a task that are further apart do not belong together, and the next pause is short.
+const RESTARTS_APART: Duration = Duration::from_secs(10);
 
 /// Runs a future on a runtime, or on the background thread, and waits for its end.
 ///
@@ -137,7 +145,8 @@ where
 ///
 /// `spawn_blocking` of tokio panics if no thread can be started, and runs the step later all the
 /// same, for nobody. Here, a step whose caller gets an error for want of a thread never runs. Every
-/// other step runs once and to its end, also if its caller is dropped.
+/// other step runs once and to its end, also if its caller is dropped. A step waits while many others
+/// are under way, such as requests to a name service that does not reply.
 ///
 /// # Errors
 /// [`is_unavailable`](Error::is_unavailable) if no thread can be started, or if the step panics.
@@ -145,8 +154,10 @@ pub async fn run_blocking<T: Send + 'static>(
     what: &'static str,
     step: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T> {
+    let permit = STEPS.acquire().await.expect("it is never closed");
     let (sender, reply) = oneshot::channel();
     let run = move || {
+        let _permit = permit;
         let _entered = current().map(Handle::enter);
         // Nobody takes the reply if the caller was dropped.
         let _ = sender.send(step());
@@ -159,6 +170,9 @@ pub async fn run_blocking<T: Send + 'static>(
     let panicked = |_| Error::unavailable(format!("{what} panicked"));
     reply.await.map_err(panicked)
 }
+
+/// The blocking steps that may be under way: as many as the pool of a runtime of tokio has threads.
+static STEPS: Semaphore = Semaphore::const_new(512);
 
 /// Runs `future` to its end and blocks this thread meanwhile.
 ///
