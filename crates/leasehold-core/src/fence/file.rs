@@ -52,19 +52,22 @@ use permissions::Permissions;
 /// mark may already be raised.
 ///
 /// **Users.** One user writes a file through the fence. `NAME.fence` has the mode 0700, and one
-/// that belongs to another user is refused, for root too. Nobody else can open the new file before
-/// it is complete. Then it has the owner, the group, the mode and the ACL of the old file, but no
-/// set-user-ID bit. So a file of another user remains one of that user if root writes it. Only
-/// root can give a file away: for another writer, the new file belongs to this writer. If the
-/// writer is not in the group of the old file, the group of the new one gets no right. A file that
-/// was missing gets the mode and the ACL that any new file gets there. A writer must be able to
-/// read the file.
+/// that belongs to another user is refused, for root too. In a sticky folder that others may write,
+/// such as `/tmp`, a file of another user is refused too, unless that is root or the owner of the
+/// folder: anybody could have made it first. Nobody else can open the new file before it is
+/// complete. Then it has the owner, the group, the mode and the ACL of the old file, but no
+/// set-user-ID bit. So a file of another user remains one of that user if root writes it. Only root
+/// can give a file away: for another writer, the new file belongs to this writer. If the writer is
+/// not in the group of the old file, the group of the new one gets no right. A file that was
+/// missing gets the mode and the ACL that any new file gets there. A writer must be able to read
+/// the file.
 ///
 /// **Limits.** The fence protects from writers that write through it, and from no others. A user
-/// who deletes `NAME.fence` deletes the mark, and a user who may rename files in the folder can put
-/// another file in the place of this one. A name that is a symbolic link, or another thing than a
-/// regular file, is refused. If the name becomes a link later, a write replaces the link and does
-/// not follow it. Only local disks are accepted, as for the file store.
+/// who deletes `NAME.fence` deletes the mark, and a user who may create or rename files in the
+/// folder can put another file in the place of this one. In a sticky folder, only the owner of the
+/// folder can. A name that is a symbolic link, or another thing than a regular file, is refused. If
+/// the name becomes a link later, a write replaces the link and does not follow it. Only local
+/// disks are accepted, as for the file store.
 #[derive(Debug)]
 pub struct File {
     folder: OwnedFd,
@@ -127,11 +130,11 @@ impl File {
     ///   an equal token has.
     /// - [`is_damaged`](Error::is_damaged) if the mark is invalid, or the file is not a regular
     ///   file (a symbolic link, a FIFO).
+    /// - [`is_denied`](Error::is_denied) if another user may have put the file or the mark there.
     /// - Errors of the kernel.
     pub fn seal(&self, token: FencingToken) -> Result<Option<Vec<u8>>> {
         let _locked = self.accept(token)?;
-        let file = open_regular(&self.folder, &self.name);
-        let contents = file.and_then(|file| file.map(read).transpose());
+        let contents = self.open_current()?.map(read).transpose();
         contents.map_err(|error| io_error(error, "read", &self.path))
     }
 
@@ -141,7 +144,8 @@ impl File {
     /// As [`seal`](Self::seal). After an error the file is unchanged, but the mark may be raised.
     pub fn write(&self, token: FencingToken, contents: &[u8]) -> Result<()> {
         let _locked = self.accept(token)?;
-        self.replace_contents(contents)
+        let current = self.open_current()?;
+        self.replace_contents(current, contents)
             .map_err(|error| io_error(error, "replace", &self.path))
     }
 
@@ -196,10 +200,30 @@ impl File {
         Ok(LockedFolder { _folder: folder })
     }
 
+    /// Opens the file; `None` if it is missing.
+    ///
+    /// In a folder like `/tmp`, any user may have put a file there first, and would keep it. So only
+    /// files of this user are opened, and of those who can replace any file there. Linux has a
+    /// similar rule: `fs.protected_regular`.
+    fn open_current(&self) -> Result<Option<OwnedFd>> {
+        let failed = |error| io_error(error, "open", &self.path);
+        let file = open_regular(&self.folder, &self.name).map_err(failed)?;
+        let Some(file) = file else { return Ok(None) };
+
+        let owner = fstat(&file).map_err(|error| failed(error.into()))?.st_uid;
+        let folder = fstat(&self.folder).map_err(|error| failed(error.into()))?;
+        if is_shared_and_sticky(Mode::from_raw_mode(folder.st_mode))
+            && ![ROOT, geteuid().as_raw(), folder.st_uid].contains(&owner)
+        {
+            return Err(self.foreign_file(owner));
+        }
+        Ok(Some(file))
+    }
+
     /// Replaces the file by one that the same users may open. If it is missing, these are the users
     /// who may open a file that any program makes here.
-    fn replace_contents(&self, contents: &[u8]) -> io::Result<()> {
-        let model = match open_regular(&self.folder, &self.name)? {
+    fn replace_contents(&self, current: Option<OwnedFd>, contents: &[u8]) -> io::Result<()> {
+        let model = match current {
             Some(old) => old,
             None => self.make_new(NEW_FILE_MODE)?,
         };
@@ -250,6 +274,20 @@ impl File {
             format!("{path} was sealed with token {sealed}, which is later than {token}")
         };
         Error::lost(message).help("acquire the lock again and start over")
+    }
+
+    #[cold]
+    fn foreign_file(&self, owner: u32) -> Error {
+        let path = self.path.display();
+        let owner = user_shown(owner);
+        let message = format!(
+            "{path} belongs to {owner}, and any user may have put it there: \
+             others may write to its folder, which has the sticky bit"
+        );
+        Error::denied(message).help(format!(
+            "remove {path} if you do not know who made it, or else give it to this user: \
+             chown USER {path}"
+        ))
     }
 
     #[cold]
@@ -304,6 +342,12 @@ fn open_regular(folder: &OwnedFd, name: &str) -> io::Result<Option<OwnedFd>> {
         FileType::Directory => Err(Errno::ISDIR.into()),
         _ => Err(NOT_REGULAR.into()),
     }
+}
+
+/// Whether several users may make files in a folder of this mode, and only the owners of a file and
+/// of the folder may replace it.
+fn is_shared_and_sticky(mode: Mode) -> bool {
+    mode.contains(Mode::SVTX) && mode.intersects(Mode::WGRP | Mode::WOTH)
 }
 
 fn read(file: OwnedFd) -> io::Result<Vec<u8>> {

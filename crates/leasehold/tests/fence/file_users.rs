@@ -22,6 +22,17 @@ const BOB: u32 = 54_302;
 const CAROL: u32 = 54_303;
 const TEAM: u32 = 54_310;
 
+/// The start of a program as bob, who is in no other group than his own.
+const AS_BOB: [&str; 4] = [
+    "setpriv",
+    "--clear-groups",
+    "--regid=54302",
+    "--reuid=54302",
+];
+
+/// The variable with the folder for a test that calls itself in another process.
+const FOLDER: &str = "FENCE_TEST_FOLDER";
+
 const ACCESS_ACL: &str = "system.posix_acl_access";
 const DEFAULT_ACL: &str = "system.posix_acl_default";
 
@@ -42,6 +53,16 @@ fn folder_with(owner: u32, group: u32, mode: u32) -> tempfile::TempDir {
 fn set(path: &Path, owner: u32, group: u32, mode: u32) {
     chown(path, Some(owner), Some(group)).expect("this test must be run as root");
     fs::set_permissions(path, Permissions::from_mode(mode)).expect("set");
+}
+
+/// A test of this module in another process, which `start` starts.
+fn in_another_process(test: &str, start: &[&str], folder: &Path) -> Command {
+    let mut command = Command::new(start[0]);
+    command.args(&start[1..]);
+    command.arg(std::env::current_exe().expect("known"));
+    command.args(["--exact", "--nocapture", &format!("file_users::{test}")]);
+    command.env(FOLDER, folder);
+    command
 }
 
 /// Owner, group and mode.
@@ -113,6 +134,7 @@ fn file_new_contents_are_private_until_they_are_complete() {
 fn file_written_by_root_stays_its_owners_without_set_id_bits() {
     for (mode, kept) in [(0o6777, 0o777), (0o4755, 0o755), (0o1640, 0o640)] {
         let folder = folder_with(BOB, TEAM, mode);
+        set(folder.path(), 0, 0, 0o755);
         let file = File::open(folder.path(), "a").expect("opened");
         file.write(token(1), b"new").expect("written");
 
@@ -127,7 +149,6 @@ fn file_written_by_root_stays_its_owners_without_set_id_bits() {
 /// Shows G-19.
 #[test]
 fn file_written_from_outside_its_group_gives_no_right_to_another_group() {
-    const FOLDER: &str = "FENCE_TEST_FOLDER";
     if let Some(folder) = std::env::var_os(FOLDER) {
         let file = File::open(folder, "a").expect("opened");
         let written = file.write(token(1), b"new");
@@ -149,14 +170,9 @@ fn file_written_from_outside_its_group_gives_no_right_to_another_group() {
             setxattr(&path, ACCESS_ACL, acl, XattrFlags::empty()).expect("ACLs are supported");
         }
 
-        let mut writer = Command::new("setpriv");
-        writer.args(["--clear-groups", "--regid=54302", "--reuid=54302"]);
-        writer.arg(std::env::current_exe().expect("known"));
-        writer.args([
-            "--exact",
-            "file_users::file_written_from_outside_its_group_gives_no_right_to_another_group",
-        ]);
-        let done = writer.env(FOLDER, folder.path()).output().expect("started");
+        let test = "file_written_from_outside_its_group_gives_no_right_to_another_group";
+        let mut writer = in_another_process(test, &AS_BOB, folder.path());
+        let done = writer.output().expect("started");
 
         assert_eq!(done.status.success(), kept.is_some(), "{done:?}");
         let (written, users) = match kept {
@@ -227,6 +243,42 @@ fn file_folder_or_mark_of_another_user_is_refused() {
         assert!(refused.is_denied(), "{refused}");
     }
     assert_eq!(fs::read(folder.path().join("a")).expect("there"), b"old");
+}
+
+/// Whoever made the file would keep it, with the next contents.
+///
+/// Shows G-19.
+#[test]
+fn file_of_another_user_in_a_sticky_shared_folder_is_refused() {
+    for (owner, mode, is_used) in [
+        (0, 0o1777, false),
+        (0, 0o1770, false),
+        (0, 0o1757, false),
+        (0, 0o1755, true),
+        // Here bob could put his file in the place of any other.
+        (0, 0o777, true),
+        // As the owner of the folder, bob can do so as well.
+        (BOB, 0o1777, true),
+    ] {
+        let folder = folder_with(BOB, BOB, 0o600);
+        set(folder.path(), owner, TEAM, mode);
+        let file = File::open(folder.path(), "a").expect("opened");
+
+        for done in [file.seal(token(1)).map(drop), file.write(token(1), b"new")] {
+            let named = format!("{:?}", done.as_ref().err());
+            assert_eq!(done.is_ok(), is_used, "{owner} {mode:o}: {named}");
+            assert!(is_used || named.contains("user 54302"), "{named}");
+        }
+        let path = folder.path().join("a");
+        let contents = if is_used { "new" } else { "old" };
+        assert_eq!(fs::read_to_string(&path).expect("there"), contents);
+        assert_eq!(users_of(&path), (BOB, BOB, 0o600));
+    }
+
+    let folder = folder_with(0, TEAM, 0o640);
+    let file = File::open(folder.path(), "a").expect("opened");
+    file.write(token(1), b"new").expect("written");
+    assert_eq!(users_of(&folder.path().join("a")), (0, TEAM, 0o640));
 }
 
 /// Shows G-19.
