@@ -325,9 +325,14 @@ fn open_beside(folder: &OwnedFd, name: &str, path: &Path) -> Result<OwnedFd> {
     }
 
     let opened = openat(&found, ".", FOLDER, Mode::empty()).map_err(failed)?;
-    // An earlier version gave rights to others. A setgid bit stays, for the group of new files.
-    let mode = Mode::from_raw_mode(status.st_mode) - (Mode::RWXG | Mode::RWXO);
-    fchmod(&opened, mode).map_err(failed)?;
+    // An earlier version gave rights to others. No other mode is set: a read-only file system and
+    // RestrictSUIDSGID= forbid it, and for an owner outside the group, the kernel takes the setgid
+    // bit, which gives new files their group.
+    let mode = Mode::from_raw_mode(status.st_mode);
+    let of_others = Mode::RWXG | Mode::RWXO;
+    if mode.intersects(of_others) {
+        fchmod(&opened, mode - of_others).map_err(failed)?;
+    }
     Ok(opened)
 }
 

@@ -281,6 +281,59 @@ fn file_of_another_user_in_a_sticky_shared_folder_is_refused() {
     assert_eq!(users_of(&folder.path().join("a")), (0, TEAM, 0o640));
 }
 
+/// Bob is not in the group of the folder. The kernel takes the set-group-ID bit from a folder whose
+/// mode he sets.
+///
+/// Shows G-19.
+#[test]
+fn file_that_was_missing_gets_the_group_of_its_set_group_id_folder() {
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        for number in 1..=2 {
+            let file = File::open(&folder, "b").expect("opened");
+            file.write(token(number), b"new").expect("written");
+        }
+        return;
+    }
+
+    let folder = folder_with(0, 0, 0o644);
+    set(folder.path(), 0, TEAM, 0o2777);
+    let test = "file_that_was_missing_gets_the_group_of_its_set_group_id_folder";
+    let mut writer = in_another_process(test, &AS_BOB, folder.path());
+    let done = writer.output().expect("started");
+    assert!(done.status.success(), "{done:?}");
+
+    let (owner, group, _) = users_of(&folder.path().join("b"));
+    assert_eq!((owner, group), (BOB, TEAM));
+    let beside = folder.path().join("b.fence");
+    assert_eq!(users_of(&beside), (BOB, TEAM, 0o2700));
+}
+
+#[test]
+fn file_on_a_read_only_mount_is_opened_and_read() {
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        let file = File::open(folder, "a").expect("opened");
+        let highest = file.highest_token().expect("read");
+        assert_eq!(highest, Some(token(1).token()));
+        let contents = file.seal(token(1)).expect("this token has sealed it");
+        assert_eq!(contents.as_deref(), Some(&b"new"[..]));
+        let refused = file.write(token(1), b"newer").expect_err("read-only");
+        return assert!(refused.is_denied(), "{refused}");
+    }
+
+    let folder = folder_with(0, 0, 0o644);
+    let file = File::open(folder.path(), "a").expect("opened");
+    file.write(token(1), b"new").expect("written");
+
+    let mount = "mount --bind \"$FENCE_TEST_FOLDER\" \"$FENCE_TEST_FOLDER\"
+                 mount -o remount,bind,ro \"$FENCE_TEST_FOLDER\"
+                 exec \"$@\"";
+    let start = ["unshare", "--mount", "sh", "-ec", mount, "sh"];
+    let test = "file_on_a_read_only_mount_is_opened_and_read";
+    let mut reader = in_another_process(test, &start, folder.path());
+    let done = reader.output().expect("started");
+    assert!(done.status.success(), "{done:?}");
+}
+
 /// Shows G-19.
 #[test]
 fn file_other_than_a_regular_one_is_refused_at_once() {
