@@ -58,9 +58,9 @@ use permissions::Permissions;
 /// complete. Then it has the owner, the group, the mode and the ACL of the old file, but no
 /// set-user-ID bit. So a file of another user remains one of that user if root writes it. Only root
 /// can give a file away: for another writer, the new file belongs to this writer. If the writer is
-/// not in the group of the old file, the group of the new one gets no right. A file that was
-/// missing gets the mode and the ACL that any new file gets there. A writer must be able to read
-/// the file.
+/// not in the group of the old file, the group of the new one gets no right. In a user namespace
+/// without all users, 65534 may be the number of many. It counts as none. A file that was missing
+/// gets the mode and the ACL that any new file gets there. A writer must be able to read the file.
 ///
 /// **Limits.** The fence protects from writers that write through it, and from no others. A user
 /// who deletes `NAME.fence` deletes the mark, and a user who may create or rename files in the

@@ -3,9 +3,10 @@
 //! The tests act as several users, so they must be run as root.
 
 use std::fs::{self, Permissions};
+use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -332,6 +333,47 @@ fn file_on_a_read_only_mount_is_opened_and_read() {
     let mut reader = in_another_process(test, &start, folder.path());
     let done = reader.output().expect("started");
     assert!(done.status.success(), "{done:?}");
+}
+
+/// In a container, files of all users and groups without a number show the number of nobody.
+///
+/// Shows G-19.
+#[test]
+fn file_of_a_user_without_a_number_is_not_given_to_nobody() {
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        let file = File::open(folder, "a").expect("opened");
+        return file.write(token(1), b"new").expect("written");
+    }
+
+    for (owner, group, users) in [
+        (BOB, TEAM, (0, 0, 0o604)),
+        (BOB, 0, (0, 0, 0o664)),
+        (0, TEAM, (0, 0, 0o604)),
+    ] {
+        let folder = folder_with(owner, group, 0o664);
+        set(folder.path(), 0, 0, 0o755);
+        let wait = "echo; read go; exec \"$@\"";
+        let start = ["unshare", "--user", "sh", "-ec", wait, "sh"];
+        let test = "file_of_a_user_without_a_number_is_not_given_to_nobody";
+        let mut writer = in_another_process(test, &start, folder.path());
+        writer.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut writer = writer.spawn().expect("started");
+
+        let mut line = [0];
+        let output = writer.stdout.as_mut().expect("piped");
+        output.read_exact(&mut line).expect("it has a namespace");
+        for map in ["uid_map", "gid_map"] {
+            let path = format!("/proc/{}/{map}", writer.id());
+            // Root is root there, and nobody is a user of the container.
+            fs::write(path, "0 0 1\n1 100001 65535\n").expect("this test must be run as root");
+        }
+        let mut input = writer.stdin.take().expect("piped");
+        input.write_all(b"go\n").expect("it waits");
+
+        let done = writer.wait_with_output().expect("started");
+        assert!(done.status.success(), "{done:?}");
+        assert_eq!(users_of(&folder.path().join("a")), users);
+    }
 }
 
 /// Shows G-19.

@@ -1,5 +1,6 @@
 //! The users who may open a file, and how the file in its place gets the same ones.
 
+use std::fs;
 use std::os::fd::OwnedFd;
 
 use rustix::buffer::spare_capacity;
@@ -44,8 +45,13 @@ impl Permissions {
 
     /// Gives a file its owner and its group, or the group alone. Returns whether it has the group.
     fn give_owner(&self, new: &OwnedFd) -> Result<bool> {
+        if !is_unambiguous(self.status.st_gid, "/proc/self/gid_map") {
+            return Ok(false);
+        }
         let group = Some(Gid::from_raw(self.status.st_gid));
-        if fchown(new, Some(Uid::from_raw(self.status.st_uid)), group).is_ok() {
+        let owner = Some(Uid::from_raw(self.status.st_uid));
+        let is_known = is_unambiguous(self.status.st_uid, "/proc/self/uid_map");
+        if is_known && fchown(new, owner, group).is_ok() {
             return Ok(true);
         }
         match fchown(new, None, group) {
@@ -70,6 +76,14 @@ impl Permissions {
     }
 }
 
+/// Whether this is the number of one user or group, and not of all that have none in this user
+/// namespace. There may be a user or a group of the namespace with the latter number too.
+fn is_unambiguous(id: u32, map: &str) -> bool {
+    id != OVERFLOW_ID
+        || fs::read_to_string(map)
+            .is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]))
+}
+
 /// The outcome of a request for an ACL; `None` if the file has none.
 fn if_supported<T>(outcome: Result<T>) -> Result<Option<T>> {
     match outcome {
@@ -77,6 +91,9 @@ fn if_supported<T>(outcome: Result<T>) -> Result<Option<T>> {
         outcome => outcome.map(Some),
     }
 }
+
+/// The usual number of all users and groups without one: `user_namespaces(7)`.
+const OVERFLOW_ID: u32 = 65_534;
 
 /// From the rights of the group to those of all other users.
 const GROUP_SHIFT: u32 = 3;
