@@ -15,7 +15,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use crate::local_fs::{Locality, check_file_size, check_local, user_shown};
+use crate::local_fs::{self, Locality, check_file_size, check_local, user_shown};
 use crate::{Error, FencingToken, Result, Token};
 
 use mark::Mark;
@@ -85,6 +85,7 @@ impl File {
     ///   is `..`), or the folder is missing.
     /// - [`is_unsupported`](Error::is_unsupported) on a file system that is not known to be local.
     /// - [`is_denied`](Error::is_denied) if `NAME.fence` belongs to another user.
+    /// - [`is_damaged`](Error::is_damaged) if `NAME.fence` is not a folder.
     /// - Errors of the kernel if `NAME.fence` cannot be made.
     pub fn open(folder: impl AsRef<Path>, name: &str) -> Result<Self> {
         Self::open_on(folder.as_ref(), name, Locality::Known)
@@ -129,7 +130,7 @@ impl File {
     /// - [`is_lost`](Error::is_lost) if a later holder has sealed the file, or another claim with
     ///   an equal token has.
     /// - [`is_damaged`](Error::is_damaged) if the mark is invalid, or the file is not a regular
-    ///   file (a symbolic link, a FIFO).
+    ///   file (a symbolic link, a FIFO, a folder).
     /// - [`is_denied`](Error::is_denied) if another user may have put the file or the mark there.
     /// - Errors of the kernel.
     pub fn seal(&self, token: FencingToken) -> Result<Option<Vec<u8>>> {
@@ -202,8 +203,8 @@ impl File {
 
     /// Opens the file; `None` if it is missing.
     ///
-    /// In a folder like `/tmp`, any user may have put a file there first, and would keep it. So only
-    /// files of this user are opened, and of those who can replace any file there. Linux has a
+    /// In a folder like `/tmp`, any user may have put a file there first, and would keep it. So
+    /// only files of this user are opened, and of those who can replace any file there. Linux has a
     /// similar rule: `fs.protected_regular`.
     fn open_current(&self) -> Result<Option<OwnedFd>> {
         let failed = |error| io_error(error, "open", &self.path);
@@ -318,7 +319,10 @@ fn open_beside(folder: &OwnedFd, name: &str, path: &Path) -> Result<OwnedFd> {
     }
 
     let look = FOLDER | OFlags::PATH | NO_LINK;
-    let found = openat(folder, &beside, look, Mode::empty()).map_err(failed)?;
+    let found = match openat(folder, &beside, look, Mode::empty()) {
+        Err(Errno::NOTDIR) => return Err(not_a_folder(path)),
+        found => found.map_err(failed)?,
+    };
     let status = fstat(&found).map_err(failed)?;
     if status.st_uid != geteuid().as_raw() {
         return Err(foreign(path, status.st_uid));
@@ -344,7 +348,6 @@ fn open_regular(folder: &OwnedFd, name: &str) -> io::Result<Option<OwnedFd>> {
     };
     match FileType::from_raw_mode(fstat(&file)?.st_mode) {
         FileType::RegularFile => Ok(Some(file)),
-        FileType::Directory => Err(Errno::ISDIR.into()),
         _ => Err(NOT_REGULAR.into()),
     }
 }
@@ -374,6 +377,13 @@ fn foreign(path: &Path, owner: u32) -> Error {
     ))
 }
 
+#[cold]
+fn not_a_folder(path: &Path) -> Error {
+    let path = path.display();
+    Error::damaged(format!("{path}{BESIDE} is not a folder"))
+        .help(format!("remove {path}{BESIDE}, or choose another name"))
+}
+
 /// Turns an error of the kernel into one for the user.
 fn io_error(error: impl Into<io::Error>, action: &str, path: &Path) -> Error {
     let error = error.into();
@@ -383,18 +393,21 @@ fn io_error(error: impl Into<io::Error>, action: &str, path: &Path) -> Error {
         Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => {
             Error::denied(message).help("let this user read the file and write to the folder")
         }
-        Some(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::ISDIR) => {
+        Some(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG) => {
             Error::invalid(message).help("name a file in an existing folder")
         }
         Some(Errno::LOOP) => {
             Error::damaged(message).help("replace the symbolic link by a regular file")
         }
-        Some(NOT_REGULAR) => Error::damaged(format!(
-            "cannot {action} {}: it or its mark is not a regular file",
-            path.display()
-        ))
-        .help("remove what is there"),
-        _ => Error::unavailable(message),
+        Some(NOT_REGULAR | Errno::ISDIR) => {
+            let path = path.display();
+            let files = format!("{path}, {path}{BESIDE}/{TOKEN_FILE} or {path}{BESIDE}/{NEW}");
+            Error::damaged(format!("cannot {action} {path}: not a regular file"))
+                .help(format!("remove what is in the place of {files}"))
+        }
+        Some(Errno::AGAIN) => Error::unavailable(message)
+            .help("try again: another program has a lease on the file (F_SETLEASE of fcntl)"),
+        _ => return local_fs::io_error(error, action, path),
     };
     described.caused_by(error)
 }

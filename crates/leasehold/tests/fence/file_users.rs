@@ -376,6 +376,49 @@ fn file_of_a_user_without_a_number_is_not_given_to_nobody() {
     }
 }
 
+#[test]
+fn file_size_limit_is_named() {
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        let file = File::open(folder, "a").expect("opened");
+        let failed = file.seal(token(1)).expect_err("the mark is longer");
+        let named = format!("{failed:?}");
+        return assert!(
+            failed.is_unavailable() && named.contains("LimitFSIZE="),
+            "{named}"
+        );
+    }
+
+    let folder = folder_with(0, 0, 0o644);
+    let start = ["prlimit", "--fsize=20"];
+    let mut writer = in_another_process("file_size_limit_is_named", &start, folder.path());
+    let done = writer.output().expect("started");
+    assert!(done.status.success(), "{done:?}");
+}
+
+/// Shows G-19.
+#[test]
+fn file_with_a_folder_in_its_place_or_beside_it_is_named() {
+    for name in ["a", "a.fence/mark", "a.fence/new"] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = File::open(folder.path(), "a").expect("opened");
+        let path = folder.path().join(name);
+        fs::create_dir(&path).expect("made");
+
+        for result in [file.write(token(1), b"new"), file.seal(token(2)).map(drop)] {
+            let refused = result.expect_err("a folder");
+            assert!(refused.is_damaged(), "{name}: {refused}");
+            let shown = path.display().to_string();
+            assert!(format!("{refused:?}").contains(&shown), "{refused:?}");
+        }
+    }
+
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fs::write(folder.path().join("a.fence"), "").expect("written");
+    let refused = File::open(folder.path(), "a").expect_err("not a folder");
+    assert!(refused.is_damaged(), "{refused}");
+    assert!(format!("{refused:?}").contains("a.fence"), "{refused:?}");
+}
+
 /// Shows G-19.
 #[test]
 fn file_other_than_a_regular_one_is_refused_at_once() {
@@ -398,4 +441,33 @@ fn file_other_than_a_regular_one_is_refused_at_once() {
             }
         }
     }
+}
+
+/// A file server takes a lease on a file that one of its clients caches.
+#[test]
+fn file_with_a_lease_is_named() {
+    const LEASE: &str = "import fcntl, signal, sys
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+file = open(sys.argv[1], 'r+')
+fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print(flush=True)
+sys.stdin.read()";
+
+    let folder = folder_with(0, 0, 0o644);
+    let file = File::open(folder.path(), "a").expect("opened");
+    let mut server = Command::new("python3");
+    server.args(["-c", LEASE]).arg(folder.path().join("a"));
+    server.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut server = server.spawn().expect("started");
+    let output = server.stdout.as_mut().expect("piped");
+    output.read_exact(&mut [0]).expect("it has the lease");
+
+    let failed = file.seal(token(1)).expect_err("a lease");
+    assert!(
+        failed.is_unavailable() && failed.to_string().contains("lease"),
+        "{failed}"
+    );
+    drop(server.stdin.take());
+    assert!(server.wait().expect("ended").success());
+    assert_eq!(file.seal(token(1)).expect("read"), Some(b"old".to_vec()));
 }
