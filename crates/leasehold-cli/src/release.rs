@@ -2,7 +2,7 @@
 //! `leasehold hold`.
 
 use anyhow::Result;
-use leasehold::{Entry, Error, Locks, Token};
+use leasehold::{Entry, Locks, Token};
 
 use crate::commands::{Check, Release};
 use crate::exit::{Exit, print_error};
@@ -50,7 +50,10 @@ pub(crate) async fn check(args: &Check) -> Result<Exit> {
     let locks = args.store.open().await?;
 
     let reason = match holder_of(&locks, &args.name, args.token).await? {
-        Some(holder) => why_lost(&locks, &args.name, &holder, args.token).await?,
+        Some(holder) => {
+            let still_held = control::still_held(holder.id).await?;
+            why_lost(&holder, still_held, loss_of(&locks, &args.name, args.token))
+        }
         None => loss_of(&locks, &args.name, args.token).or_else(|| Some(NO_SUCH_HOLD.to_owned())),
     };
     let Some(reason) = reason else {
@@ -68,36 +71,26 @@ pub(crate) async fn check(args: &Check) -> Result<Exit> {
 /// Returns why a hold that the store has must not be relied on; `None` if it may be.
 ///
 /// The store alone may be late: it keeps a hold for some time after its holder must not trust it
-/// any more. So the holder is asked too, if it runs here.
-pub(crate) async fn why_lost(
-    locks: &Locks,
-    name: &str,
+/// any more. So the reply of its holder counts, if one was asked and has replied, and the note of the
+/// loss.
+pub(crate) fn why_lost(
     holder: &Entry,
-    token: Token,
-) -> leasehold::Result<Option<String>> {
-    let still_held = control::still_held(holder.id).await.map_err(|error| {
-        error
-            .downcast::<Error>()
-            .unwrap_or_else(|error| cannot_be_asked(&error))
-    })?;
-
+    still_held: Option<bool>,
+    loss: Option<String>,
+) -> Option<String> {
     let reason = match still_held {
-        Some(true) => return Ok(None),
+        Some(true) => return None,
         Some(false) => Some("the holder has lost it"),
         // A holder that does not reply, such as one that was killed, may not renew any more.
         None => is_missing(holder).then_some("the connection of its holder is missing"),
     };
-    Ok(loss_of(locks, name, token).or_else(|| reason.map(str::to_owned)))
-}
-
-fn cannot_be_asked(error: &anyhow::Error) -> Error {
-    Error::unavailable(format!("the holder cannot be asked: {error:#}"))
+    loss.or_else(|| reason.map(str::to_owned))
 }
 
 const NO_SUCH_HOLD: &str = "no claim holds it with this token";
 
 /// Returns when and why the hold was lost, if its holder has left a note.
-fn loss_of(locks: &Locks, name: &str, token: Token) -> Option<String> {
+pub(crate) fn loss_of(locks: &Locks, name: &str, token: Token) -> Option<String> {
     let note = LossNote::of(locks.url(), name, token).read()?;
     Some(format!("the lock was lost at {}", Escaped(&note)))
 }

@@ -9,14 +9,16 @@
 use std::convert::Infallible;
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener as StdListener, UnixStream as StdStream};
+use std::os::unix::net::{SocketAddr, UnixListener as StdListener};
 use std::time::Duration;
 
 use anyhow::Result;
 use leasehold::{ClaimId, Error};
 use nix::errno::Errno;
 use nix::unistd::geteuid;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{sleep, timeout};
@@ -68,7 +70,7 @@ const HELD: u8 = 3;
 impl Control {
     /// Listens for requests to release the hold of `claim`.
     pub(crate) fn listen(claim: ClaimId) -> Result<Self> {
-        let listener = StdListener::bind_addr(&address(claim)?)
+        let listener = StdListener::bind_addr(&SocketAddr::from_abstract_name(address(claim))?)
             .map_err(|error| socket_error(error, "cannot listen for `leasehold release`"))?;
         listener.set_nonblocking(true)?;
 
@@ -164,13 +166,11 @@ pub(crate) async fn still_held(claim: ClaimId) -> Result<Option<bool>> {
 /// Sends a request to the holder of a claim. Returns `None` if no such process listens, or if it
 /// ends before it replies.
 async fn exchange(letter: char, claim: ClaimId) -> Result<Option<u8>> {
-    let stream = match StdStream::connect_addr(&address(claim)?) {
-        Ok(stream) => stream,
+    let mut stream = match connected(claim).await {
+        Ok(socket) => UnixStream::from_std(socket.into())?,
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
         Err(error) => return Err(socket_error(error, "cannot ask the process of the hold")),
     };
-    stream.set_nonblocking(true)?;
-    let mut stream = UnixStream::from_std(stream)?;
     if !is_same_user(&stream) {
         return Ok(None);
     }
@@ -180,6 +180,23 @@ async fn exchange(letter: char, claim: ClaimId) -> Result<Option<u8>> {
         return Ok(None);
     }
     Ok(stream.read_u8().await.ok())
+}
+
+/// Connects to the process. The queue of its socket may be full, because it is stopped, or another
+/// user has taken the address: the caller limits how long this tries.
+async fn connected(claim: ClaimId) -> io::Result<OwnedFd> {
+    const PAUSE: Duration = Duration::from_millis(20);
+
+    let address = SocketAddrUnix::new_abstract_name(address(claim).as_bytes())?;
+    loop {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        match connect(&socket, &address) {
+            Ok(()) => return Ok(socket),
+            Err(rustix::io::Errno::AGAIN) => sleep(PAUSE).await,
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 impl Outcome {
@@ -202,14 +219,19 @@ fn request_text(letter: char, claim: ClaimId) -> String {
     format!("{letter}{claim}")
 }
 
-fn address(claim: ClaimId) -> Result<SocketAddr> {
+/// The abstract address of the process of a claim.
+fn address(claim: ClaimId) -> String {
     let hash = sha1_smol::Sha1::from(claim.to_string()).digest();
-    Ok(SocketAddr::from_abstract_name(format!("leasehold/{hash}"))?)
+    format!("leasehold/{hash}")
 }
 
 /// A socket that cannot be made says nothing about the process at its other end.
 fn socket_error(error: io::Error, action: &str) -> anyhow::Error {
-    if error.raw_os_error() != Some(Errno::EAFNOSUPPORT as i32) {
+    let forbidden = [Errno::EAFNOSUPPORT, Errno::EPERM, Errno::EACCES].map(|errno| errno as i32);
+    if !error
+        .raw_os_error()
+        .is_some_and(|errno| forbidden.contains(&errno))
+    {
         return anyhow::Error::new(error).context(action.to_owned());
     }
     let message = format!("{action}: this process may not use Unix sockets");

@@ -12,7 +12,7 @@ use crate::commands::Run;
 use crate::exit::Exit;
 use crate::format::Escaped;
 use crate::guards::Guards;
-use crate::release::why_lost;
+use crate::release::{loss_of, why_lost};
 
 /// The variable with all holds that a command runs under, outermost first, as JSON.
 const HELD: &str = "LEASEHOLD_HELD";
@@ -193,7 +193,8 @@ async fn enclosing(locks: &Locks, name: &str) -> leasehold::Result<Option<Enclos
     let Some((entry, token, mut hold)) = found else {
         return Ok(None);
     };
-    if let Some(reason) = why_lost(locks, name, entry, token).await? {
+    // The process of a run cannot be asked.
+    if let Some(reason) = why_lost(entry, None, loss_of(locks, name, token)) {
         return Err(not_reliable(name, &reason));
     }
 

@@ -311,47 +311,76 @@ fn first_process_of_a_container_is_an_owner() {
 #[test]
 fn release_ignores_a_socket_of_another_user() {
     let sandbox = Sandbox::new();
-    let line = "echo $LEASEHOLD_TOKEN $LEASEHOLD_CLAIM > ids; exec cat";
-    let run = sandbox.started(&["run", "a", "--", "sh", "-c", line]);
-    until("the run holds the lock", || {
-        sandbox.read("ids").ends_with('\n')
-    });
-    let ids = sandbox.read("ids");
-    let (token, claim) = ids.trim().split_once(' ').unwrap();
-
-    let server = format!(
-        "import hashlib, socket\n\
-         s = socket.socket(socket.AF_UNIX)\n\
-         s.bind('\\0leasehold/' + hashlib.sha1(b'{claim}').hexdigest())\n\
-         s.listen()\n\
-         print('ready', flush=True)\n\
-         while True:\n    c = s.accept()[0]; c.sendall(b'\\0')\n"
+    let run = HeldRun::start(&sandbox);
+    let _hostile = run.hostile_listener(
+        "s.listen()",
+        "while True:\n    c = s.accept()[0]; c.sendall(b'\\0')",
     );
-    let mut hostile = Command::new("setpriv");
-    hostile.args([
-        "--reuid=65534",
-        "--clear-groups",
-        "/usr/bin/python3",
-        "-c",
-        &server,
-    ]);
-    let mut hostile = Started::from(
+
+    let released = sandbox.done(&["release", "a", "--token", &run.token]);
+    released.assert(1, "", "no process of this user listens here");
+    run.run.end().assert(0, "", "");
+}
+
+/// A listener that accepts nothing would otherwise keep the caller, whom no signal then ends.
+#[test]
+fn check_ends_although_the_queue_of_the_address_is_full() {
+    let sandbox = Sandbox::new();
+    let run = HeldRun::start(&sandbox);
+    let full = "s.listen(0); c = socket.socket(socket.AF_UNIX); c.connect(s.getsockname())";
+    let _hostile = run.hostile_listener(full, "import time; time.sleep(1000)");
+
+    let checked = sandbox.done(&["check", "a", "--token", &run.token]);
+    checked.assert(0, "", "");
+    run.run.end().assert(0, "", "");
+}
+
+/// A run that holds the lock `a`, as its command sees the hold.
+struct HeldRun {
+    run: Started,
+    token: String,
+    claim: String,
+}
+
+impl HeldRun {
+    fn start(sandbox: &Sandbox) -> Self {
+        let line = "echo $LEASEHOLD_TOKEN $LEASEHOLD_CLAIM > ids; exec cat";
+        let run = sandbox.started(&["run", "a", "--", "sh", "-c", line]);
+        until("the run holds the lock", || {
+            sandbox.read("ids").ends_with('\n')
+        });
+        let ids = sandbox.read("ids");
+        let (token, claim) = ids.trim().split_once(' ').unwrap();
+        Self {
+            run,
+            token: token.to_owned(),
+            claim: claim.to_owned(),
+        }
+    }
+
+    /// Binds the address of the claim as another user, whose Python code listens and then goes on.
+    fn hostile_listener(&self, listen: &str, then: &str) -> Started {
+        let claim = &self.claim;
+        let server = format!(
+            "import hashlib, socket\n\
+             s = socket.socket(socket.AF_UNIX)\n\
+             s.bind('\\0leasehold/' + hashlib.sha1(b'{claim}').hexdigest())\n\
+             {listen}\n\
+             print('ready', flush=True)\n\
+             {then}\n"
+        );
+        let mut hostile = Command::new("setpriv");
         hostile
+            .args(["--reuid=65534", "--clear-groups", "/usr/bin/python3", "-c"])
+            .arg(&server)
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap(),
-    );
-    let mut ready = String::new();
-    BufReader::new(hostile.out()).read_line(&mut ready).unwrap();
-    assert_eq!(ready, "ready\n");
-
-    sandbox.done(&["release", "a", "--token", token]).assert(
-        1,
-        "",
-        "no process of this user listens here",
-    );
-    run.end().assert(0, "", "");
+            .stderr(Stdio::null());
+        let mut hostile = Started::from(hostile.spawn().unwrap());
+        let mut ready = String::new();
+        BufReader::new(hostile.out()).read_line(&mut ready).unwrap();
+        assert_eq!(ready, "ready\n");
+        hostile
+    }
 }
 
 /// Sends a request to the holder of a claim, as a user. Returns whether a reply came.
