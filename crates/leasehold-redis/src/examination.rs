@@ -9,7 +9,7 @@ use std::ops::RangeBounds;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use redis::FromRedisValue;
+use redis::{Cmd, FromRedisValue, RedisError, Value};
 use tokio::time::timeout;
 
 use super::client::{Address, Session, check_mode, field};
@@ -70,22 +70,25 @@ pub(super) async fn examine(kind: Kind, addresses: &[Address]) -> Result<Examina
 
 /// Also returns the id of the server's process, if the user may read it.
 async fn examine_server(kind: Kind, address: &Address) -> Result<(Option<String>, Examination)> {
-    let opening = Session::open_unsubscribed(address);
-    let Ok(opened) = timeout(REPLY_MAX, opening).await else {
-        return Err(Error::unavailable(format!(
-            "the server did not reply within {REPLY_MAX:?}"
-        )));
-    };
-    let session = opened?;
-    let facts = Facts::read(&session, kind, address).await?;
+    let mut session = open(address).await?;
+    let facts = Facts::read(&mut session, kind, address).await?;
 
     let mut examination = Examination::default();
     examination.unknown = facts.unknown();
     examination.servers.push(facts.server());
     examination.check(CHECKS, &facts, address);
-    let rights = rights::examine(kind, &session, address).await;
+    let rights = rights::examine(kind, session, address).await?;
     examination.findings.extend(rights);
     Ok((facts.value("run_id"), examination))
+}
+
+async fn open(address: &Address) -> Result<Session> {
+    let opening = Session::open_unsubscribed(address);
+    let opened = timeout(REPLY_MAX, opening).await;
+    opened.unwrap_or_else(|_| {
+        let text = format!("the server did not reply within {REPLY_MAX:?}");
+        Err(Error::unavailable(text))
+    })
 }
 
 /// What a server reports of itself. A part is absent if the user may not read it.
@@ -98,13 +101,13 @@ struct Facts {
 }
 
 impl Facts {
-    async fn read(session: &Session, kind: Kind, address: &Address) -> Result<Self> {
+    async fn read(session: &mut Session, kind: Kind, address: &Address) -> Result<Self> {
         let mut info = redis::cmd("INFO");
         info.arg("everything");
         let mut config = redis::cmd("CONFIG");
         config.arg("GET").arg("*");
 
-        let info = reply(session, &info).await;
+        let info = reply(&info, session, address).await?;
         let mode = info.as_deref().and_then(|info| field(info, "redis_mode"));
         check_mode(mode)?;
 
@@ -112,9 +115,14 @@ impl Facts {
             kind,
             address: address.clone(),
             info,
-            config: reply(session, &config).await,
+            config: reply(&config, session, address).await?,
             clock: match Clock::read(session).await {
                 Err(error) if error.is_denied() => None,
+                // The examination of the rights shows whether TIME is the reason.
+                Err(error) if cause(&error).is_some_and(RedisError::is_io_error) => {
+                    *session = open(address).await?;
+                    None
+                }
                 read => Some(read?),
             },
         })
@@ -159,15 +167,15 @@ impl Facts {
         let parts = [
             (
                 self.info.is_none(),
-                "version, memory, persistence and replicas: the user may not run INFO",
+                "version, memory, persistence and replicas: INFO is refused",
             ),
             (
                 self.config.is_none(),
-                "appendfsync, timeout and tcp-keepalive: the user may not run CONFIG GET",
+                "appendfsync, timeout and tcp-keepalive: CONFIG GET is refused",
             ),
             (
                 self.clock.is_none(),
-                "clock and round trips: the user may not run TIME",
+                "clock and round trips: TIME is refused",
             ),
         ];
         let unknown = parts.into_iter().filter(|(is_unknown, _)| *is_unknown);
@@ -177,7 +185,39 @@ impl Facts {
     }
 }
 
-async fn reply<T: FromRedisValue>(session: &Session, request: &redis::Cmd) -> Option<T> {
-    let reply = timeout(REPLY_MAX, session.send(request)).await.ok()?;
-    redis::from_redis_value(reply.ok()?).ok()
+async fn reply<T: FromRedisValue>(
+    request: &Cmd,
+    session: &mut Session,
+    address: &Address,
+) -> Result<Option<T>> {
+    let Ok(sent) = timeout(REPLY_MAX, send(request, session, address)).await else {
+        return Ok(None);
+    };
+    let reply = sent?.ok();
+    Ok(reply.and_then(|reply| redis::from_redis_value(reply).ok()))
+}
+
+/// Sends a request. If the connection breaks, the request is sent once more over a new one: only the
+/// second break shows that it is this request at which the connection is closed.
+async fn send(
+    request: &Cmd,
+    session: &mut Session,
+    address: &Address,
+) -> Result<std::result::Result<Value, RedisError>> {
+    let breaks = |reply: &std::result::Result<_, RedisError>| {
+        reply.as_ref().is_err_and(RedisError::is_io_error)
+    };
+    let mut reply = session.send(request).await;
+    if breaks(&reply) {
+        *session = open(address).await?;
+        reply = session.send(request).await;
+    }
+    if breaks(&reply) {
+        *session = open(address).await?;
+    }
+    Ok(reply)
+}
+
+fn cause(error: &Error) -> Option<&RedisError> {
+    std::error::Error::source(error)?.downcast_ref()
 }

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -405,6 +407,70 @@ fn each_command_that_the_server_does_not_know_is_found() {
             }
         });
     }
+}
+
+/// Forwards to the server, and closes each connection at a command. Returns its own address.
+fn proxy_without(command: &'static str, server: &Redis) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let server = server.address();
+    thread::spawn(move || {
+        for mut client in listener.incoming().map_while(Result::ok) {
+            let mut server = TcpStream::connect(&server).unwrap();
+            thread::spawn(move || forward(command, &mut client, &mut server));
+        }
+    });
+    address
+}
+
+fn forward(command: &str, client: &mut TcpStream, server: &mut TcpStream) -> io::Result<()> {
+    let mut requests = client.try_clone()?;
+    let mut to_server = server.try_clone()?;
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut bytes = [0; 4096];
+            // Either side may have closed its connection.
+            while let Ok(count @ 1..) = requests.read(&mut bytes) {
+                let is_refused = String::from_utf8_lossy(&bytes[..count]).contains(command);
+                if is_refused || to_server.write_all(&bytes[..count]).is_err() {
+                    break;
+                }
+            }
+            let _ = to_server.shutdown(Shutdown::Both);
+            let _ = requests.shutdown(Shutdown::Both);
+        });
+        io::copy(server, client).map(drop)
+    })
+}
+
+#[test]
+fn only_the_command_at_which_a_proxy_closes_the_connection_is_found() {
+    let server = good().start();
+    for (word, settings, code, message) in [
+        ("TRACKING", "", 1, "CLIENT TRACKING: observers poll"),
+        ("PTTL", "?dialect=plain", 2, "PTTL: locks cannot be"),
+        ("TIME", "", 2, "TIME: locks cannot be"),
+    ] {
+        let address = proxy_without(word, &server);
+        let examined = Examined::of(&format!("redis://{address}{settings}"));
+        let finding = ["warning command", "danger command"][code - 1];
+        examined.assert(i32::try_from(code).unwrap(), &[finding]);
+
+        let found = &examined.report["findings"][0];
+        let is_named = format!("closes the connection at {message}");
+        assert!(found["message"].as_str().unwrap().contains(&is_named));
+        assert!(!found["remedy"].as_str().unwrap().contains("rename"));
+    }
+
+    let address = proxy_without("CONFIG", &server);
+    let examined = Examined::of(&format!("redis://{address}"));
+    examined.assert(0, &[]);
+    assert!(
+        examined
+            .report
+            .to_string()
+            .contains("CONFIG GET is refused")
+    );
 }
 
 #[test]

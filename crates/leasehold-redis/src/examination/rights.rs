@@ -2,11 +2,11 @@
 
 use redis::{Cmd, RedisError};
 
-use super::Kind;
+use super::{Kind, cause, open, send};
 use crate::client::{Address, Session, fresh_client};
 use crate::redisson::Class;
 use leasehold_core::internal::examination::{danger, warning};
-use leasehold_core::{Finding, Severity};
+use leasehold_core::{Finding, Result, Severity};
 
 /// A right, and a request that needs it and changes nothing but the key of the examination.
 struct Right {
@@ -32,7 +32,11 @@ enum Tried {
 }
 
 /// Tries each right that a store needs.
-pub(super) async fn examine(kind: Kind, session: &Session, address: &Address) -> Vec<Finding> {
+pub(super) async fn examine(
+    kind: Kind,
+    mut session: Session,
+    address: &Address,
+) -> Result<Vec<Finding>> {
     let id = fresh_client();
     let key = format!("leasehold:redlock:{{doctor:{id}}}");
     let channel = format!("leasehold:inbox:doctor:{id}");
@@ -50,7 +54,7 @@ pub(super) async fn examine(kind: Kind, session: &Session, address: &Address) ->
             continue;
         }
         let request = right.request(&key, &channel);
-        let Err(error) = session.send(&request).await else {
+        let Err(error) = send(&request, &mut session, address).await? else {
             continue;
         };
         if let Some(finding) = right.refusal(&error) {
@@ -60,7 +64,7 @@ pub(super) async fn examine(kind: Kind, session: &Session, address: &Address) ->
     }
     let of_format = COMMANDS.iter().filter(|(format, _)| *format == kind);
     for command in of_format.flat_map(|(_, commands)| commands.split(' ')) {
-        let reply = session.send(&redis::cmd(command)).await;
+        let reply = send(&redis::cmd(command), &mut session, address).await?;
         let missing = reply
             .err()
             .and_then(|error| missing_command(command, NO_LOCK, &error));
@@ -68,7 +72,7 @@ pub(super) async fn examine(kind: Kind, session: &Session, address: &Address) ->
     }
 
     if SUBSCRIBE.stores.contains(&kind)
-        && let Some(finding) = try_subscription(address, &channel).await
+        && let Some(finding) = try_subscription(address, &channel).await?
     {
         findings.push(finding.about(address));
     }
@@ -85,7 +89,7 @@ pub(super) async fn examine(kind: Kind, session: &Session, address: &Address) ->
     for finding in &mut findings {
         finding.remedy = finding.remedy.replace('…', user);
     }
-    findings
+    Ok(findings)
 }
 
 /// Returns the finding whose remedy gives the user all rights at once, and takes none away.
@@ -103,10 +107,14 @@ fn all_rights(needed: &[&Right]) -> Finding {
     )
 }
 
-async fn try_subscription(address: &Address, channel: &str) -> Option<Finding> {
+async fn try_subscription(address: &Address, channel: &str) -> Result<Option<Finding>> {
     let opening = Session::open(address, channel, 1, std::sync::Arc::new(|_, _| {}));
-    let error = opening.await.err()?;
-    SUBSCRIBE.refusal(std::error::Error::source(&error)?.downcast_ref()?)
+    let Err(error) = opening.await else {
+        return Ok(None);
+    };
+    // A server that accepts no connection at all shows nothing about this command.
+    open(address).await?;
+    Ok(cause(&error).and_then(|cause| SUBSCRIBE.refusal(cause)))
 }
 
 impl Right {
@@ -162,11 +170,17 @@ impl Right {
 /// Returns the finding of a command that the server does not have, or at which a proxy closes the
 /// connection. Without arguments, a command that the server has is refused for that reason alone.
 fn missing_command(command: &str, without: &str, error: &RedisError) -> Option<Finding> {
-    let detail = error.detail().unwrap_or("the connection was closed");
-    let is_missing = error.is_io_error() || detail.to_lowercase().starts_with("unknown");
+    if error.is_io_error() {
+        let message = format!("a proxy or another service closes the connection at {command}");
+        let remedy = "let it pass the command, or connect to the server without it";
+        return Some(danger("command", format!("{message}: {without}"), remedy));
+    }
+
+    let detail = error.detail().unwrap_or_default();
     let what = detail.split(", with args").next().unwrap_or(detail);
     let message = format!("the server does not execute {command} ({what}): {without}");
     let remedy = "remove its rename-command from redis.conf, or use a server that has it";
+    let is_missing = detail.to_lowercase().starts_with("unknown");
     is_missing.then(|| danger("command", message, remedy))
 }
 
