@@ -58,4 +58,4 @@ pub(super) use watched::Watched;
 
 #[cfg(test)]
 pub(super) use reply_error::store_error;
-pub(super) use reply_error::{OTHER_VERSION, detail, protocol_error};
+pub(super) use reply_error::{OTHER_VERSION, detail, protocol_error, shows_replica};

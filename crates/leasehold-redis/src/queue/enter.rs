@@ -9,7 +9,7 @@ use super::liveness::LivenessRef;
 use super::server::{LockKeys, Server};
 use super::{Redis, record, scripts};
 use crate::client;
-use crate::client::{ServerClock, Session, decode, id_text};
+use crate::client::{ServerClock, Session, decode, id_text, shows_replica};
 use leasehold_core::internal::BootInstant;
 use leasehold_core::store::{Claim, Share, Standing, check_same_kind, share_from_parts};
 use leasehold_core::{Error, Result};
@@ -40,7 +40,7 @@ impl Redis {
                 caller_epoch: server.links.caller.epoch(),
             };
             let reply = self.run_enter(claim, &arguments, &server, None).await;
-            if mode.adds_claim() && reply.as_ref().is_err_and(Error::is_unavailable) {
+            if mode.adds_claim() && reply.as_ref().is_err_and(may_add_later) {
                 tracked.may_be_late(sent.at.saturating_add(LATE_MAX));
             }
             (reply, sent)
@@ -243,6 +243,13 @@ fn mismatch(error: Error, requested: Share) -> Error {
     }
 }
 
+/// Whether the server may have executed a request with this error, or may execute it later.
+///
+/// A replica executes none. A request that a client did not send to one has the same error.
+fn may_add_later(error: &Error) -> bool {
+    error.is_unavailable() && !shows_replica(error)
+}
+
 /// Whether the server refused a request as late. Sets the local copy of its clock if so.
 fn is_late(error: &Error, clock: &ServerClock) -> bool {
     let Some(detail) = client::detail(error, "LATE") else {
@@ -266,6 +273,33 @@ mod tests {
     use super::*;
     use crate::client::store_error;
 
+    fn refusal(reply: &str) -> Error {
+        let parsed = redis::parse_redis_value(reply.as_bytes()).expect("a reply");
+        let redis::Value::ServerError(error) = parsed else {
+            panic!("{reply} is an error")
+        };
+        store_error(error.into())
+    }
+
+    /// A waiter makes such a request every second while its primary stays demoted.
+    #[test]
+    fn request_refused_by_a_replica_leaves_nothing_to_release() {
+        for (error, may_add) in [
+            (
+                refusal("-READONLY You can't write against a replica\r\n"),
+                false,
+            ),
+            (
+                refusal("-ERR Error running script: -READONLY You can't\r\n"),
+                false,
+            ),
+            (refusal("-LOADING Redis is loading the dataset\r\n"), true),
+            (Error::unavailable("the connection broke"), true),
+        ] {
+            assert_eq!(may_add_later(&error), may_add, "{error}");
+        }
+    }
+
     #[test]
     fn impossible_time_in_a_refusal_is_not_taken_over() {
         for (refusal, is_time) in [
@@ -275,16 +309,8 @@ mod tests {
             ("-LATE 1\r\n", false),
             ("-ERR x\r\n", false),
         ] {
-            let reply = redis::parse_redis_value(refusal.as_bytes()).expect("a reply");
-            let redis::Value::ServerError(error) = reply else {
-                panic!("{refusal} is an error")
-            };
-            let error = store_error(error.into());
-            assert_eq!(
-                is_late(&error, &ServerClock::default()),
-                is_time,
-                "{refusal}"
-            );
+            let error = self::refusal(refusal);
+            assert_eq!(is_late(&error, &ServerClock::default()), is_time, "{error}");
         }
     }
 }
