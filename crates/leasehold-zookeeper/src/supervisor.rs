@@ -202,7 +202,8 @@ async fn reason(server: &Host) -> String {
     match timeout(CONNECT_TIMEOUT, connecting).await {
         Ok(Err(error)) if !is_closed(&error) => format!("{server}: {}", io_reason(&error)),
         Ok(_) => format!(
-            "{server}: it accepts connections, but no session; is its maxClientCnxns reached?"
+            "{server}: it accepts connections, but no session; is it in a quorum, and is its \
+             maxClientCnxns reached?"
         ),
         Err(_elapsed) => format!("{server}: no reply within {CONNECT_TIMEOUT:?}"),
     }
