@@ -8,7 +8,8 @@ local DAY = 86400000
 local replies = {}
 for i = 1, #KEYS do
     local mode = redis.pcall('GETRANGE', KEYS[i], @record.mode:range@)
-    -- If the slot of the key moves to another node of a cluster, that node lists it.
+    -- A node of a cluster cannot read the keys of a slot that it does not own. While a slot moves,
+    -- no node can read the keys that have moved already, so their locks are missing until the end.
     if type(mode) == 'table' and not string.find(mode.err, 'non local key', 1, true) then
         return mode
     end
