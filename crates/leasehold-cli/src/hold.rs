@@ -147,7 +147,7 @@ impl Holding<'_> {
             note: LossNote::of(locks.url(), &self.lock.name, token.token()),
         };
         let end = held.until_end(&mut signals).await?;
-        Ok(held.end(end).await)
+        Ok(held.end(end, &mut signals).await)
     }
 
     async fn open_and_acquire(
@@ -221,7 +221,7 @@ impl ReportedHold<'_> {
         }
     }
 
-    async fn end(self, end: End) -> Exit {
+    async fn end(self, end: End, signals: &mut Signals) -> Exit {
         let exit = match end {
             End::OwnerEnded => Exit::DONE,
             End::Signalled(signal) => Exit::by_signal(signal),
@@ -236,7 +236,7 @@ impl ReportedHold<'_> {
                 return Exit::DONE;
             }
             End::Lost => {
-                self.lost().await;
+                self.lost(signals).await;
                 return Exit::LOST;
             }
         };
@@ -246,7 +246,7 @@ impl ReportedHold<'_> {
     }
 
     /// Ends the owner, and reports the loss.
-    async fn lost(mut self) {
+    async fn lost(mut self, signals: &mut Signals) {
         // Standard error and disks may be slow, so the signals go first.
         let owner = self.owner.as_process();
         let ending = owner
@@ -274,12 +274,17 @@ impl ReportedHold<'_> {
                 let _ = (&mut noted).await;
                 self.control.reply_lost().await
             };
-            tokio::select! {
-                () = ending.finish() => {}
+            let all_ended = tokio::select! {
+                all_ended = ending.finish(&self.guards, signals) => all_ended,
                 never = reply_lost => match never {},
+            };
+            if all_ended {
+                // It was reported, also to the caller by its end.
+                let _ = self.guards.release_and_report(LossReport::Printed).await;
+            } else {
+                // Released, the lock would be granted beside the processes that still run.
+                std::mem::forget(self.guards);
             }
-            // It was reported, also to the caller by its end.
-            let _ = self.guards.release_and_report(LossReport::Printed).await;
         }
         if !noted.is_terminated() {
             // A disk that does not reply must not keep this process.

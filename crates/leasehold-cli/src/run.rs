@@ -31,7 +31,7 @@ use crate::commands::Run;
 use crate::exit::Exit;
 use crate::guards::{Guards, LossReport};
 use crate::locking::{Request, SlotNumbers};
-use child::{Child, Spawn};
+use child::{Child, Spawn, Unended};
 use exec_shim::Preparation;
 use job_control::JobControl;
 use process_table::ProcessTable;
@@ -39,7 +39,7 @@ use retry::Retry;
 use signals::Signals;
 use stopping::{StopOptions, Stopping};
 use stores::Stores;
-use supervision::{Stage, Supervision};
+use supervision::{Stage, Supervision, Survivors};
 use waiting::Acquired;
 
 pub(crate) async fn run(args: Run) -> Result<Exit> {
@@ -127,7 +127,11 @@ async fn hold(
     let mut child = match start(&guards, locks, args, stopping, preparation).await {
         Ok(child) => child,
         Err(error) => {
-            guards.release().await?;
+            if Unended::is_in(&error) {
+                std::mem::forget(guards);
+            } else {
+                guards.release().await?;
+            }
             return Err(error).context("cannot start another process");
         }
     };
@@ -141,6 +145,8 @@ async fn hold(
         jobs,
         until_all_end: args.until_all_end,
         stage: Stage::Held,
+        report_at: None,
+        survivors: Survivors::Unreported,
         forwarded: Vec::new(),
     };
     let Some(ended) = supervision.run().await? else {

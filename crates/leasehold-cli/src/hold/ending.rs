@@ -10,8 +10,10 @@ use tokio::time::Instant;
 use super::background::is_background;
 use super::owner::OwnerProcess;
 use crate::commands::OnLost;
+use crate::exit::print_error;
 use crate::guards::Guards;
 use crate::run::process_table::{Process, ProcessTable};
+use crate::run::signals::Signals;
 use crate::run::stopping::{KILLED_MAX, Stopping, all_end_by};
 
 /// The end of an owner and of its descendants.
@@ -52,26 +54,47 @@ impl<'a> Ending<'a> {
         ending
     }
 
-    /// Returns when all processes have ended, or do not end after KILL either.
+    /// Waits until all processes have ended. Returns `false` if some are left, which do not end
+    /// after KILL either: when the hold is lost, or at a signal after they were reported.
     ///
     /// # Cancel safety
     ///
     /// A dropped call sends no further signals.
-    pub(super) async fn finish(&mut self) {
-        if all_end_by(self.kill_at, || self.any_runs()).await {
-            return;
+    pub(super) async fn finish(&mut self, guards: &Guards, signals: &mut Signals) -> bool {
+        if all_end_by(self.kill_at, || self.any_runs()).await || self.killed_end().await {
+            return true;
         }
 
-        let any_runs_after_kill = || {
+        let left: Vec<_> = self.known.iter().map(|one| one.pid.to_string()).collect();
+        let left = format!(
+            "processes of the lock's owner still run after KILL: {}",
+            left.join(", ")
+        );
+        if guards.check().is_ok() {
+            print_error(format_args!("{left}; the lock stays held while they run"));
+        }
+        while guards.check().is_ok() {
+            tokio::select! {
+                ended = self.killed_end() => if ended {
+                    return true;
+                },
+                _ = signals.next_to_end() => break,
+            }
+        }
+        print_error(format_args!("{left}; the lock is not released beside them"));
+        false
+    }
+
+    /// Repeats KILL. Returns `false` if processes still run after that.
+    async fn killed_end(&mut self) -> bool {
+        let any_runs = || {
             let runs = self.any_runs();
             if runs {
                 self.signal(Signal::KILL);
             }
             runs
         };
-        if !all_end_by(Instant::now() + KILLED_MAX, any_runs_after_kill).await {
-            tracing::warn!("processes of the lock's owner still run after KILL");
-        }
+        all_end_by(Instant::now() + KILLED_MAX, any_runs).await
     }
 
     fn any_runs(&mut self) -> bool {

@@ -1,6 +1,7 @@
 //! COMMAND, its process group, and its descendants.
 
 use std::ffi::OsString;
+use std::fmt::{self, Display, Formatter};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -14,12 +15,13 @@ use rustix::io::Errno;
 use rustix::process::{WaitOptions, WaitStatus, getpid, wait};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::children::Children;
+use super::children::{Children, has_child_in};
 use super::exec_shim::{self, Preparation};
 use super::nested;
 use super::process_table::{Process, ProcessTable};
 use super::signals::end_by_real_time;
 use super::stopping::KILLED_MAX;
+use super::supervision::still_run;
 use super::watchdog::{Message, Watchdog};
 use crate::exit::{Exit, print_error};
 
@@ -91,13 +93,13 @@ impl Child {
         let Some(pid) = prepared.changes.until_started(&watchdog).await? else {
             // The command may run already.
             let by = watchdog.reap();
-            // leasehold returns an error, and releases the lock then.
+            // leasehold returns an error, and releases the lock if none of them is left.
             let children = &prepared.children;
             let others = &prepared.others;
-            while !children
-                .kill_descendants(watchdog.pid(), others, KILLED_MAX)?
-                .is_empty()
-            {}
+            let left = children.kill_descendants(watchdog.pid(), others, KILLED_MAX)?;
+            if !left.is_empty() {
+                return Err(io::Error::other(Unended(still_run(&left))));
+            }
             end_by_real_time(by);
             return Err(io::Error::other(watchdog_ended(by)));
         };
@@ -171,8 +173,12 @@ impl Child {
     /// Whether the command runs again after the stop that a message reports. leasehold was stopped
     /// with it, and has continued it before it could read the message.
     fn is_outdated(&self, message: Message) -> bool {
-        matches!(message, Message::Stopped(_))
-            && Process::find(self.pid.as_raw()).is_some_and(|command| !command.is_stopped)
+        let runs = || match Process::read(self.pid.as_raw()) {
+            Ok(command) => command.is_some_and(|command| !command.is_stopped),
+            // The message stands if the command cannot be read.
+            Err(_) => false,
+        };
+        matches!(message, Message::Stopped(_)) && runs()
     }
 
     fn note_report(&mut self, message: Message) -> Option<Change> {
@@ -232,12 +238,13 @@ impl Child {
         children.is_ok_and(|children| children.is_empty())
     }
 
-    /// Returns the descendants that run on after the end of the command, as far as `/proc` shows
-    /// them.
+    /// Whether the end of the command was noted.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.is_reaped
+    }
+
+    /// Returns the command, unless it has ended, and its descendants, as far as `/proc` shows them.
     pub(crate) fn left_over(&self) -> Vec<i32> {
-        if !self.is_reaped {
-            return Vec::new();
-        }
         let descendants = self.descendants().unwrap_or_default();
         descendants.iter().map(|process| process.pid).collect()
     }
@@ -256,7 +263,8 @@ impl Child {
     pub(crate) fn signal_all(&self, signal: Signal) {
         let descendants = self.descendants();
         // The group gets the signal at once, so none of its processes can escape by forking.
-        if !self.is_reaped || descendants.is_err() {
+        let is_own_group = || descendants.is_err() && has_child_in(self.pid.as_raw());
+        if !self.is_reaped || is_own_group() {
             // Fails if the whole group has ended.
             let _ = killpg(self.pid, signal);
         }
@@ -307,6 +315,31 @@ impl Drop for Child {
         if self.watchdog.take().is_some() {
             self.children.reap_except(&[]);
         }
+    }
+}
+
+/// An error after which the lock is not released: processes of the command still run after KILL.
+#[derive(Debug)]
+pub(crate) struct Unended(String);
+
+impl std::error::Error for Unended {}
+
+impl Display for Unended {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "{}; the lock is not released beside them",
+            self.0
+        )
+    }
+}
+
+impl Unended {
+    pub(crate) fn is_in(error: &anyhow::Error) -> bool {
+        let error = error.downcast_ref::<io::Error>();
+        error
+            .and_then(io::Error::get_ref)
+            .is_some_and(|inner| inner.is::<Self>())
     }
 }
 

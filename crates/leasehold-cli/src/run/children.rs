@@ -87,8 +87,10 @@ impl Children {
         spared: &[i32],
         within: Duration,
     ) -> io::Result<Vec<i32>> {
-        const ROUND: Duration = Duration::from_millis(1);
+        const PAUSE_MIN: Duration = Duration::from_millis(1);
+        const PAUSE_MAX: Duration = Duration::from_millis(250);
 
+        let mut pause = PAUSE_MIN;
         let deadline = Instant::now() + within;
         let mut last = Vec::new();
         loop {
@@ -106,17 +108,29 @@ impl Children {
             let others = found.into_iter().filter(|pid| *pid != unreaped);
             others.for_each(reap);
             if Instant::now() >= deadline {
-                return self.except(spared);
+                let mut left = self.except(spared)?;
+                left.retain(|pid| runs(*pid));
+                return Ok(left);
             }
             if running == last {
                 // They take their time, or belong to a user whose processes this one may not
                 // signal.
                 kill_whole_trees(spared);
-                sleep(ROUND);
+                sleep(pause);
+                pause = PAUSE_MAX.min(pause * 2);
+            } else {
+                pause = PAUSE_MIN;
             }
             last = running;
         }
     }
+}
+
+/// Whether a child of this process belongs to this group. While one does, no other group can have
+/// the id, even if the leader of the group was reaped.
+pub(crate) fn has_child_in(group: i32) -> bool {
+    let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    Pid::from_raw(group).is_some_and(|group| waitid(WaitId::Pgid(Some(group)), peek).is_ok())
 }
 
 /// Kills the descendants that `/proc` shows. Those that it does not show become children later.

@@ -177,11 +177,13 @@ impl Process {
 
         // If the process has its id still, then the descriptor belongs to it, and not to a later
         // process with the same id.
-        match (Self::find(self.pid), descriptor) {
-            (Some(now), _) if now.started != self.started => Ok(()),
-            (Some(_), Ok(descriptor)) => Ok(pidfd_send_signal(descriptor, signal)?),
-            (Some(_), Err(_)) => Ok(kill_process(pid, signal)?),
-            (None, _) => Ok(()),
+        match (Self::read(self.pid), descriptor) {
+            (Ok(None), _) => Ok(()),
+            (Ok(Some(now)), _) if now.started != self.started => Ok(()),
+            // The pidfd may have taken the last free descriptor, which reading needs.
+            (_, Ok(descriptor)) => Ok(pidfd_send_signal(descriptor, signal)?),
+            (Ok(Some(_)), Err(_)) => Ok(kill_process(pid, signal)?),
+            (Err(error), Err(_)) => Err(error),
         }
     }
 }

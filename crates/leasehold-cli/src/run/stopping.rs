@@ -143,13 +143,16 @@ impl Stopping {
 
 /// Polls until no process runs. Returns `false` if the deadline passes first.
 pub(crate) async fn all_end_by(deadline: Instant, mut any_runs: impl FnMut() -> bool) -> bool {
-    const POLL_INTERVAL: Duration = Duration::from_millis(10);
+    const POLL_MIN: Duration = Duration::from_millis(10);
+    const POLL_MAX: Duration = Duration::from_millis(250);
 
+    let begin = Instant::now();
     while any_runs() {
         if Instant::now() >= deadline {
             return false;
         }
-        sleep(POLL_INTERVAL).await;
+        // Each poll reads all of `/proc`: less often for processes that take their time.
+        sleep((begin.elapsed() / 16).clamp(POLL_MIN, POLL_MAX)).await;
     }
     true
 }

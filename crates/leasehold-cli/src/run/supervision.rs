@@ -5,8 +5,9 @@ use std::future::pending;
 use std::io;
 use std::time::Duration;
 
+use leasehold::LossReason;
 use nix::sys::signal::Signal;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until};
 
 use super::child::{Change, Child, watchdog_ended};
 use super::job_control::JobControl;
@@ -18,8 +19,10 @@ use crate::exit::{Exit, print_error};
 use crate::format::{Escaped, whole_unit};
 use crate::guards::Guards;
 
-/// How long KILL is repeated before it is reported and the end of the command is awaited.
-const KILL_FIRST: Duration = Duration::from_secs(1);
+/// How long one round of KILL takes at most. leasehold receives no signals meanwhile.
+pub(super) const KILL_FIRST: Duration = Duration::from_secs(1);
+/// The time between two rounds of KILL, in which leasehold receives signals.
+const KILL_PAUSE: Duration = Duration::from_secs(1);
 
 /// How the command ended.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +49,9 @@ pub(crate) struct Supervision<'a> {
     /// Whether the hold lasts until all descendants of the command have ended.
     pub(crate) until_all_end: bool,
     pub(crate) stage: Stage,
+    /// When the processes that still run are reported, once KILL was sent.
+    pub(crate) report_at: Option<Instant>,
+    pub(crate) survivors: Survivors,
     /// The signals that leasehold has forwarded to the command.
     pub(crate) forwarded: Vec<Signal>,
 }
@@ -64,28 +70,53 @@ pub(crate) enum Stage {
     Terminating {
         kill_at: Instant,
     },
-    Killed,
+    /// KILL is repeated until all processes have ended.
+    Killed {
+        again_at: Instant,
+    },
     Ignored,
     /// The command was killed although it holds the lock: nothing would stop it after a SIGKILL of
     /// leasehold.
-    Unguarded,
+    Unguarded {
+        again_at: Instant,
+    },
+}
+
+/// What becomes of processes that KILL does not end.
+///
+/// ```text
+/// Unreported ── KILLED_MAX ──► Reported ── signal ──► Asked ── signal ──► Left
+///                                 └────── the hold is lost ────────────────▲
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Survivors {
+    Unreported,
+    Reported,
+    /// A signal has requested the end of leasehold. The next one ends it.
+    Asked,
+    /// leasehold ends beside them, and does not release the lock.
+    Left,
 }
 
 impl Supervision<'_> {
-    /// Returns when the command has ended, and after a loss all of its descendants; `None` if the
-    /// hold has ended before some of them.
+    /// Returns when the command has ended, and after a loss all of its descendants; `None` if some
+    /// of them are left.
     pub(crate) async fn run(mut self) -> io::Result<Option<Ended>> {
-        let mut exit = self.command_ended().await?;
+        let exit = self.command_ended().await?;
         let had_terminal = self.jobs.take_back(self.child.group());
+        let Some(mut exit) = exit else {
+            return Ok(None);
+        };
 
-        if self.until_all_end {
-            self.descendants_ended().await?;
+        if self.until_all_end && !self.all_ended().await? {
+            return Ok(None);
         }
         if let Some(watchdog) = self.child.watchdog().filter(|watchdog| watchdog.acts()) {
-            self.stage = Stage::Killed;
+            let again_at = Instant::now();
+            self.stage = Stage::Killed { again_at };
             watchdog.printed().await;
         }
-        if matches!(self.stage, Stage::Unguarded) {
+        if matches!(self.stage, Stage::Unguarded { .. }) {
             exit = Exit::by_signal(Signal::SIGKILL);
         }
         if !self.stop_the_rest().await? {
@@ -95,34 +126,41 @@ impl Supervision<'_> {
         let from_keyboard = had_terminal && self.is_from_keyboard(exit);
         Ok(Some(Ended {
             exit,
-            stopped: !matches!(self.stage, Stage::Held | Stage::Unguarded),
+            stopped: !matches!(self.stage, Stage::Held | Stage::Unguarded { .. }),
             from_keyboard,
             end_requested: from_keyboard || self.forwarded.iter().any(|signal| ends(*signal)),
         }))
     }
 
-    async fn command_ended(&mut self) -> io::Result<Exit> {
-        loop {
-            if let Change::Ended(exit) = self.changed().await? {
-                return Ok(exit);
+    async fn command_ended(&mut self) -> io::Result<Option<Exit>> {
+        while let Some(change) = self.changed().await? {
+            if let Change::Ended(exit) = change {
+                return Ok(Some(exit));
             }
         }
+        Ok(None)
     }
 
-    async fn descendants_ended(&mut self) -> io::Result<()> {
-        while !matches!(self.changed().await?, Change::AllEnded) {}
-        Ok(())
+    /// Waits until all descendants have ended. Returns `false` if some are left.
+    async fn all_ended(&mut self) -> io::Result<bool> {
+        while let Some(change) = self.changed().await? {
+            if matches!(change, Change::AllEnded) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
-    /// Waits for a change of the command, and handles everything else meanwhile.
-    async fn changed(&mut self) -> io::Result<Change> {
-        loop {
+    /// Waits for a change of the command, and handles everything else meanwhile. Returns `None` if
+    /// leasehold is to end beside processes that KILL does not end.
+    async fn changed(&mut self) -> io::Result<Option<Change>> {
+        while self.survivors != Survivors::Left {
             let watchdog = self.child.watchdog();
             tokio::select! {
                 change = self.child.changed() => match change? {
                     Change::Stopped(by) => self.child_stopped(by)?,
                     Change::WatchdogEnded(by) => self.kill_unguarded(by),
-                    change => return Ok(change),
+                    change => return Ok(Some(change)),
                 },
                 signal = self.signals.next() => self.forward(signal)?,
                 () = self.stage.is_over(self.guard, self.stopping) => self.next_stage(),
@@ -133,18 +171,19 @@ impl Supervision<'_> {
                 }
             }
         }
+        Ok(None)
     }
 
     /// Kills the command after the end of the watchdog. The kernel has killed its
     /// first process already.
     fn kill_unguarded(&mut self, by: Option<i32>) {
-        self.child.kill_all(KILL_FIRST);
+        let again_at = self.kill_all();
         end_by_real_time(by);
 
         let ended = watchdog_ended(by);
         print_error(format_args!("{ended}; sending KILL to the command"));
         if matches!(self.stage, Stage::Held) {
-            self.stage = Stage::Unguarded;
+            self.stage = Stage::Unguarded { again_at };
         }
     }
 
@@ -163,7 +202,13 @@ impl Supervision<'_> {
             (Stage::Held, OnLost::Term) => self.terminate(),
             (Stage::Held, OnLost::Ignore) => self.ignore(),
             (Stage::Held, OnLost::Kill) => self.kill("; sending KILL to the command"),
-            _ => self.child_outlived_term(),
+            (Stage::Unguarded { .. }, _) => Stage::Unguarded {
+                again_at: self.kill_again(),
+            },
+            (Stage::Killed { .. }, _) => Stage::Killed {
+                again_at: self.kill_again(),
+            },
+            (Stage::Terminating { .. } | Stage::Ignored, _) => self.child_outlived_term(),
         };
     }
 
@@ -187,16 +232,81 @@ impl Supervision<'_> {
         Stage::Ignored
     }
 
-    fn kill(&self, action: &str) -> Stage {
-        self.child.kill_all(KILL_FIRST);
+    fn kill(&mut self, action: &str) -> Stage {
+        let again_at = self.kill_all();
         self.print_lost(action);
-        Stage::Killed
+        Stage::Killed { again_at }
     }
 
-    fn child_outlived_term(&self) -> Stage {
+    fn child_outlived_term(&mut self) -> Stage {
+        let again_at = self.kill_all();
+        if !self.child.has_ended() {
+            print_error("the command has not ended after TERM; sending KILL");
+        }
+        Stage::Killed { again_at }
+    }
+
+    /// Kills all processes. Returns when to do so again.
+    fn kill_all(&mut self) -> Instant {
+        self.report_at
+            .get_or_insert_with(|| Instant::now() + KILLED_MAX);
         self.child.kill_all(KILL_FIRST);
-        print_error("the command has not ended after TERM; sending KILL");
-        Stage::Killed
+        Instant::now() + KILL_PAUSE
+    }
+
+    fn kill_again(&mut self) -> Instant {
+        let again_at = self.kill_all();
+        if self.report_at.is_some_and(|at| at <= Instant::now()) {
+            self.report_survivors();
+        }
+        again_at
+    }
+
+    /// Reports the processes that KILL does not end. leasehold waits for them as long as it holds
+    /// the lock, and does not release it beside them.
+    fn report_survivors(&mut self) {
+        let is_lost = self.guard.check().is_err();
+        if !is_lost && self.survivors != Survivors::Unreported {
+            return;
+        }
+
+        let left = still_run(&self.child.left_over());
+        if is_lost {
+            let then = self.after_loss();
+            print_error(format_args!("{left}; the lock is lost, and {then}"));
+            self.survivors = Survivors::Left;
+        } else {
+            print_error(format_args!("{left}; the lock stays held while they run"));
+            self.survivors = Survivors::Reported;
+        }
+    }
+
+    /// Returns what becomes of the lock beside processes that still run.
+    ///
+    /// They have inherited the descriptors that keep a lock of a folder, which `break` leaves open.
+    fn after_loss(&self) -> &'static str {
+        let is_broken = self.guard.loss() == Some(LossReason::Revoked);
+        if is_broken && self.guard.also.is_none() && self.store.starts_with("file:") {
+            "the folder frees it when they have ended"
+        } else {
+            "another client may hold it beside them"
+        }
+    }
+
+    /// The first signal that requests the end is answered with what leasehold waits for. The second
+    /// one ends leasehold.
+    fn end_beside_survivors(&mut self) {
+        match self.survivors {
+            Survivors::Reported => {
+                let left = still_run(&self.child.left_over());
+                print_error(format_args!(
+                    "{left}; another signal ends leasehold, which leaves the lock unreleased"
+                ));
+                self.survivors = Survivors::Asked;
+            }
+            Survivors::Asked => self.survivors = Survivors::Left,
+            Survivors::Unreported | Survivors::Left => {}
+        }
     }
 
     fn print_lost(&self, action: &str) {
@@ -216,54 +326,25 @@ impl Supervision<'_> {
     /// The lock is released after all of them have ended, including those in other sessions. A
     /// process that was sent KILL may still write until then. One that waits for a dead disk, or
     /// belongs to another user, does not end. leasehold keeps the lock beside it as long as it can.
-    /// Returns `false` if the hold has ended before.
+    /// Returns `false` if some are left.
     async fn stop_the_rest(&mut self) -> io::Result<bool> {
         match self.stage {
             Stage::Held | Stage::Ignored => return Ok(true),
-            Stage::Terminating { kill_at } => {
-                if self.all_end_by(kill_at).await? {
-                    return Ok(true);
-                }
-            }
-            Stage::Killed | Stage::Unguarded => {}
-        }
-
-        let mut is_reported = false;
-        loop {
-            let deadline = Instant::now() + KILLED_MAX;
-            self.child.kill_all(KILLED_MAX);
-            if self.all_end_by(deadline).await? {
-                return Ok(true);
-            }
-
-            let left = still_run(&self.child.left_over());
-            if self.guard.check().is_err() {
-                print_error(format_args!(
-                    "{left}; the lock is lost, and another client may hold it beside them"
-                ));
-                return Ok(false);
-            }
-            if !is_reported {
-                print_error(format_args!("{left}; the lock stays held while they run"));
-                is_reported = true;
+            Stage::Terminating { .. } => {}
+            Stage::Killed { .. } | Stage::Unguarded { .. } => {
+                self.kill_all();
             }
         }
-    }
-
-    /// Waits until all descendants have ended. Returns `false` if the deadline passes first.
-    async fn all_end_by(&mut self, deadline: Instant) -> io::Result<bool> {
-        let all_ended = async {
-            // If the watchdog ends meanwhile, leasehold is the parent of those that still run.
-            while !matches!(self.child.changed().await?, Change::AllEnded) {}
-            Ok(true)
-        };
-        timeout_at(deadline, all_ended).await.unwrap_or(Ok(false))
+        self.all_ended().await
     }
 
     fn forward(&mut self, signal: Signal) -> io::Result<()> {
         self.child.signal(signal);
         self.forwarded.push(signal);
         self.report_descendants();
+        if ends(signal) {
+            self.end_beside_survivors();
+        }
 
         if signal == Signal::SIGTSTP {
             // The stop signal was meant for leasehold and the command, and so will be SIGCONT.
@@ -277,6 +358,9 @@ impl Supervision<'_> {
     /// Prints which processes leasehold still waits for. A user who sends a signal after the end of
     /// the command may not know why leasehold runs on.
     fn report_descendants(&self) {
+        if !self.child.has_ended() || self.report_at.is_some() {
+            return;
+        }
         let left = self.child.left_over();
         if !left.is_empty() {
             print_error(format_args!(
@@ -335,7 +419,8 @@ impl Stage {
         match self {
             Self::Held => guard.until_remaining(stopping.stop_margin()).await,
             Self::Terminating { kill_at } => sleep_until(kill_at).await,
-            Self::Killed | Self::Ignored | Self::Unguarded => pending().await,
+            Self::Killed { again_at } | Self::Unguarded { again_at } => sleep_until(again_at).await,
+            Self::Ignored => pending().await,
         }
     }
 
@@ -357,7 +442,7 @@ impl Stage {
                 let until_kill = || kill_at.saturating_duration_since(Instant::now());
                 watchdog.follow(|| until_kill() + margin / 2).await
             }
-            Self::Killed | Self::Ignored | Self::Unguarded => pending().await,
+            Self::Killed { .. } | Self::Ignored | Self::Unguarded { .. } => pending().await,
         }
     }
 }

@@ -21,11 +21,11 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use super::children::Children;
+use super::children::{Children, has_child_in};
 use super::exec_shim;
 use super::signals::standard_signals;
 use super::stopping::KILLED_MAX;
-use super::supervision::still_run;
+use super::supervision::{KILL_FIRST, still_run};
 use super::watchdog::{Message, WATCHDOG_ARGUMENT};
 use crate::exit::{Exit, print_error};
 use crate::own_program::{arguments_as, close_inherited};
@@ -124,7 +124,7 @@ impl WatchdogProcess {
             self.report();
         }
 
-        let left = self.kill_all();
+        let left = self.kill_all(KILLED_MAX);
         if !left.is_empty() {
             print_error(format_args!("leasehold was killed; {}", still_run(&left)));
         }
@@ -162,8 +162,8 @@ impl WatchdogProcess {
     fn handle(&mut self, message: Message) -> io::Result<()> {
         match (message, self.state) {
             (Message::HoldEnds(end), _) => self.arm(end)?,
-            // leasehold reports those that still run.
-            (Message::Kill, _) => drop(self.kill_all()),
+            // leasehold reports those that still run, and repeats the message meanwhile.
+            (Message::Kill, _) => drop(self.kill_all(KILL_FIRST)),
             (Message::Noted, State::Stopped) => self.state = State::Runs,
             (Message::Noted, State::Ended) => {
                 self.waitid(WaitIdOptions::EXITED);
@@ -237,7 +237,7 @@ impl WatchdogProcess {
         self.arm(Duration::ZERO)?;
         self.send(Message::Acts);
         // leasehold reports those that still run.
-        drop(self.kill_all());
+        drop(self.kill_all(KILLED_MAX));
 
         // Standard error may be stuck, and leasehold waits for the next messages.
         let mut socket = self.socket.try_clone()?;
@@ -254,14 +254,15 @@ impl WatchdogProcess {
     }
 
     /// Returns the processes that still run.
-    fn kill_all(&self) -> Vec<i32> {
-        if !matches!(self.state, State::Reaped | State::AllEnded) {
+    fn kill_all(&self, within: Duration) -> Vec<i32> {
+        let command = self.command.as_raw();
+        let is_reaped = matches!(self.state, State::Reaped | State::AllEnded);
+        if !is_reaped || has_child_in(command) {
             // The whole group at once, so no process in it can escape by forking. Fails if all
             // of them have ended.
             let _ = killpg(self.command, Signal::SIGKILL);
         }
-        let command = self.command.as_raw();
-        let killed = self.children.kill_descendants(command, &[], KILLED_MAX);
+        let killed = self.children.kill_descendants(command, &[], within);
         killed.unwrap_or_else(|error| {
             print_error(format_args!("cannot find the command's processes: {error}"));
             Vec::new()

@@ -210,20 +210,25 @@ fn hidden_processes_of_other_users_are_neither_ended_nor_waited_for() {
     }
 }
 
-/// The command starts a program of another user, which leasehold may not signal.
+/// Makes a set-uid program, which a leasehold of another user may not signal. Returns the line that
+/// starts it: it writes its id, and waits for a file.
+fn program_of_root(sandbox: &Sandbox) -> &'static str {
+    let program = sandbox.path("setpriv");
+    std::fs::copy("/usr/bin/setpriv", &program).unwrap();
+    set_permissions(&program, Permissions::from_mode(0o4755)).unwrap();
+    "./setpriv --reuid=0 sh -c 'trap \"\" TERM; echo $$ > pid
+        until [ -e go ] || [ ! -e pid ]; do sleep 0.01; done' > /dev/null 2>&1"
+}
+
+/// The command starts a program of another user.
 ///
 /// Shows G-36.
 #[test]
 fn lock_is_not_released_beside_processes_that_kill_does_not_end() {
     let sandbox = Sandbox::new();
-    let program = sandbox.path("setpriv");
-    std::fs::copy("/usr/bin/setpriv", &program).unwrap();
-    set_permissions(&program, Permissions::from_mode(0o4755)).unwrap();
-
-    let line = "exec $LEASEHOLD run a -- sh -c \"\
-                    ./setpriv --reuid=0 sh -c 'echo \\$\\$ > pid
-                        until [ -e go ] || [ ! -e pid ]; do sleep 0.01; done' > /dev/null 2>&1 &
-                    exec sleep 1000\"";
+    let program = program_of_root(&sandbox);
+    std::fs::write(sandbox.path("job"), format!("{program} & exec sleep 1000")).unwrap();
+    let line = "exec $LEASEHOLD run a -- sh job";
     let mut run = Started::of(&mut as_user(&sandbox, line));
     let left = sandbox.pid("pid");
     let done = |line: &str| -> Finished { as_user(&sandbox, line).output().unwrap().into() };
@@ -235,13 +240,58 @@ fn lock_is_not_released_beside_processes_that_kill_does_not_end() {
     let report = run.wait_for_output("processes of the command still run after KILL: ");
     assert!(report.contains(&left.to_string()), "{report}");
     assert!(
-        report.ends_with("another client may hold it beside them"),
+        report.ends_with("the folder frees it when they have ended"),
         "{report}"
     );
     assert_eq!(run.wait().code(), 76);
     assert_eq!(done("$LEASEHOLD run -n a -- true").code(), 75);
     sandbox.touch("go");
     assert_eq!(done("$LEASEHOLD run -w 60s a -- true").code(), 0);
+}
+
+/// The command itself is a program of another user, as with sudo.
+///
+/// Shows G-36.
+#[test]
+fn run_ends_beside_a_command_that_kill_does_not_end() {
+    for sandbox in [Sandbox::new(), Sandbox::on_redis()] {
+        let program = program_of_root(&sandbox);
+        std::fs::write(sandbox.path("job"), format!("exec {program}")).unwrap();
+        let line = "exec $LEASEHOLD run a --max-hold 2s -- sh job";
+        let mut run = Started::of(&mut as_user(&sandbox, line));
+        let left = sandbox.pid("pid");
+        let report = run.wait_for_output(&format!("still run after KILL: {left}"));
+        assert!(
+            report.ends_with("another client may hold it beside them"),
+            "{report}"
+        );
+        assert_eq!(run.wait().code(), 76);
+        assert!(is_alive(left));
+        sandbox.touch("go");
+        until("the command has ended", || !is_alive(left));
+    }
+}
+
+/// Shows G-36.
+#[test]
+fn second_signal_ends_a_run_that_waits_for_processes_that_kill_does_not_end() {
+    let sandbox = Sandbox::on_redis();
+    let program = program_of_root(&sandbox);
+    let job = format!("echo $PPID > parent; {program} & exec sleep 1000");
+    std::fs::write(sandbox.path("job"), job).unwrap();
+    let line = "exec $LEASEHOLD run a -- sh job";
+    let mut run = Started::of(&mut as_user(&sandbox, line));
+    let left = sandbox.pid("pid");
+    kill(sandbox.pid("parent"), Signal::SIGKILL).unwrap();
+
+    let report = run.wait_for_output("; the lock stays held while they run");
+    assert!(report.contains(&left.to_string()), "{report}");
+    run.signal(Signal::SIGTERM);
+    run.wait_for_output("; another signal ends leasehold");
+    run.signal(Signal::SIGINT);
+    assert_eq!(run.wait().code(), 76);
+    assert!(!sandbox.is_free("a"));
+    sandbox.touch("go");
 }
 
 /// Runs a command line where a filter refuses `pidfd_open`(2), whose number is 434 everywhere.
