@@ -2,6 +2,7 @@
 
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
@@ -143,6 +144,28 @@ fn loss_ends_descendants_although_no_descriptor_is_free() {
         assert_eq!(run.wait().code(), 76);
         assert!(!is_alive(descendant));
     }
+}
+
+/// Returns the limit that leaves a process one free descriptor.
+fn limit_with_one_free(pid: Pid) -> u32 {
+    let is_free = |number: &u32| !Path::new(&format!("/proc/{pid}/fd/{number}")).exists();
+    (0..).filter(is_free).nth(1).unwrap()
+}
+
+/// Shows G-36.
+#[test]
+fn loss_sends_term_to_other_sessions_with_one_free_descriptor() {
+    let sandbox = Sandbox::new();
+    let line = "setsid sh -c 'trap \"echo cleaned > log; exit 0\" TERM; echo $$ > pid
+                              while :; do sleep 0.01; done' & trap '' TERM; wait";
+    let run = sandbox.started(&["run", "a", "-k", "9s", "--", "sh", "-c", line]);
+    let descendant = sandbox.pid("pid");
+    let token = sandbox.token("a");
+    limit_descriptors(run.pid(), limit_with_one_free(run.pid()));
+    assert_eq!(sandbox.done(&["break", "a", "--token", &token]).code(), 0);
+    assert_eq!(run.wait().code(), 76);
+    assert_eq!(sandbox.read("log"), "cleaned\n");
+    assert!(!is_alive(descendant));
 }
 
 /// Shows G-38.
