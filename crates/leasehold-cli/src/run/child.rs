@@ -337,9 +337,7 @@ impl Display for Unended {
 impl Unended {
     pub(crate) fn is_in(error: &anyhow::Error) -> bool {
         let error = error.downcast_ref::<io::Error>();
-        error
-            .and_then(io::Error::get_ref)
-            .is_some_and(|inner| inner.is::<Self>())
+        matches!(error.and_then(io::Error::get_ref), Some(inner) if inner.is::<Self>())
     }
 }
 
