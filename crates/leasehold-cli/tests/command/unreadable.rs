@@ -283,6 +283,7 @@ fn run_ends_beside_a_command_that_kill_does_not_end() {
         let line = "exec $LEASEHOLD run a --max-hold 2s -- sh job";
         let mut run = Started::of(&mut as_user(&sandbox, line));
         let left = sandbox.pid("pid");
+        until("the run has ended", || !run.is_running());
         let report = run.wait_for_output(&format!("still run after KILL: {left}"));
         assert!(
             report.ends_with("another client may hold it beside them"),
