@@ -10,6 +10,7 @@ mod parallel;
 mod prerequisites;
 mod publishable;
 mod repository;
+mod scripts;
 mod simulate;
 mod soak;
 mod step;
@@ -86,6 +87,12 @@ enum Task {
         /// whose API is promised
         baseline: Option<String>,
     },
+    /// Change each statement, condition and constant of the Lua scripts, and run the suites in
+    /// virtual time, which must fail
+    Scripts {
+        /// Run the mutants with these ids, or whose lines have these texts; all without it
+        texts: Vec<String>,
+    },
     /// Apply each seeded bug of lab/mutants to a copy of the tree and run the test that finds it
     Mutants {
         /// Run the seeded bugs whose names begin so; all without it
@@ -127,6 +134,7 @@ fn run(task: &Task) -> Result<()> {
         Task::Bench { benchmarks } => tasks::bench(benchmarks),
         Task::Dist => dist::dist(),
         Task::Publishable { baseline } => publishable::check(baseline.as_deref()),
+        Task::Scripts { texts } => scripts::run(texts),
         Task::Mutants {
             names,
             without_bugs,

@@ -7,6 +7,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -57,7 +58,7 @@ const MEMORY: &str = "/dev/shm";
 const SCRATCH_MAX: u64 = 4 << 20;
 
 /// A program of tests that cargo has built.
-struct Program {
+pub(crate) struct Program {
     target: String,
     path: String,
     folder: PathBuf,
@@ -221,6 +222,19 @@ impl Program {
         )
     }
 
+    /// The program, in the environment that `cargo test` gives it.
+    pub(crate) fn command(&self, wrapper: &[&str]) -> Command {
+        let words: Vec<&str> = wrapper.iter().copied().chain([&*self.path]).collect();
+        let mut command = Command::new(words[0]);
+        command
+            .args(&words[1..])
+            .current_dir(&self.folder)
+            .env("CARGO_MANIFEST_DIR", &self.folder)
+            .env("RUST_BACKTRACE", "0")
+            .env("RUST_TEST_THREADS", "1");
+        command
+    }
+
     /// Reads what cargo prints of a program that it has built. None if it has no tests.
     fn parse(message: &Value) -> Option<Self> {
         let is_test = message["profile"]["test"] == true;
@@ -237,8 +251,20 @@ impl Program {
 
 /// Builds the test programs of the workspace.
 fn programs() -> Result<Vec<Program>> {
-    let build = "test --workspace --all-features --no-run --message-format=json-render-diagnostics";
-    let messages = Step::cargo("build of the tests", build).output()?;
+    built("--workspace --all-features")
+}
+
+/// Builds one test program.
+pub(crate) fn program(selection: &str) -> Result<Program> {
+    let mut programs = built(selection)?;
+    programs
+        .pop()
+        .with_context(|| format!("no test program is selected by {selection}"))
+}
+
+fn built(selection: &str) -> Result<Vec<Program>> {
+    let build = format!("test {selection} --no-run --message-format=json-render-diagnostics");
+    let messages = Step::cargo("build of the tests", &build).output()?;
 
     let mut programs = Vec::new();
     for line in messages.lines() {

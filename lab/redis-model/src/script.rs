@@ -10,9 +10,10 @@ use mlua::{Function, Lua, MultiValue, Table, Value};
 use parking_lot::Mutex;
 
 use crate::data::Data;
+use crate::mutants::text_to_run;
 use crate::reply::{Outcome, Reply};
 
-/// The texts that servers of this process have received, by their hashes.
+/// What runs for the texts that servers of this process have received, by their hashes.
 static TEXTS: Mutex<BTreeMap<String, Vec<u8>>> = Mutex::new(BTreeMap::new());
 
 thread_local! {
@@ -39,7 +40,7 @@ pub(crate) fn load(text: &[u8]) -> Result<String, String> {
     TEXTS
         .lock()
         .entry(hash.clone())
-        .or_insert_with(|| text.to_vec());
+        .or_insert_with(|| text_to_run(text).into_owned());
 
     INTERPRETER.with_borrow_mut(|interpreter| interpreter.compiled(&hash).map(|_| ()))?;
     Ok(hash)

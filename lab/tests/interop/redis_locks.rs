@@ -288,7 +288,7 @@ pub(crate) fn contend_for(
 
 /// Starts a client in another language. The first of its arguments is the lock's name.
 ///
-/// It uses the library that `cargo xtask needs` has put into the folder `target/peers`.
+/// It uses the library that `cargo xtask install` has put into the folder `target/peers`.
 fn program(client: &str, url: &str, arguments: &[&str], cycles: u64) -> Result<Others> {
     let mut command = client_command(client, url, arguments, cycles)?;
     let started = command.stdout(Stdio::piped()).spawn();
@@ -320,7 +320,7 @@ pub(crate) fn client_command(
 ) -> Result<Command> {
     let library = lab_folder().join("../target/peers").join(client);
     let (interpreter, script) =
-        find_client(client, &library).context("cargo xtask needs fetches it")?;
+        find_client(client, &library).context("cargo xtask install fetches it")?;
     let mut command = Command::new("setpriv");
     command
         .args(["--pdeathsig", "KILL", interpreter])

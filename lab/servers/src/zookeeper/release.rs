@@ -36,7 +36,7 @@ impl ZooKeeperRelease {
         for jar in &jars {
             assert!(
                 jar.exists(),
-                "{} is missing: run `cargo xtask needs`, which installs it",
+                "{} is missing: run `cargo xtask install`, which installs it",
                 jar.display()
             );
         }
@@ -52,7 +52,7 @@ fn installed(name: &str) -> PathBuf {
     Path::new("/usr/share/java").join(format!("{name}.jar"))
 }
 
-/// The path of a jar that `cargo xtask needs` fetches.
+/// The path of a jar that `cargo xtask install` fetches.
 fn fetched(name: &str) -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/jars")).join(format!("{name}.jar"))
 }

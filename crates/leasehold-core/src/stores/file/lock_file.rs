@@ -9,6 +9,7 @@
 //! - A file that a process outside the store has locked or waits for. leasehold empties it, so that
 //!   it stays forever.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt;
@@ -108,7 +109,7 @@ fn is_locked_by_members(at: &Location) -> bool {
 
 /// The processes that have a file locked by flock(2), as far as this process may see them.
 ///
-/// The list is for people. No decision depends on it, so an unreadable table gives an empty list.
+/// An unreadable table gives an empty list.
 pub(super) fn flock_holders(at: &Location) -> Vec<ExternalHolder> {
     let Some(file) = flock_file(at) else {
         return Vec::new();
@@ -117,11 +118,20 @@ pub(super) fn flock_holders(at: &Location) -> Vec<ExternalHolder> {
         return Vec::new();
     };
 
-    locks
-        .lines()
-        .filter_map(|line| parse_holder(line, &file))
-        .map(external_holder)
-        .collect()
+    // While other locks come and go, a list that is longer than a page may have a lock twice.
+    let lines = locks.lines();
+    let pids: BTreeSet<u32> = lines.filter_map(|line| parse_holder(line, &file)).collect();
+    pids.into_iter().map(external_holder).collect()
+}
+
+/// The processes that have a file locked, if another process has just been seen to have it locked.
+///
+/// A list may also leave out a lock, so it is read again.
+pub(super) fn holders_of_locked(at: &Location) -> Vec<ExternalHolder> {
+    let mut reads = (0..READS_MAX).map(|_| flock_holders(at));
+    reads
+        .find(|holders| !holders.is_empty())
+        .unwrap_or_default()
 }
 
 /// A file as the kernel's list of locks names it.
@@ -252,8 +262,10 @@ const READS_MAX: usize = 20;
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
     use std::os::unix::fs::MetadataExt;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use proptest::prelude::*;
 
@@ -292,8 +304,38 @@ mod tests {
         assert_eq!(flock_holders(&at), []);
 
         file.lock().expect("the lock is free");
-        let pids: Vec<u32> = flock_holders(&at).iter().map(|holder| holder.pid).collect();
+        let pids: Vec<u32> = holders_of_locked(&at)
+            .iter()
+            .map(|holder| holder.pid)
+            .collect();
         assert_eq!(pids, [std::process::id()]);
+    }
+
+    /// The kernel's list is then longer than a page, and its pages are of different instants.
+    #[test]
+    fn holder_is_listed_once_while_other_locks_come_and_go() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let at = lock_path(&folder, "a");
+        let file = File::create(at.path()).expect("created");
+        file.lock().expect("the lock is free");
+
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut others = VecDeque::new();
+                while !is_done.load(Ordering::Relaxed) {
+                    let other = tempfile::tempfile().expect("a temporary file");
+                    other.lock().expect("the lock is free");
+                    others.push_back(other);
+                    others.drain(..others.len().saturating_sub(100));
+                }
+            });
+
+            let mut counts = (0..500).map(|_| holders_of_locked(&at).len());
+            let wrong = counts.find(|&count| count != 1);
+            is_done.store(true, Ordering::Relaxed);
+            assert_eq!(wrong, None);
+        });
     }
 
     #[test]

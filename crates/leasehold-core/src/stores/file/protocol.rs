@@ -182,7 +182,7 @@ impl Transaction {
         let (mut lock_state, _) = self.inspect(name)?;
         if lock_state.holders().next().is_none() {
             let lock_path = Location::lock(&self.shared.folder(), name);
-            lock_state.external_holders = lock_file::flock_holders(&lock_path);
+            lock_state.external_holders = lock_file::holders_of_locked(&lock_path);
         }
         Ok(replies::refused(lock_state, None))
     }
