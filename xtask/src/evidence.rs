@@ -35,19 +35,25 @@ pub(crate) fn print(id: &str) -> Result<()> {
     Ok(())
 }
 
-/// Fails if no test shows a guarantee, or if one that does not exist is named.
+/// Fails if no test shows a guarantee, if no seeded bug breaks it, or if one that does not exist is
+/// named.
 pub(crate) fn check() -> Result<()> {
     let root = repository::root();
     let known = known_ids(&root)?;
     let tests = tests(&root)?;
+    let seeded_bugs = seeded_bugs(&root)?;
 
     for id in &known {
         ensure!(
             tests.iter().any(|one| one.ids.contains(id)),
             "no test shows {id}: end the comment of one with `Shows {id}.`"
         );
+        ensure!(
+            seeded_bugs.iter().any(|one| one.ids.contains(id)),
+            "no seeded bug breaks {id}, so its tests may be unable to fail: see lab/mutants"
+        );
     }
-    for Evidence { place, ids } in tests.iter().chain(&seeded_bugs(&root)?) {
+    for Evidence { place, ids } in tests.iter().chain(&seeded_bugs) {
         let unknown = ids.iter().find(|id| !known.contains(id));
         ensure!(
             unknown.is_none(),

@@ -10,6 +10,7 @@ mod parallel;
 mod prerequisites;
 mod publishable;
 mod repository;
+mod rust_mutants;
 mod scripts;
 mod simulate;
 mod soak;
@@ -93,6 +94,9 @@ enum Task {
         /// Run the mutants with these ids, or whose lines have these texts; all without it
         texts: Vec<String>,
     },
+    /// Change the operators and functions of the Rust code with cargo-mutants, and run the tests that
+    /// must fail
+    RustMutants(rust_mutants::RustMutants),
     /// Apply each seeded bug of lab/mutants to a copy of the tree and run the test that finds it
     Mutants {
         /// Run the seeded bugs whose names begin so; all without it
@@ -134,6 +138,7 @@ fn run(task: &Task) -> Result<()> {
         Task::Bench { benchmarks } => tasks::bench(benchmarks),
         Task::Dist => dist::dist(),
         Task::Publishable { baseline } => publishable::check(baseline.as_deref()),
+        Task::RustMutants(options) => rust_mutants::run(options),
         Task::Scripts { texts } => scripts::run(texts),
         Task::Mutants {
             names,

@@ -19,6 +19,7 @@ use crate::mutants::Mutant;
 use crate::parallel::run_each;
 use crate::prerequisites;
 use crate::repository;
+use crate::rust_mutants::{GROUPS, Group};
 use crate::soak;
 use crate::step::Step;
 use crate::usage::UsageError;
@@ -28,8 +29,8 @@ use kept::{Ended, Kept};
 /// Parts of one cargo command each.
 const OTHERS: [(&str, &str); 4] = [
     (
-        "installation of cargo-deny and cargo-semver-checks",
-        "install --quiet --locked cargo-deny cargo-semver-checks",
+        "installation of cargo-deny, cargo-mutants and cargo-semver-checks",
+        "install --quiet --locked cargo-deny cargo-mutants@27.1.0 cargo-semver-checks",
     ),
     (
         "licences, bans and sources",
@@ -172,6 +173,20 @@ fn parts(kept: &Kept) -> Result<Vec<Part>> {
     parts.push(Part::cargo("cycles without faults", SOAK).towards(CYCLES));
     let checks = "run --quiet -p xtask -- mutants --without-bugs";
     parts.push(Part::cargo("checks of the seeded bugs", checks));
+    parts.push(Part::cargo(
+        "mutants of the scripts",
+        "run --quiet -p xtask -- scripts",
+    ));
+    for Group { name, shards, .. } in &GROUPS {
+        for shard in 0..*shards {
+            let mutants =
+                format!("run --quiet -p xtask -- rust-mutants {name} --shard {shard}/{shards}");
+            parts.push(Part::cargo(
+                &format!("mutants of {name} {shard}/{shards}"),
+                &mutants,
+            ));
+        }
+    }
     for Mutant { name, .. } in Mutant::all(&repository::root())? {
         let bug = format!("run --quiet -p xtask -- mutants {name}");
         parts.push(Part::cargo(&format!("seeded bugs {name}"), &bug));
