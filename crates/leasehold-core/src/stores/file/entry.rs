@@ -1,7 +1,7 @@
 //! One claim in a queue file.
 //!
 //! ```text
-//! 256 bytes, little-endian; a slot with the sequence number zero is free:
+//! 256 bytes, little-endian; a slot of zeros is free:
 //! sequence 8 · claim 16 · process 16 · weight 4 · capacity 4 · token 8 · since 8 (ms) · pid 4
 //! · host 1+64 · program 1+32 · label 1+64 · reserved tokens 4 · zero 17 · crc32 4
 //! ```
@@ -47,16 +47,16 @@ impl StoredClaim {
         let bytes: [u8; ENTRY_LEN] = bytes
             .try_into()
             .map_err(|_| Error::damaged(format!("slot {slot} is cut off")))?;
-        let stored = Self { bytes, slot };
-        if stored.sequence() == 0 {
+        if bytes == [0; ENTRY_LEN] {
             return Ok(None);
         }
 
+        let stored = Self { bytes, slot };
         let crc = u32::from_le_bytes(stored.field(CRC_AT));
         if crc != crc32fast::hash(&bytes[..CRC_AT]) {
             return Err(Error::damaged(format!("the entry in slot {slot} is torn")));
         }
-        if stored.sequence() > SEQUENCE_MAX {
+        if !(1..=SEQUENCE_MAX).contains(&stored.sequence()) {
             return Err(Error::damaged(format!(
                 "the entry in slot {slot} has an impossible number"
             )));

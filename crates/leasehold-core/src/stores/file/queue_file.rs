@@ -328,7 +328,7 @@ impl QueueFile {
         Ok(true)
     }
 
-    /// Frees a slot by writing zeros: a slot with the sequence number zero is free.
+    /// Frees a slot by writing zeros.
     fn free(&self, slot: usize) -> Result<()> {
         self.write_slot(slot, &[0; ENTRY_LEN])
     }
