@@ -25,6 +25,7 @@ fn open_files(test_folder: &TestFolder, ending: &str) -> usize {
         .count()
 }
 
+/// Shows G-01, G-21.
 #[tokio::test]
 async fn kept_files_that_were_replaced_are_not_used() {
     let test_folder = TestFolder::new();
@@ -40,6 +41,13 @@ async fn kept_files_that_were_replaced_are_not_used() {
 
     held.release().await.expect("released");
     assert!(grant(&first).await > before);
+
+    delete_files(&test_folder);
+    let lock_file = test_folder.folder.path().join("a.lock");
+    let outsider = fs::File::create(lock_file).expect("created");
+    outsider.lock().expect("the lock is free");
+    let refused = first.mutex("a").try_acquire().await.expect("read");
+    assert!(refused.is_err(), "a hold beside flock(1)");
 }
 
 /// An open file has one flock(2), which all processes that inherited the file share.

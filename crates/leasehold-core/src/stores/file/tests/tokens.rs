@@ -56,8 +56,10 @@ async fn tokens_increase_over_reboots_and_a_deleted_folder() {
     );
 }
 
-/// A process was killed while it reserved tokens, before the reservation was on the disk. The next
-/// process does not use the reservation.
+/// A process was killed while it reserved tokens, or the sync failed, before the reservation was on
+/// the disk. The next process does not use the reservation.
+///
+/// Shows G-04.
 #[test]
 fn unsynced_reservation_is_not_used() {
     let file = tempfile::tempfile().expect("a temporary file");
@@ -73,6 +75,13 @@ fn unsynced_reservation_is_not_used() {
     };
 
     assert!(found.is_spent() && found.last_token >= last, "{found:?}");
+
+    // The kernel writes to this file, and cannot sync it.
+    let unsynced = fs::File::options().write(true).open("/dev/null");
+    let mut counter = counter::TokenCounter::fresh(THIS);
+    let reserved = counter.reserve(&unsynced.expect("opened"));
+    reserved.expect_err("the sync failed");
+    assert!(counter.is_spent(), "{counter:?}");
 }
 
 /// The files of a name were deleted by hand. The counter of the folder is above its tokens.

@@ -31,6 +31,53 @@ async fn waiter_behind_external_flock_sleeps() {
     );
 }
 
+/// Reports that a future is to be polled again.
+struct Notifier(std::sync::mpsc::Sender<()>);
+
+impl std::task::Wake for Notifier {
+    fn wake(self: Arc<Self>) {
+        // The test that receives this may have ended.
+        let _ = self.0.send(());
+    }
+}
+
+/// The holder leaves when a thread has read the queue for a waiter, and the task of the waiter has
+/// not received the reply of that thread.
+#[tokio::test]
+async fn wakeup_between_reading_the_queue_and_waiting_is_not_lost() {
+    const PATIENCE: Duration = Duration::from_secs(20);
+    let test_folder = TestFolder::new();
+    let store = test_folder.store();
+    let holder = claim();
+    let waiter = claim();
+    let held = store.enter(&holder, OnContention::Queue).await;
+    held.expect("granted");
+    let queued = store.enter(&waiter, OnContention::Queue).await;
+    let queued = queued.expect("entered").standing;
+
+    // While another process edits the queue, the waiter starts a thread.
+    let editor = fs::File::open(test_folder.queue()).expect("there is a queue file");
+    editor.lock().expect("the lock is free");
+    let mut changed = store.changed(&waiter, queued);
+    let (sender, replied) = std::sync::mpsc::channel();
+    let waker = std::task::Waker::from(Arc::new(Notifier(sender)));
+    let polled = changed
+        .as_mut()
+        .poll(&mut std::task::Context::from_waker(&waker));
+    assert!(polled.is_pending());
+    editor.unlock().expect("it was locked");
+    replied
+        .recv_timeout(PATIENCE)
+        .expect("the thread has read the queue");
+
+    assert!(store.leave(&holder).await.expect("left"));
+    let granted = tokio::time::timeout(PATIENCE, changed)
+        .await
+        .expect("the waiter is woken")
+        .expect("the store replies");
+    assert!(granted.token().is_some());
+}
+
 /// The first grant of a name waits for the disk. This wait does not count as queueing.
 #[tokio::test]
 async fn zero_timeout_still_asks_the_store_once() {
@@ -151,4 +198,33 @@ async fn refusal_names_the_external_holder_and_no_dead_reader() {
     let refused = refused.expect("the store replies").refused.expect("held");
     assert_eq!(refused.holders, []);
     assert_eq!(refused.external_holders.len(), 1, "{refused}");
+}
+
+/// Shows G-02, G-06.
+#[tokio::test]
+async fn claims_of_dead_processes_neither_refuse_a_claim_nor_decide_its_kind() {
+    let slots = |permits| Share::slots(permits, 2).expect("at most 2 permits");
+    let cases = [
+        (Share::READER, Share::WRITER),
+        (Share::READER, slots(1)),
+        (Share::MUTEX, slots(1)),
+        (slots(1), slots(2)),
+        (slots(1), Share::MUTEX),
+    ];
+    let of = |share| Claim { share, ..claim() };
+
+    for (dead, tried) in cases {
+        let test_folder = TestFolder::new();
+        let ended = [test_folder.store(), test_folder.store()];
+        for store in &ended {
+            let entered = store.enter(&of(dead), OnContention::Queue).await;
+            entered.expect("entered");
+        }
+        drop(ended);
+
+        let store = test_folder.store();
+        let entered = store.enter(&of(tried), OnContention::Fail).await;
+        let standing = entered.expect("the dead claims have no kind").standing;
+        assert!(standing.token().is_some(), "{tried:?} after {dead:?}");
+    }
 }
