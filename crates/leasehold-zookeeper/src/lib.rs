@@ -319,8 +319,12 @@ impl Store for ZooKeeper {
                 .iter()
                 .map(|name| inspect::has_claims(self, &session, name));
             for (name, is_used) in part.iter().zip(join_all(checks).await) {
-                if is_used? {
-                    in_use.push(name.clone());
+                match is_used {
+                    Ok(false) => {}
+                    Err(error) if error.is_unavailable() => return Err(error),
+                    // Inspecting a lock that cannot be read reports why. It does not hide the other
+                    // names.
+                    Ok(true) | Err(_) => in_use.push(name.clone()),
                 }
             }
             if in_use.len() >= count_max {

@@ -124,8 +124,13 @@ async fn user_with_the_right_to_read_lists_inspects_and_observes() {
     let held = owner.mutex("a").acquire().await.expect("granted");
 
     let reader = open_as_team("/read").await;
+    make(&client, "/read/denied", Permission::NONE).await;
     let listed = reader.list("", 10).await.expect("listed");
-    assert_eq!(listed.iter().map(Name::as_str).collect::<Vec<_>>(), ["a"]);
+    let names: Vec<_> = listed.iter().map(Name::as_str).collect();
+    assert_eq!(names, ["a", "denied"]);
+    let error = reader.inspect("denied").await.expect_err("denied");
+    assert_names(&error, "read", "/read/denied");
+    client.delete("/read/denied", None).await.expect("deleted");
     let mut observer = reader.observe("a").await.expect("observed");
     let seen = observer.next().await.expect("observed");
     let seen: Vec<_> = seen.holders().filter_map(Entry::token).collect();
