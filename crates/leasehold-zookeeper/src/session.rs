@@ -128,6 +128,10 @@ impl Session {
         measured.map_or(bound, |measured| bound.min(*measured))
     }
 
+    pub(super) fn has_measured_half_tick(&self) -> bool {
+        self.half_tick.get().is_some()
+    }
+
     pub(super) fn set_half_tick(&self, half_tick: Duration) {
         self.half_tick.get_or_init(|| half_tick);
     }

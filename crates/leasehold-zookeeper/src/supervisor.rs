@@ -228,13 +228,14 @@ fn warn_of_other_timeout(address: &Address, client: &Client) {
 
 /// Sends heartbeats until the session is over.
 async fn keep_alive(session: &Arc<Session>, address: &Arc<Address>, mut liveness: Liveness) {
-    let mut is_tick_unknown = true;
+    let mut measurement: Option<AbortHandle> = None;
     let heartbeats = async {
         loop {
             session.next_heartbeat(&liveness).await;
-            if is_tick_unknown && session.is_held() {
-                is_tick_unknown = false;
-                background::spawn(measure_half_tick(Arc::clone(session), Arc::clone(address)));
+            let is_measuring = measurement.as_ref().is_some_and(|task| !task.is_finished());
+            if session.is_held() && !session.has_measured_half_tick() && !is_measuring {
+                let measuring = measure_half_tick(Arc::clone(session), Arc::clone(address));
+                measurement = Some(background::spawn(measuring));
             }
 
             match heartbeat(session, address).await {
@@ -259,11 +260,16 @@ async fn keep_alive(session: &Arc<Session>, address: &Arc<Address>, mut liveness
 /// agree to.
 ///
 /// Until the measurement, the bound follows from this session's own timeout. That bound is larger,
-/// so the session is confirmed later than necessary.
+/// so the session is confirmed later than necessary. After a failure this pauses, and the next
+/// heartbeat of a holder measures again.
 async fn measure_half_tick(session: Arc<Session>, address: Arc<Address>) {
     let shortest = session.timeout() * 2 / 5;
     let Ok(Ok(probe)) = timeout(session.timeout(), connect(&address, shortest)).await else {
         tracing::debug!(store = %address, "the length of the servers' ticks cannot be measured");
+        let pause = session.timeout() / 10;
+        // The pause must not keep a session open whose store has been dropped.
+        drop(session);
+        sleep(pause).await;
         return;
     };
     session.set_half_tick(liveness::half_tick(probe.session_timeout()));
