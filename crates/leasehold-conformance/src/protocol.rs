@@ -1,6 +1,6 @@
 //! The requests of the engine, sent to a store directly.
 
-use super::support::{acquire, claim, client, enter, fresh_name, release, store};
+use super::support::{acquire, break_held, claim, client, enter, fresh_name, release, store};
 use super::{Service, shares};
 use leasehold_core::store::{Claim, OnContention, Share, Standing, Store};
 use leasehold_core::{LockState, SemaphoreSupport};
@@ -71,7 +71,7 @@ pub async fn share_can_only_shrink(service: &dyn Service) {
 }
 
 /// A repeated leave changes nothing, even for a claim that never entered. A waiter that left is
-/// gone.
+/// gone. A leave after another client has broken the hold reports that.
 ///
 /// Shows G-03, G-16, S6.
 pub async fn repeated_leave_is_idempotent(service: &dyn Service) {
@@ -97,6 +97,12 @@ pub async fn repeated_leave_is_idempotent(service: &dyn Service) {
 
     assert!(leave(&*store, &holder).await);
     assert!(!leave(&*store, &holder).await);
+
+    let broken = claim(&name);
+    let held = enter(&*store, &broken, OnContention::Queue).await;
+    let operator = client(service).await;
+    break_held(&operator, &name, held.token().expect("it is free")).await;
+    assert!(!leave(&*store, &broken).await);
 }
 
 /// A refused claim leaves no entry.
@@ -129,7 +135,10 @@ pub async fn names_are_listed(service: &dyn Service) {
     for name in ["b", "a", "c/d", "ä"] {
         held.push(acquire(&locks.mutex(format!("{base}/{name}"))).await);
     }
-    release(acquire(&locks.mutex(format!("{base}/free"))).await).await;
+    // They are sorted before and between the names in use.
+    for name in ["Free", "Used", "free"] {
+        release(acquire(&locks.mutex(format!("{base}/{name}"))).await).await;
+    }
 
     let listed = async |prefix: &str, count_max| {
         let names = locks.list(prefix, count_max).await.expect("listed");

@@ -172,6 +172,8 @@ mod tests {
 
         let slots = ["-slots-1-of-3-", "-slots-2-of-3-", "-slots-2-of-3-"];
         assert_eq!(watched_by(&slots, 2), [1]);
+        let one = "-slots-1-of-4-";
+        assert_eq!(watched_by(&[one, one, one, "-slots-2-of-4-"], 3), [2, 1, 0]);
     }
 
     #[test]

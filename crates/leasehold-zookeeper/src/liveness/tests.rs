@@ -169,6 +169,28 @@ fn heartbeats_within_half_a_tick_prove_no_newer_write() {
     assert!(with.is_safe(), "{with:?}");
 }
 
+/// The leader may request a report only after it has replied to the `sync`. So the time until that
+/// reply arrives proves nothing.
+///
+/// Shows G-12.
+#[test]
+fn slow_reply_to_a_sync_proves_no_newer_write() {
+    let mut servers = Servers {
+        down: vec![0; 16],
+        up: vec![0; 16],
+        phase: 39,
+        cut: 160,
+    };
+    // The reply to the third heartbeat's `sync`, and the report after it.
+    servers.down[12] = 25;
+    servers.up[15] = 30;
+
+    let outcome = run(&servers, 40, |liveness, heartbeat| {
+        liveness.heartbeat(heartbeat, Duration::from_nanos(HALF_TICK));
+    });
+    assert!(outcome.is_safe(), "{outcome:?}");
+}
+
 /// The worst instant is just before the reply to the next heartbeat.
 ///
 /// Shows G-24.

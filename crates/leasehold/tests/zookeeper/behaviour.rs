@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use lab_servers::{Wire, ZooKeeper};
+use lab_servers::{Traffic, Wire, ZooKeeper};
 use leasehold::LossReason;
+use leasehold::store::{OnContention, Store};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
+use zookeeper_client::{Acls, CreateMode};
 
 use crate::{
-    SERVER, empty, held_for, is_free, open, open_folder, plain_client, use_once, waiters,
-    within_timeout,
+    SERVER, claim, connect_store, empty, held_for, is_free, open, open_folder, plain_client,
+    use_once, waiters, within_timeout,
 };
 
 /// A claim without a reply to its first request is found by its id, and only once.
@@ -31,6 +34,132 @@ async fn claim_with_lost_reply_is_found_once() {
         held.release().await.expect("released");
         empty(&theirs, "a").await;
     }
+}
+
+/// A request without a reply may be executed after the claim has entered again or left: here,
+/// another client creates such nodes.
+///
+/// Shows G-10.
+#[tokio::test]
+async fn late_nodes_of_a_claim_that_left_are_removed() {
+    let wire = Wire::to(SERVER.address());
+    let theirs = open_folder("late").await;
+    use_once(&theirs, "a").await;
+    let store = connect_store(&format!("{}/late?session=1s", wire.url_of("zookeeper"))).await;
+    let claim = claim("a");
+    let client = plain_client(&SERVER).await;
+
+    wire.freeze(true);
+    let entering = store.enter(&claim, OnContention::Queue);
+    let lost = tokio::time::timeout(Duration::from_millis(50), entering).await;
+    assert!(lost.is_err(), "a reply arrived: {lost:?}");
+    wire.partition();
+    wire.freeze(false);
+    let entered = async { while store.enter(&claim, OnContention::Queue).await.is_err() {} };
+    within_timeout("the claim enters", entered).await;
+
+    let nodes = client.list_children("/late/a").await.expect("listed");
+    let prefix = nodes[0].trim_end_matches(|digit: char| digit.is_ascii_digit());
+    for is_held in [true, false, false] {
+        let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+        let created = client
+            .create(&format!("/late/a/{prefix}"), b"", &options)
+            .await;
+        created.expect("created");
+        if is_held {
+            assert!(store.leave(&claim).await.expect("left"));
+        }
+        empty(&theirs, "a").await;
+    }
+}
+
+/// The holder releases between the two round trips of an inspection.
+///
+/// Shows G-18.
+#[tokio::test]
+async fn inspection_shows_waiters_behind_a_holder_that_leaves_meanwhile() {
+    let wire = Wire::to(SERVER.address());
+    let ours = open(&format!("{}/vanished", wire.url_of("zookeeper"))).await;
+    let theirs = open_folder("vanished").await;
+    let held = theirs.mutex("a").acquire().await.expect("granted");
+    let waiting = tokio::spawn(theirs.mutex("a").acquire());
+    waiters(&theirs, "a", 1).await;
+
+    wire.hold_replies(true);
+    let released = async {
+        while wire.traffic().waiting_to_client == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        held.release().await.expect("released");
+        wire.hold_replies(false);
+    };
+    let (lock_state, ()) = tokio::join!(ours.inspect("a"), released);
+    assert_eq!(lock_state.expect("inspected").entries.len(), 1);
+    let next = within_timeout("the waiter holds", waiting).await;
+    let _next = next.expect("it runs").expect("granted");
+}
+
+/// The first hold of a session does not wait for the next heartbeat of an idle one. That heartbeat
+/// opens another connection, which measures the servers' tick, until this succeeds.
+///
+/// Shows G-24.
+#[tokio::test]
+async fn first_hold_measures_the_tick_at_once_and_until_it_succeeds() {
+    let wire = Wire::to(SERVER.address());
+    let locks = open(&format!("{}/first?session=6s", wire.url_of("zookeeper"))).await;
+    wire.refuse(true);
+    let begun = Instant::now();
+    let _held = locks.mutex("a").acquire().await.expect("granted");
+
+    let traffic = async |is_meant: fn(Traffic) -> bool| {
+        while !is_meant(wire.traffic()) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within_timeout("one is refused", traffic(|traffic| traffic.refused > 0)).await;
+    let took = begun.elapsed();
+    assert!(took < Duration::from_millis(1_200), "{took:?}");
+    wire.refuse(false);
+    within_timeout("it measures", traffic(|traffic| traffic.connections > 1)).await;
+}
+
+/// A proof of the session is half a tick old. The servers' shortest session has two ticks.
+///
+/// A client that waits for longer than its session before it uses a new folder has proofs too.
+///
+/// Shows G-12.
+#[tokio::test]
+async fn hold_is_not_valid_for_longer_than_heartbeats_prove() {
+    const SESSION: Duration = Duration::from_secs(1);
+    const HALF_TICK: Duration = Duration::from_millis(250);
+    let url = |folder: &str| format!("{}/{folder}?session=1s", SERVER.url());
+    let idle = connect_store(&url("proved-idle")).await;
+    let store = connect_store(&url("proved")).await;
+    let opened = Instant::now();
+    let claim = claim("a");
+    let entered = store.enter(&claim, OnContention::Queue).await;
+    entered.expect("granted");
+
+    let claims = std::slice::from_ref(&claim);
+    while opened.elapsed() < SESSION {
+        let sent = Instant::now();
+        let renewed = store.renew(claims).await;
+        let replied = Instant::now();
+        // On a busy machine the session may end.
+        let Ok([Some(remaining)]) = renewed.as_deref() else {
+            continue;
+        };
+        let remaining = remaining.saturating_sub(replied - sent);
+        let proof = HALF_TICK.min(replied - opened);
+        assert!(
+            remaining <= SESSION - proof,
+            "{remaining:?} after {proof:?}"
+        );
+    }
+    // A session without proofs ends here, and a new one follows a second later.
+    let entering = idle.enter(&claim, OnContention::Queue);
+    let entered = tokio::time::timeout(Duration::from_millis(800), entering).await;
+    entered.expect("the session is proved").expect("granted");
 }
 
 /// The token of a grant is the number of the transaction that created its node. It increases also
@@ -57,25 +186,32 @@ async fn tokens_increase_over_a_deleted_lock_node() {
     assert!(second.token() > first);
 }
 
-/// The servers remove the lock's node when it is empty, and the next claim creates it again.
+/// The servers remove the lock's node when it is empty, and the next claim creates it again. In
+/// kazoo's layout the node stays.
 ///
-/// Shows G-27.
+/// Shows G-27, G-30.
 #[tokio::test]
 async fn empty_lock_nodes_are_removed() {
     let server = ZooKeeper::setup()
         .property("znode.container.checkIntervalMs", "100")
         .start();
+    let kazoo = open(&format!("{}/kazoo?dialect=kazoo", server.url())).await;
+    use_once(&kazoo, "a").await;
     let locks = open(&format!("{}/locks", server.url())).await;
-    use_once(&locks, "a").await;
-
     let client = plain_client(&server).await;
-    let removed = async {
-        while client.check_stat("/locks/a").await.expect("read").is_some() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    within_timeout("the node is removed", removed).await;
-    use_once(&locks, "a").await;
+
+    // The servers look for empty nodes again and again. The second time they have seen all.
+    for _ in 0..2 {
+        use_once(&locks, "a").await;
+        let removed = async {
+            while client.check_stat("/locks/a").await.expect("read").is_some() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        within_timeout("the node is removed", removed).await;
+    }
+    let kept = client.check_stat("/kazoo/a").await.expect("read");
+    assert!(kept.is_some(), "clients of kazoo rely on it");
 }
 
 /// A session keeps the lease, so a lease may be longer than the session, renewed or fixed.

@@ -74,6 +74,33 @@ async fn broken_hold_after_downgrade_without_reply_is_not_renewed() {
     assert_eq!(changed.expect("read"), Standing::Gone);
 }
 
+/// A call that waits for the loss during a downgrade returns when the reader's hold is broken, also
+/// without a renewal.
+///
+/// Shows G-12.
+#[tokio::test]
+async fn loss_after_a_downgrade_is_reported_to_a_call_from_before_it() {
+    let theirs = open_folder("awaited-downgrade").await;
+    let store = connect_store(&format!("{}/awaited-downgrade", SERVER.url())).await;
+    let mut writer = claim("a");
+    writer.share = Share::WRITER;
+    let entered = store.enter(&writer, OnContention::Queue).await;
+    let held = entered.expect("granted").standing;
+    let mut reader = writer.clone();
+    reader.share = Share::READER;
+
+    let changed = store.changed(&writer, held);
+    let broken = async {
+        let downgraded = store.enter(&reader, OnContention::Fail).await;
+        assert_eq!(downgraded.expect("downgraded").standing, held);
+        theirs.break_hold("a", held.token()?).await.expect("sent")
+    };
+    let both = async { tokio::join!(changed, broken) };
+    let (changed, broken) = within_timeout("the loss is reported", both).await;
+    assert_eq!(changed.expect("read"), Standing::Gone);
+    assert!(broken.is_some());
+}
+
 /// A store, and its claim after a downgrade that was executed and whose reply was lost.
 struct Downgraded {
     store: stores::ZooKeeper,

@@ -7,7 +7,7 @@ use crate::{SERVER, is_free, open, open_folder, plain_client, use_once};
 
 /// The error names the other layout and the help, and the refused claim leaves no node.
 ///
-/// Shows G-06, G-23, S13.
+/// Shows G-01, G-06, G-23, S13.
 #[tokio::test]
 async fn foreign_nodes_are_refused_with_help() {
     let client = plain_client(&SERVER).await;
@@ -37,6 +37,15 @@ async fn foreign_nodes_are_refused_with_help() {
     let children = client.list_children("/foreign/c").await.expect("listed");
     assert_eq!(children, ["leases"]);
     assert!(curator.list("", 10).await.expect("listed").is_empty());
+
+    // Beside a hold, such a node refuses a downgrade and does not end the hold.
+    let writer = curator.rwlock("d").exclusive();
+    let held = writer.acquire().await.expect("granted");
+    let created = client.mkdir("/foreign/d/leases", &persistent).await;
+    created.expect("created");
+    let error = held.downgrade().await.expect_err("refused");
+    assert!(error.is_mismatch(), "{error}");
+    held.release().await.expect("still held");
 }
 
 /// A hold of another library can be broken by its token. A later hold with the same id stays.

@@ -1,7 +1,8 @@
-//! A server that sends invalid replies.
+//! A server that sends invalid replies, and records the requests.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
@@ -9,26 +10,22 @@ use leasehold::Locks;
 use leasehold::stores::ZooKeeper;
 use tokio::time::timeout;
 
-/// The server's protocol, a timeout of ten seconds, a session with its password, and whether it is
-/// read-only.
-const CONNECTED: &[u8] = b"\0\0\0\0\0\0\x27\x10\0\0\0\0\0\0\0\x07\0\0\0\x10pppppppppppppppp\0";
+/// The server's protocol, a timeout that each test replaces, a session with its password, and
+/// whether it is read-only.
+const CONNECTED: &[u8] = b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x07\0\0\0\x10pppppppppppppppp\0";
 /// The transaction and no error, which follow the number of the request.
 const SUCCESS: &[u8] = b"\0\0\0\0\0\0\0\x09\0\0\0\0";
 const EMPTY_PATH: &[u8] = b"\0\0\0\0";
+const ROOT: &[u8] = b"\0\0\0\x01/";
+/// The kinds of requests.
+const SYNC: u8 = 9;
+const PING: u8 = 11;
+const MULTI: u8 = 14;
 
 /// The client library panics at such a reply.
 #[tokio::test]
 async fn empty_path_in_a_reply_is_an_error() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let url = format!(
-        "zookeeper://{}/locks",
-        listener.local_addr().expect("it is bound")
-    );
-    thread::spawn(move || {
-        let (stream, _) = listener.accept()?;
-        reply(stream)
-    });
-
+    let (url, _requests) = serve(10_000, EMPTY_PATH);
     let builder = ZooKeeper::builder(&url).expect("the URL is valid");
     let store = builder.connect().await.expect("the server replies");
     let locks = Locks::from_store(store, &url).expect("the machine has a timer");
@@ -38,16 +35,44 @@ async fn empty_path_in_a_reply_is_an_error() {
     assert!(error.to_string().contains("invalid reply"), "{error}");
 }
 
-/// Replies to the request to connect, to the first request without a value, and to all further
-/// ones with an empty path.
-fn reply(mut stream: TcpStream) -> io::Result<()> {
+/// A write alone does not prove a session: see `liveness.rs`.
+///
+/// Shows G-12.
+#[tokio::test]
+async fn heartbeat_sends_a_sync_before_its_write() {
+    let (url, requests) = serve(1_000, ROOT);
+    let builder = ZooKeeper::builder(&url).expect("the URL is valid");
+    let _store = builder.connect().await.expect("the server replies");
+
+    let kinds = requests.iter().filter(|kind| *kind != PING);
+    assert!(kinds.take(2).eq([SYNC, MULTI]));
+}
+
+/// Starts a server of one session, and returns its URL and the kinds of the requests.
+fn serve(session_millis: u32, value: &'static [u8]) -> (String, Receiver<u8>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = listener.local_addr().expect("it is bound");
+    let (kinds, requests) = mpsc::channel();
+    thread::spawn(move || reply(listener.accept()?.0, session_millis, value, &kinds));
+    (format!("zookeeper://{address}/locks"), requests)
+}
+
+/// Replies to the request to connect, and to all further ones with a value.
+fn reply(
+    mut stream: TcpStream,
+    session_millis: u32,
+    value: &[u8],
+    kinds: &Sender<u8>,
+) -> io::Result<()> {
     read_request(&mut stream)?;
-    send(&mut stream, CONNECTED)?;
-    let first = read_request(&mut stream)?;
-    send(&mut stream, &[&first[..4], SUCCESS].concat())?;
+    let mut connected = CONNECTED.to_vec();
+    connected[4..8].copy_from_slice(&session_millis.to_be_bytes());
+    send(&mut stream, &connected)?;
     loop {
         let request = read_request(&mut stream)?;
-        send(&mut stream, &[&request[..4], SUCCESS, EMPTY_PATH].concat())?;
+        // The first test does not receive them.
+        let _ = kinds.send(request[7]);
+        send(&mut stream, &[&request[..4], SUCCESS, value].concat())?;
     }
 }
 
