@@ -91,23 +91,14 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
         tracked: &Arc<TrackedClaim>,
         waiting: &mut Waiting,
     ) -> Result<Option<Standing>> {
-        let sent_at = BootInstant::now();
         let outcome = self.try_acquire(tracked, VoteMode::AcquireOrNotify).await?;
-        let token = match outcome {
-            AcquireOutcome::Won(token) => token,
+        match outcome {
+            AcquireOutcome::Won(token) => Ok(Some(Standing::Held { token })),
             AcquireOutcome::Contended { remaining, .. } => {
                 waiting.remaining = remaining;
-                return Ok(None);
+                Ok(None)
             }
-        };
-
-        // After more than a quarter of the lease, little validity may remain: confirm the grant
-        // before reporting it.
-        let is_late = BootInstant::now().duration_since(sent_at) > tracked.claim.lease / 4;
-        if is_late && !self.confirm(tracked, token).await? {
-            return Ok(Some(self.claims.gone(tracked)));
         }
-        Ok(Some(Standing::Held { token }))
     }
 
     /// Waits until another attempt makes sense.
