@@ -38,6 +38,8 @@ if value and sub(value, 1, 43) ~= sub(ARGV[1], 1, 43) then
 end
 if value and sub(value, 44, 62) == proposal then
     redis.call('PEXPIRE', key, ARGV[2])
+    -- The counter outlives the lease, for however long the hold is renewed.
+    if ARGV[3] ~= '' then redis.call('PEXPIRE', KEYS[2], ARGV[3]) end
     return reply('G', proposal, renewal(value))
 end
 if ARGV[5] == 'K' or ARGV[5] == 'R' and value then
