@@ -1,6 +1,10 @@
 //! The requests of the engine, sent to a store directly.
 
-use super::support::{acquire, break_held, claim, client, enter, fresh_name, release, store};
+use std::time::Duration;
+
+use super::support::{
+    acquire, break_held, claim, client, empty, enter, fresh_name, release, store,
+};
 use super::{Service, shares};
 use leasehold_core::store::{Claim, OnContention, Share, Standing, Store};
 use leasehold_core::{LockState, SemaphoreSupport};
@@ -124,7 +128,8 @@ pub async fn refused_claim_leaves_no_entry(service: &dyn Service) {
     assert!(leave(&*store, &holder).await);
 }
 
-/// Names in use are listed by prefix, sorted, up to a maximum. Free names are not listed.
+/// Names in use are listed by prefix, sorted, up to a maximum. Free names are not listed, and neither
+/// are names whose last lease has ended.
 ///
 /// Shows G-18.
 pub async fn names_are_listed(service: &dyn Service) {
@@ -138,6 +143,14 @@ pub async fn names_are_listed(service: &dyn Service) {
     // They are sorted before and between the names in use.
     for name in ["Free", "Used", "free"] {
         release(acquire(&locks.mutex(format!("{base}/{name}"))).await).await;
+    }
+
+    let silent = store(service).await;
+    if silent.guarantees().lease_expiry {
+        let mut ended = claim(&format!("{base}/ended"));
+        ended.lease = Duration::from_millis(300);
+        enter(&*silent, &ended, OnContention::Queue).await;
+        empty(&locks, ended.name.as_str()).await;
     }
 
     let listed = async |prefix: &str, count_max| {

@@ -285,12 +285,14 @@ fn locks_of_all_libraries_are_listed_shown_and_broken() {
     ]);
     let python = "9a8e4c7a6f1211efb2c50242ac120002";
     server.command(&["SET", "python", python, "PX", "30000"]);
+    server.command(&["SET", "endless", python]);
     server.command(&["SET", "cached", "some text", "PX", "30000"]);
     let ours = sandbox.holder("ours", &[]);
 
     let listed = sandbox.done(&["ls", "--all"]);
-    listed.assert_names(&["lock", "ours", "permits", "python", "rw"]);
+    listed.assert_names(&["endless", "lock", "ours", "permits", "python", "rw"]);
     for (name, format, holder) in [
+        ("endless", "plain", "redis-py"),
         ("lock", "redisson", "Redisson"),
         ("ours", "leasehold", "ours"),
         ("permits", "redisson-semaphore", "permit 30313233"),

@@ -1,6 +1,6 @@
 //! Masters whose clocks are ahead, and are corrected.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use lab_servers::{Redis, Wire};
 use leasehold::{Guard, Locks};
@@ -87,6 +87,18 @@ async fn clocks_set_forward_by_two_days_refuse_no_client() {
     for settings in [SHORT, "dialect=classic&tokens=on"] {
         clocks_set_right(-TWO_DAYS, settings).await;
     }
+}
+
+/// Shows G-04.
+#[tokio::test]
+async fn one_clock_that_is_ahead_raises_no_token() {
+    let (masters, hosts) = five_with_clocks(0);
+    masters[0].set_clock(TWO_DAYS);
+    let locks = open(&hosts, "quarantine=off").await.expect("five");
+    let held = locks.mutex("a").acquire().await.expect("granted");
+    let later = SystemTime::now() + Duration::from_secs(3_600);
+    let nanos = later.duration_since(UNIX_EPOCH).expect("it is later");
+    assert!(u128::from(held.token().get()) < nanos.as_nanos());
 }
 
 /// The first votes of a claim do not arrive, and the clocks are set back before it votes again.

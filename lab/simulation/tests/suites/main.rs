@@ -11,6 +11,7 @@ mod holds;
 #[path = "../../../../crates/leasehold/tests/shared/outages.rs"]
 mod outages;
 mod processes;
+mod votes;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,0 +1,164 @@
+//! Locks by votes: masters that are slow or cut off, and what is left on them. A single server in the
+//! format of other libraries is one master.
+
+use std::time::Duration;
+
+use lab_redis_model::Reply;
+use lab_simulation::testbed::{Redis, Wire, delay_all};
+use leasehold::Locks;
+use leasehold::stores::RedlockGuardExt;
+use tokio::time::{Instant, sleep};
+
+use super::clients::{cut_off, open, remote};
+
+/// All messages have arrived after this time.
+const SOON: Duration = Duration::from_millis(20);
+const LEASE: Duration = Duration::from_secs(3_600);
+/// How long a master keeps its last token after a lease.
+const DAY: Duration = Duration::from_secs(86_400);
+const RECORD: &str = "leasehold:redlock:{a}";
+
+/// Starts three masters, and a client with a wire to each.
+async fn start() -> ([Redis; 3], [Wire; 3], Locks) {
+    let masters = [(); 3].map(|()| Redis::start());
+    let wires = masters.each_ref().map(|master| Wire::to(master.address()));
+    let urls = wires.each_ref().map(|wire| wire.url_of("redlock"));
+    let hosts = urls.join(",").replace(",redlock://", ",");
+    let locks = open(&hosts, "quarantine=off&longest-lease=3600s").await;
+    (masters, wires, locks)
+}
+
+/// Lets a master vote for a claim of another client.
+fn vote_for_another(master: &Redis, token: usize, lease: Duration) {
+    let record = format!("{token:019}H{token:019}{token:022}{:011} M 9 0 1 h p l", 0);
+    let life = (DAY + lease).as_millis().to_string();
+    master.command(&["SET", RECORD, &record, "PX", &life]);
+}
+
+fn has_vote(master: &Redis) -> bool {
+    let state = master.command(&["GETRANGE", RECORD, "19", "19"]);
+    state == Reply::Bytes(b"H".to_vec())
+}
+
+/// Returns for how long a key remains.
+fn remaining(server: &Redis, key: &str) -> Duration {
+    let left = server.command(&["PTTL", key]).int();
+    Duration::from_millis(left.try_into().expect("it has an end"))
+}
+
+/// The masters have voted for three claims, and none of these has a quorum.
+///
+/// Shows G-32.
+#[tokio::test]
+async fn divided_votes_refuse_no_claim() {
+    let (masters, wires, locks) = start().await;
+    for at in [1, 2] {
+        vote_for_another(&masters[at], at, SOON);
+        wires[at].delay(Duration::from_millis(1));
+    }
+    let tried = locks.mutex("a").try_acquire().await.expect("they reply");
+    drop(tried.expect("no claim holds the lock"));
+}
+
+/// One master is down, and one was slow once. The third has voted for another claim.
+///
+/// Shows G-10, G-32.
+#[tokio::test]
+async fn claim_that_a_minority_refuses_leaves_no_vote() {
+    let (masters, wires, locks) = start().await;
+    cut_off(&wires[1]);
+    wires[2].delay(Duration::from_secs(2));
+    let tried = locks.mutex("a").try_acquire().await;
+    assert!(tried.is_err_and(|error| error.is_unavailable()));
+
+    wires[2].delay(Duration::ZERO);
+    sleep(SOON * 1_000).await;
+    vote_for_another(&masters[0], 1, LEASE);
+    let tried = locks.mutex("a").try_acquire().await.expect("two reply");
+    tried.expect_err("the other claim may hold the lock");
+    sleep(SOON).await;
+    assert!(!has_vote(&masters[2]));
+}
+
+/// A vote counts from before the request. Its master, whose clock may be faster, keeps it for longer
+/// than the lease, or until it receives the leave request.
+///
+/// Shows G-01, G-10, S4.
+#[tokio::test]
+async fn vote_is_kept_beyond_the_lease_or_until_a_leave_arrives() {
+    let (masters, wires, locks) = start().await;
+    delay_all(SOON * 10);
+    let sent_at = Instant::now();
+    let lock = locks.mutex("a").lease(LEASE);
+    let held = lock.acquire().await.expect("granted");
+    sleep(SOON).await;
+    let left = LEASE - sent_at.elapsed() + Duration::from_millis(1);
+    for (vote, master) in held.votes().iter().zip(&masters) {
+        assert!(vote.remaining <= left, "{vote:?}");
+        assert!(remaining(master, RECORD) > DAY + LEASE);
+    }
+
+    cut_off(&wires[0]);
+    held.release().await.expect("two masters reply");
+    sleep(SOON * 1_000).await;
+    assert!(has_vote(&masters[0]));
+    wires[0].refuse(false);
+    sleep(LEASE / 30).await;
+    assert!(!has_vote(&masters[0]));
+}
+
+/// Shows L2.
+#[tokio::test]
+async fn release_wakes_a_waiter_of_the_same_client() {
+    let (_masters, _wires, locks) = start().await;
+    let mut held = locks.mutex("a").acquire().await.expect("granted");
+    for _ in 0..5 {
+        let waiting = tokio::spawn(locks.mutex("a").acquire());
+        sleep(SOON * 1_000).await;
+        let released_at = Instant::now();
+        held.release().await.expect("released");
+        held = waiting.await.expect("it runs").expect("granted");
+        assert!(released_at.elapsed() <= SOON, "it was not notified");
+    }
+}
+
+/// The client of the hold may crash at any time, and the clock may be set back then.
+///
+/// Shows G-04.
+#[tokio::test]
+async fn counter_of_tokens_outlives_a_renewed_hold_by_a_day() {
+    let server = Redis::start();
+    let locks = open(&server.url(), "dialect=plain&tokens=on").await;
+    let lock = locks.mutex("a").lease(LEASE);
+    let held = lock.acquire().await.expect("granted");
+    for _ in 0..2 {
+        let counter = remaining(&server, "leasehold:plain:{a}:token");
+        assert!(counter >= remaining(&server, "a") + DAY, "{counter:?}");
+        sleep(LEASE * 2).await;
+        held.check().expect("it is renewed");
+    }
+}
+
+/// Another holder follows between the inspection and the break.
+///
+/// Shows G-03, S13.
+#[tokio::test]
+async fn break_spares_a_later_hold_of_another_library() {
+    let server = Redis::start();
+    let (wire, locks) = remote(&server, "dialect=plain").await;
+    server.command(&["SET", "a", "theirs"]);
+    let shown = locks.inspect("a").await.expect("it replies");
+    let token = shown.holders().next().and_then(|holder| holder.token());
+
+    wire.hold_replies(true);
+    let changing = async {
+        sleep(SOON).await;
+        server.command(&["SET", "a", "another"]);
+        wire.hold_replies(false);
+    };
+    let breaking = locks.break_hold("a", token.expect("a digest"));
+    let (broken, ()) = tokio::join!(breaking, changing);
+    broken.expect("it replies");
+    let left = server.command(&["GET", "a"]);
+    assert_eq!(left, Reply::Bytes(b"another".to_vec()));
+}
