@@ -228,12 +228,16 @@ impl ReportedHold<'_> {
             End::Requested(request) => {
                 let released = self.guards.release().await;
                 let outcome = Outcome::of(&released);
+                let reason = "the store no longer had it when it was released";
                 if outcome == Outcome::Lost {
-                    self.note
-                        .leave("the store no longer had it when it was released");
+                    self.note.leave(reason);
                 }
                 request.reply(outcome).await;
-                return Exit::DONE;
+                if outcome != Outcome::Lost {
+                    return Exit::DONE;
+                }
+                print_error(format_args!("lost {}: {reason}", Escaped(self.name)));
+                return Exit::LOST;
             }
             End::Lost => {
                 self.lost(signals).await;

@@ -130,7 +130,8 @@ async fn hold(
             if Unended::is_in(&error) {
                 std::mem::forget(guards);
             } else {
-                guards.release().await?;
+                // It is printed, and the reason why the command was not started is returned.
+                let _ = guards.release_and_report(LossReport::Due).await;
             }
             return Err(error).context("cannot start another process");
         }
@@ -149,10 +150,12 @@ async fn hold(
         survivors: Survivors::Unreported,
         forwarded: Vec::new(),
     };
-    let Some(ended) = supervision.run().await? else {
+    let supervised = supervision.run().await;
+    let Ok(Some(ended)) = supervised else {
         // Released, the lock would be granted beside the processes that still run. So the store
         // frees it: a folder when they have ended, a server as after a crash.
         std::mem::forget(guards);
+        supervised?;
         return Ok(Held {
             exit: Exit::LOST,
             end_requested: true,

@@ -21,10 +21,13 @@ pub(super) fn behind_subcommand(arguments: Vec<OsString>, definition: &Command) 
 /// Replaces `--name=NAME` by `-- NAME` at the end, for the subcommands that take names only.
 ///
 /// `run` has this option itself, because `--` begins COMMAND there.
-pub(super) fn names_at_end(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    let subcommand = arguments.get(1).and_then(|argument| argument.to_str());
-    let takes_names_only = subcommand.is_some_and(|name| WITH_NAMES.contains(&name));
-    if !takes_names_only || arguments.iter().any(|argument| argument == "--") {
+pub(super) fn names_at_end(mut arguments: Vec<OsString>, definition: &Command) -> Vec<OsString> {
+    let subcommand = arguments
+        .get(1)
+        .and_then(|argument| definition.find_subcommand(argument));
+    if !subcommand.is_some_and(takes_names_only)
+        || arguments.iter().any(|argument| argument == "--")
+    {
         return arguments;
     }
 
@@ -41,9 +44,11 @@ pub(super) fn names_at_end(mut arguments: Vec<OsString>) -> Vec<OsString> {
     arguments
 }
 
-const WITH_NAMES: [&str; 7] = [
-    "hold", "acquire", "release", "wait", "show", "watch", "break",
-];
+fn takes_names_only(subcommand: &Command) -> bool {
+    let mut positionals = subcommand.get_positionals().peekable();
+    let is_name = |one: &clap::Arg| ["name", "names"].contains(&one.get_id().as_str());
+    positionals.peek().is_some() && positionals.all(is_name)
+}
 
 /// Returns the position of the subcommand if only options stand before it.
 fn subcommand_position(arguments: &[OsString], definition: &Command) -> Option<usize> {

@@ -22,7 +22,7 @@ pub(crate) fn parse(arguments: Vec<OsString>, start: Start) -> Result<Command, E
     }
     let definition = definition();
     let reordered = front_options::behind_subcommand(arguments, &definition);
-    let arguments = front_options::names_at_end(reordered);
+    let arguments = front_options::names_at_end(reordered, &definition);
 
     let parsed = definition
         .try_get_matches_from(&arguments)

@@ -136,7 +136,12 @@ async fn acquire_second(
     signals: &mut Signals,
 ) -> anyhow::Result<Acquired> {
     let own = first.first();
-    let lock_state = store.inspect(own.name()).await?;
+    let inspected = retry.until_available(|| store.inspect(own.name()));
+    let lock_state = tokio::select! {
+        biased;
+        lock_state = inspected => lock_state?,
+        signal = signals.next_to_end() => return Ok(Acquired::Interrupted(signal?)),
+    };
     let mut holders = lock_state.holders();
     if holders.any(|entry| entry.id == own.claim_id()) {
         return Err(same_store().into());

@@ -307,6 +307,21 @@ fn first_process_of_a_container_is_an_owner() {
     until("the lock is free", || sandbox.is_free("a"));
 }
 
+/// The server has forgotten the lock, and the holder learns of that by the request.
+///
+/// Shows G-38.
+#[test]
+fn hold_that_was_lost_before_its_release_exits_with_76() {
+    let sandbox = Sandbox::on_redis();
+    let (hold, _) = holding(&sandbox, &["a", "--lease", "1h"]);
+    let claim = claim_of(&sandbox, "a");
+    sandbox.server().command(&["FLUSHALL"]);
+
+    assert!(is_replied_to(0, &claim, &format!("r{claim}")));
+    let lost = "leasehold: lost a: the store no longer had it when it was released";
+    hold.wait().assert(76, "", lost);
+}
+
 /// Another user may listen on the address of a claim. `release` must not take its reply.
 #[test]
 fn release_ignores_a_socket_of_another_user() {

@@ -59,6 +59,10 @@ fn names_may_begin_with_a_hyphen() {
     ];
     sandbox.done(&arguments).assert(0, "-x\n", "");
     assert!(sandbox.done(&["show", "--", "--"]).out.contains("--: free"));
+    for (subcommand, code) in [("check", 76), ("release", 1)] {
+        let done = sandbox.done(&[subcommand, "--name=-x", "--token", "7"]);
+        done.assert(code, "", "no claim holds it with this token");
+    }
 }
 
 #[test]

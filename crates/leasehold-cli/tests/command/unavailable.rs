@@ -331,6 +331,24 @@ fn hold_notices_the_end_of_its_owner_while_the_server_is_down() {
     hold.end().assert(75, "", "a was not granted before");
 }
 
+/// The server fails between the grants of the two stores.
+///
+/// Shows G-26, G-40.
+#[test]
+fn run_waits_for_the_server_of_its_second_store_after_the_first_grant() {
+    let mut server = Redis::start();
+    let sandbox = Sandbox::new();
+    let also = server.url();
+    let holder = sandbox.holder("a", &[]);
+    let mut run = sandbox.waiter(&["run", "a", "--also-store", &also, "--", "echo", "ran"]);
+
+    server.kill();
+    holder.end().assert(0, "", "");
+    run.wait_for_output(UNAVAILABLE);
+    server.restart();
+    run.wait().assert(0, "ran\n", AVAILABLE);
+}
+
 #[test]
 fn run_waits_for_the_server_of_its_second_store() {
     let mut server = Redis::start();

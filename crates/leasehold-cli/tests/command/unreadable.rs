@@ -320,8 +320,13 @@ fn second_signal_ends_a_run_that_waits_for_processes_that_kill_does_not_end() {
 
 /// Runs a command line where a filter refuses `pidfd_open`(2), whose number is 434 everywhere.
 fn without_pidfd_open(sandbox: &Sandbox, line: &str) -> Command {
+    without_system_call(sandbox, "434", line)
+}
+
+/// Runs a command line where a filter refuses a system call. Python evaluates its number.
+fn without_system_call(sandbox: &Sandbox, number: &str, line: &str) -> Command {
     let filter = "import ctypes, errno, os, struct, sys
-ops = [(0x20, 0, 0, 0), (0x15, 0, 1, 434),
+ops = [(0x20, 0, 0, 0), (0x15, 0, 1, eval(sys.argv[2])),
        (0x06, 0, 0, 0x50000 | errno.EPERM), (0x06, 0, 0, 0x7fff0000)]
 code = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *op) for op in ops))
 program = struct.pack('HxxxxxxP', len(ops), ctypes.addressof(code))
@@ -330,11 +335,31 @@ assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0
 os.execvp('sh', ['sh', '-c', sys.argv[1]])";
     let mut python = Command::new("python3");
     python
-        .args(["-c", filter, line])
+        .args(["-c", filter, line, number])
         .current_dir(sandbox.path(""))
         .env("LEASEHOLD", BIN)
         .env("LEASEHOLD_STORE", sandbox.url());
     python
+}
+
+/// leasehold cannot stop itself where tgkill(2) fails, which is an error while the command runs.
+///
+/// Shows G-36.
+#[test]
+fn error_of_the_supervision_does_not_release_the_lock_beside_descendants() {
+    const TGKILL: &str = "{'x86_64': 234}.get(os.uname().machine, 131)";
+
+    let sandbox = Sandbox::new();
+    let line = "exec $LEASEHOLD run a -- sh -c 'setsid sleep 1000 & echo $! > pid; wait'";
+    let mut run = Started::of(&mut without_system_call(&sandbox, TGKILL, line));
+    let descendant = sandbox.pid("pid");
+    run.signal(Signal::SIGTSTP);
+    until("leasehold has ended", || !run.is_running());
+    let next = ["run", "-n", "a", "--", "true"];
+    sandbox.done(&next).assert(75, "", "a was not granted");
+
+    kill(descendant, Signal::SIGKILL).unwrap();
+    assert_eq!(run.wait().code(), 70);
 }
 
 #[test]
