@@ -1,8 +1,9 @@
 //! `--also-store`: programs move from one store to another, and exclude each other meanwhile.
 
 use lab_servers::Redis;
+use nix::sys::signal::Signal;
 
-use crate::sandbox::{Finished, Sandbox, Started, until};
+use crate::sandbox::{Finished, Sandbox, Started, is_alive, until};
 
 /// A folder as the old store, and a Redis server as the new one.
 struct Move {
@@ -166,6 +167,25 @@ fn loss_in_either_store_stops_the_command_and_frees_both() {
 
         run.wait().assert(76, "", "leasehold: lost a: ");
         stores.assert_free();
+    }
+}
+
+/// On a server, the lock becomes free after the crash, whatever the other store keeps.
+///
+/// Shows G-36, G-40.
+#[test]
+fn killed_run_kills_all_descendants_if_one_store_is_a_server() {
+    let stores = Move::begin();
+
+    for release in [Release::Both, Release::BothReversed] {
+        let line = "setsid sleep 1000 & echo $! > pid; wait";
+        let run = stores.run(release, &[], &["sh", "-c", line]);
+        let run = stores.sandbox.started(&run);
+        let descendant = stores.sandbox.pid("pid");
+
+        run.signal(Signal::SIGKILL);
+        until("the descendant has ended", || !is_alive(descendant));
+        std::fs::remove_file(stores.sandbox.path("pid")).unwrap();
     }
 }
 

@@ -307,6 +307,27 @@ fn first_process_of_a_container_is_an_owner() {
     until("the lock is free", || sandbox.is_free("a"));
 }
 
+/// The server refuses the requests of the holder alone. So it keeps the lock, and `release` sees that.
+///
+/// Shows G-38.
+#[test]
+fn release_that_the_store_does_not_confirm_is_not_reported_as_done() {
+    let sandbox = Sandbox::on_redis();
+    let user = |rules: &[&str]| {
+        let command = [&["ACL", "SETUSER", "holder"], rules].concat();
+        sandbox.server().command(&command);
+    };
+    user(&["on", ">secret", "~*", "&*", "+@all"]);
+    let url = format!("redis://holder:secret@{}", sandbox.server().address());
+    let token = sandbox.done(&["acquire", "a", "--detach", "--store", &url]);
+    let token = token.out.trim();
+
+    user(&["-@all"]);
+    let release = sandbox.done(&["release", "a", "--token", token]);
+    release.assert(69, "", "has not confirmed it");
+    assert_eq!(sandbox.token("a"), token);
+}
+
 /// The server has forgotten the lock, and the holder learns of that by the request.
 ///
 /// Shows G-38.
@@ -420,7 +441,9 @@ fn claim_of(sandbox: &Sandbox, name: &str) -> String {
     locks.inspect(name).unwrap().entries[0].id.to_string()
 }
 
-/// All users can list the addresses of sockets.
+/// All users can list the addresses of sockets. Only the user of the holder is replied to.
+///
+/// Shows G-38.
 #[test]
 fn claim_id_is_a_secret_that_a_request_must_have() {
     let sandbox = Sandbox::new();
@@ -432,6 +455,9 @@ fn claim_id_is_a_secret_that_a_request_must_have() {
     let wrong = "0".repeat(claim.len());
     assert!(!is_replied_to(0, &claim, &format!("r{wrong}")));
     assert!(!is_replied_to(0, &claim, &format!("c{wrong}")));
+    for request in [format!("r{claim}"), format!("c{claim}")] {
+        assert!(!is_replied_to(54_301, &claim, &request), "another user");
+    }
     assert!(is_replied_to(0, &claim, &format!("c{claim}")));
     let release = ["release", "a", "--token", token.trim()];
     sandbox.done(&release).assert(0, "", "");

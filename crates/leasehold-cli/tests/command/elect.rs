@@ -82,12 +82,22 @@ fn candidate_campaigns_again_after_its_command_has_ended() {
     let sandbox = Sandbox::new();
     let terms = sandbox.path("terms");
     let terms = terms.display();
-    // The last command does not end by itself, so that the signal ends it.
-    let line =
-        format!("echo $LEASEHOLD_TOKEN >> {terms}; [ $(wc -l < {terms}) -lt 3 ] || exec sleep 60");
+    // The first command ends by itself. The others handle the signals, except the last signal.
+    let line = format!(
+        "trap 'exit 0' USR1 USR2; echo $LEASEHOLD_TOKEN >> {terms}; \
+         [ $(wc -l < {terms}) -lt 2 ] || while :; do sleep 0.01; done"
+    );
     let candidate = candidate(&sandbox, "one:1", &["--", "sh", "-c", &line]);
 
-    until("three terms", || sandbox.read("terms").lines().count() >= 3);
+    let until_terms = |count| {
+        let what = format!("{count} terms");
+        until(&what, || sandbox.read("terms").lines().count() >= count);
+    };
+    for (count, signal) in [(2, Signal::SIGUSR1), (3, Signal::SIGUSR2)] {
+        until_terms(count);
+        candidate.signal(signal);
+    }
+    until_terms(4);
     stop(candidate, "elected leader of a");
     let terms = sandbox.read("terms");
     let tokens = terms.lines().map(|token| token.parse::<u64>().unwrap());

@@ -80,6 +80,8 @@ fn script_that_runs_on_learns_when_and_why_the_lock_was_lost() {
     release(&first).assert(1, "", unknown);
 
     let second = token(&[]);
+    check(&first).assert(76, "", unknown);
+    release(&first).assert(1, "", unknown);
     let holder = sandbox.holder_pid("a");
     break_hold(&sandbox, "a");
     until("the background process has ended", || !is_alive(holder));

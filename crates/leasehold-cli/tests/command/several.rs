@@ -1,5 +1,7 @@
 //! Several names at once.
 
+use std::time::{Duration, Instant};
+
 use nix::sys::signal::{Signal, kill};
 
 use crate::sandbox::{Sandbox, Started, until};
@@ -133,6 +135,27 @@ fn all_names_are_given_back_if_one_is_not_granted() {
     holder.end().assert(0, "", "");
 }
 
+/// Names that each get the whole time would add up.
+///
+/// Shows G-09.
+#[test]
+fn time_limit_of_the_wait_is_one_for_all_names() {
+    const WAIT: Duration = Duration::from_secs(2);
+
+    let sandbox = Sandbox::new();
+    let [a, b] = ["a", "b"].map(|name| sandbox.holder(name, &[]));
+    let run = sandbox.waiter(&["run", "a", "b", "-qw", "2s", "--", "echo", "ran"]);
+    let begun = Instant::now();
+    until("a part of the time is over", || begun.elapsed() > WAIT / 2);
+    let granted_after = begun.elapsed();
+    a.end().assert(0, "", "");
+
+    assert_eq!(run.wait().code(), 75);
+    let waited = begun.elapsed();
+    assert!(waited < granted_after + WAIT, "{waited:?}");
+    b.end().assert(0, "", "");
+}
+
 #[test]
 fn signal_while_waiting_gives_back_all_names() {
     let sandbox = Sandbox::new();
@@ -159,18 +182,27 @@ fn loss_of_one_name_stops_the_command() {
     }
 }
 
-/// The descendants of the command continue its work under all of the names.
+/// The descendants of the command continue its work under all of the names, in both stores.
+///
+/// Shows G-20, G-40.
 #[test]
 fn all_names_of_a_killed_run_stay_held_until_its_processes_end() {
     let sandbox = Sandbox::new();
+    let also = format!("file:{}", sandbox.path("also").display());
     let line = "sleep 1000 & echo $! > pid; wait";
-    let run = sandbox.started(&["run", "a", "b", "--", "sh", "-c", line]);
+    let both = ["run", "a", "b", "--also-store", &also];
+    let run = sandbox.started(&[&both[..], &["--", "sh", "-c", line]].concat());
     let grandchild = sandbox.pid("pid");
     run.signal(Signal::SIGKILL);
     drop(run);
-    for name in ["a", "b"] {
-        let next = ["run", name, "--wait", "0", "--quiet", "--", "true"];
-        assert_eq!(sandbox.done(&next).code(), 75, "{name}");
+    for (name, store) in [
+        ("a", &sandbox.url()),
+        ("b", &sandbox.url()),
+        ("a", &also),
+        ("b", &also),
+    ] {
+        let next = ["run", "-nq", name, "--store", store, "--", "true"];
+        assert_eq!(sandbox.done(&next).code(), 75, "{name} in {store}");
     }
 
     kill(grandchild, Signal::SIGKILL).unwrap();

@@ -46,7 +46,7 @@ fn killed_run_kills_its_command_and_frees_the_lock() {
         "--",
         "sh",
         "-c",
-        "echo $$ > pid; exec sleep 1000",
+        "trap '' TERM; echo $$ > pid; exec sleep 1000",
     ]);
     let command = sandbox.pid("pid");
     run.signal(Signal::SIGKILL);

@@ -103,18 +103,18 @@ fn on_lost_ignore_keeps_the_command_and_reports_the_loss() {
 fn max_hold_ends_the_command_in_time() {
     let sandbox = Sandbox::new();
     let begun = Instant::now();
-    let done = sandbox.done(&["run", "a", "--max-hold", "2s", "--", "sleep", "1000"]);
-    done.assert(
-        76,
-        "",
-        "leasehold: losing a: its time is about to end; sending TERM",
-    );
-    // Stopping begins early enough for KILL. Half of the hold is still left then.
-    assert!(
-        begun.elapsed() >= Duration::from_secs(1),
-        "{:?}",
-        begun.elapsed()
-    );
+    let kinds = [&["a"][..], &["b", "--shared"], &["c", "--slots", "2"]];
+    let runs = kinds.map(|kind| {
+        let limit = ["--max-hold", "2s", "--quiet", "--", "sleep", "1000"];
+        sandbox.started(&[&["run"], kind, &limit].concat())
+    });
+    for (run, name) in runs.into_iter().zip(["a", "b", "c"]) {
+        let losing = format!("leasehold: losing {name}: its time is about to end; sending TERM");
+        run.wait().assert(76, "", &losing);
+        // Stopping begins early enough for KILL. Half of the hold is still left then.
+        let took = begun.elapsed();
+        assert!(took >= Duration::from_secs(1), "{name}: {took:?}");
+    }
     sandbox
         .done(&["run", "a", "--max-hold", "1h", "--", "echo", "in time"])
         .assert(0, "in time\n", "");

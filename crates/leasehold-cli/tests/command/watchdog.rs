@@ -47,13 +47,14 @@ const ALL: [&str; 4] = [SESSION, DOUBLE_FORK, FORK_CHAIN, FORK_LOOP];
 struct Processes(PathBuf);
 
 impl Processes {
-    fn start(sandbox: &Sandbox, file: &str, line: &str) -> (Self, Started) {
+    fn start(sandbox: &Sandbox, file: &str, options: &[&str], line: &str) -> (Self, Started) {
         let path = sandbox.path(file);
         let output = File::create(&path).unwrap();
         output.lock().unwrap();
 
+        let command = [options, &["--", "sh", "-c", line]].concat();
         let run = sandbox
-            .leasehold(&["run", file, "--", "sh", "-c", line])
+            .leasehold(&[&["run", file], &command[..]].concat())
             .stdout(output)
             .stderr(Stdio::piped())
             .spawn()
@@ -82,8 +83,12 @@ fn state(pid: Pid) -> char {
 #[test]
 fn killed_run_kills_all_descendants() {
     let sandbox = Sandbox::on_redis();
-    for (number, line) in ALL.into_iter().enumerate() {
-        let (processes, run) = Processes::start(&sandbox, &format!("kill-{number}"), line);
+    let cases = [("kill", SESSION)].into_iter();
+    let cases = cases.chain(ALL.map(|line| ("term", line)));
+    for (number, (on_lost, line)) in cases.enumerate() {
+        let options = ["--on-lost", on_lost];
+        let (processes, run) =
+            Processes::start(&sandbox, &format!("kill-{number}"), &options, line);
         sandbox.pid("ready");
         run.signal(Signal::SIGKILL);
         until(&format!("all processes of {line:?} have ended"), || {
@@ -99,7 +104,7 @@ fn killed_watchdog_ends_the_run_and_all_descendants() {
     let sandbox = Sandbox::on_redis();
     for (number, line) in ALL.into_iter().enumerate() {
         let name = format!("kill-{number}");
-        let (processes, run) = Processes::start(&sandbox, &name, line);
+        let (processes, run) = Processes::start(&sandbox, &name, &[], line);
         kill(sandbox.pid("ready"), Signal::SIGKILL).unwrap();
         run.wait()
             .assert_signal(Signal::SIGKILL, "the watchdog of the command was killed");
@@ -113,14 +118,31 @@ fn killed_watchdog_ends_the_run_and_all_descendants() {
 #[test]
 fn killed_watchdog_ends_what_until_all_end_waits_for() {
     let sandbox = Sandbox::on_redis();
-    let line = "(setsid sleep 1000 > /dev/null 2>&1 & echo $! > pid); echo $PPID > ready";
-    let run = sandbox.started(&["run", "a", "--until-all-end", "--", "sh", "-c", line]);
-    let watchdog = sandbox.pid("ready");
-    let descendant = sandbox.pid("pid");
-    kill(watchdog, Signal::SIGKILL).unwrap();
+    let (run, descendant) = until_all_end(&sandbox);
+    kill(sandbox.pid("ready"), Signal::SIGKILL).unwrap();
     run.wait()
         .assert_signal(Signal::SIGKILL, "the watchdog of the command was killed");
     assert!(!is_alive(descendant));
+}
+
+/// Shows G-36.
+#[test]
+fn killed_run_kills_what_until_all_end_waits_for() {
+    let sandbox = Sandbox::on_redis();
+    let (run, descendant) = until_all_end(&sandbox);
+    run.signal(Signal::SIGKILL);
+    until("the descendant has ended", || !is_alive(descendant));
+}
+
+/// Starts a run that waits for a descendant after the end of its command.
+fn until_all_end(sandbox: &Sandbox) -> (Started, Pid) {
+    let line = "(setsid sleep 1000 > /dev/null 2>&1 & echo $! > pid); \
+                echo $$ > command; echo $PPID > ready";
+    let run = sandbox.started(&["run", "a", "--until-all-end", "--", "sh", "-c", line]);
+    let command = sandbox.pid("command");
+    until("the command was reaped", || state(command) == 'X');
+    sandbox.pid("ready");
+    (run, sandbox.pid("pid"))
 }
 
 /// Half of the runs are killed at different times after their start, the others as soon as the
@@ -136,7 +158,7 @@ fn run_that_is_killed_while_it_starts_leaves_no_process() {
 
     let runs = (0..RUNS).map(|number| {
         let line = format!("setsid sleep 1000 & echo > ready-{number}; wait");
-        let (processes, run) = Processes::start(&sandbox, &format!("a{number}"), &line);
+        let (processes, run) = Processes::start(&sandbox, &format!("a{number}"), &[], &line);
         if number % 2 == 0 {
             sleep(Duration::from_millis(number));
         } else {
@@ -163,7 +185,7 @@ fn watchdog_that_is_killed_by_a_command_that_starts_leaves_no_process() {
 
     for number in 0..RUNS {
         let line = "kill -KILL $PPID; setsid sleep 1000 2> /dev/null & wait";
-        let (processes, run) = Processes::start(&sandbox, &format!("a{number}"), line);
+        let (processes, run) = Processes::start(&sandbox, &format!("a{number}"), &[], line);
         let done = run.wait();
         assert!(
             done.err.contains("the watchdog of the command was killed"),
@@ -226,7 +248,7 @@ fn signal_that_ends_leasehold_ends_it_through_the_parent_of_the_command_too() {
     let sandbox = Sandbox::on_redis();
     for signal in [Signal::SIGALRM as i32, 34, 64] {
         let line = format!("kill -{signal} $PPID; sleep 1000");
-        let (processes, run) = Processes::start(&sandbox, &format!("a{signal}"), &line);
+        let (processes, run) = Processes::start(&sandbox, &format!("a{signal}"), &[], &line);
         let done = run.wait();
         assert_eq!(
             (done.status.signal(), done.err.as_str()),
