@@ -13,6 +13,7 @@ pub use crate::stores::lazy::LazyStore;
 pub use crate::stores::memory::MEMORY;
 pub use crate::stores::url::{
     Host, Password, Setting, StoreUrl, TlsFiles, Transport, UrlForm, check_characters, io_reason,
+    is_host,
 };
 pub use crate::stray_character::stray_character;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::engine::Engine;
 use crate::runtime::background::on_background;
 use crate::store::Cleanup;
-use crate::stores::url::Setting;
+use crate::stores::url::{Setting, is_host};
 use crate::{
     Claim, Entry, Guarantees, Lock, LockState, Name, Need, Reentrant, Result, RwLock, Share, Store,
     Token,
@@ -298,10 +298,6 @@ fn without_user(url: &str) -> String {
 /// Whether a text begins with hosts and their ports. Anything else may be a password.
 fn begins_with_hosts(location: &str) -> bool {
     let hosts = location.split(['/', '?', '#']).next().unwrap_or_default();
-    let is_host = |host: &str| match host.rsplit_once(':') {
-        Some((_, port)) => port.ends_with(']') || port.bytes().all(|digit| digit.is_ascii_digit()),
-        None => !host.contains('%'),
-    };
     hosts.split(',').all(is_host)
 }
 

@@ -3,6 +3,8 @@
 //! The text may be anything: a URL whose scheme is missing, or whose password has a character that
 //! ends it too early. So an error shows only what cannot be a part of a user name or a password.
 
+use leasehold_core::internal::is_host;
+
 use crate::schemes::Scheme;
 use crate::unknown_url;
 
@@ -52,27 +54,6 @@ pub(crate) fn names_user(scheme: &str, rest: &str) -> bool {
     let is_folder = scheme == "file" && is_absolute;
 
     may_have_user(settings) || !is_folder && may_have_user(path)
-}
-
-/// Whether a text is a host, with or without a port.
-pub(crate) fn is_host(text: &str) -> bool {
-    let is_number = |port: &str| port.bytes().all(|digit| digit.is_ascii_digit());
-    let name = match text.rsplit_once(':') {
-        Some((name, port)) if is_number(port) => name,
-        _ => text,
-    };
-
-    let address = name
-        .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'));
-    match address {
-        Some(address) => address
-            .bytes()
-            .all(|c| c.is_ascii_hexdigit() || b":.".contains(&c)),
-        None => name
-            .bytes()
-            .all(|c| c.is_ascii_alphanumeric() || b".-_".contains(&c)),
-    }
 }
 
 /// Returns what follows the scheme of a server, without user and password.

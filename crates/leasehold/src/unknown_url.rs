@@ -1,5 +1,7 @@
 //! The error of a URL that no store has: the store that may have been meant, and the text to write.
 
+use leasehold_core::internal::is_host;
+
 use crate::Error;
 use crate::schemes::{SCHEMES, Scheme};
 use crate::shown_url;
@@ -62,7 +64,7 @@ pub(crate) fn is_host_and_port(text: &str) -> bool {
     let Some((name, port)) = text.split_once(':') else {
         return false;
     };
-    let is_name = name == "localhost" || name.contains('.') && shown_url::is_host(name);
+    let is_name = name == "localhost" || name.contains('.') && is_host(name);
     is_name && port.parse::<u16>().is_ok()
 }
 

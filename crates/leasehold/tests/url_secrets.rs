@@ -201,6 +201,8 @@ fn user_information_without_a_url_is_not_shown() {
         "redis://quser:qpass",
         "redis://quser%3Aqpass",
         "own://quser:qpass/0",
+        "own://quser:qpass]",
+        "own://quser:qpass:12",
         "redis://[::1],quser:qpass",
         "redis%3A%2F%2Fquser%3Aqpass%40host",
         "redis://quser%3Aqpass%40host",

@@ -249,6 +249,27 @@ fn host_name(text: &str) -> Option<String> {
     (!text.is_empty() && text.bytes().all(is_allowed)).then(|| text.to_owned())
 }
 
+/// Whether a text is a host, with or without a port.
+pub fn is_host(text: &str) -> bool {
+    let is_number = |port: &str| port.bytes().all(|digit| digit.is_ascii_digit());
+    let name = match text.rsplit_once(':') {
+        Some((name, port)) if is_number(port) => name,
+        _ => text,
+    };
+
+    let address = name
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    match address {
+        Some(address) => address
+            .bytes()
+            .all(|c| c.is_ascii_hexdigit() || b":.".contains(&c)),
+        None => name
+            .bytes()
+            .all(|c| c.is_ascii_alphanumeric() || b".-_".contains(&c)),
+    }
+}
+
 /// Formats the reason of an I/O error without its number.
 pub fn io_reason(error: &std::io::Error) -> String {
     let text = error.to_string();
