@@ -1,13 +1,17 @@
 //! Observing a lock, and leader election.
 
+use std::time::Duration;
+
 use super::Service;
-use super::support::{acquire, break_held, client, fresh_name, granted, release, within_timeout};
-use leasehold_core::store::LABEL_MAX;
+use super::support::{
+    acquire, break_held, claim, client, enter, fresh_name, granted, release, store, within_timeout,
+};
+use leasehold_core::store::{LABEL_MAX, OnContention};
 use leasehold_core::{
     Election, Error, Leader, LeaderObserver, Leadership, LockState, Locks, Observer, Token,
 };
 
-/// An observer receives the grant and the release of every hold.
+/// An observer receives the grant and the release of every hold, and the end of a lease.
 ///
 /// If the store pushes changes, an observer that only polled would exceed the time limit.
 ///
@@ -23,6 +27,11 @@ pub async fn observer_receives_every_change(service: &dyn Service) {
     let cycles = if observer.is_pushed() { 12 } else { 1 };
     let changes = observe_holds(&ours, &name, cycles, &mut observer);
     within_timeout("every change is observed", Box::pin(changes)).await;
+
+    if theirs.guarantees().lease_expiry {
+        let ends = observe_end_of_lease(service, &name, &mut observer);
+        within_timeout("the end of a lease is observed", Box::pin(ends)).await;
+    }
 }
 
 async fn observe_holds(holder: &Locks, name: &str, cycles: u32, observer: &mut Observer) {
@@ -40,12 +49,24 @@ async fn observe_holds(holder: &Locks, name: &str, cycles: u32, observer: &mut O
     }
 }
 
+/// A store pushes nothing when a lease ends.
+async fn observe_end_of_lease(service: &dyn Service, name: &str, observer: &mut Observer) {
+    let silent = store(service).await;
+    let mut unrenewed = claim(name);
+    unrenewed.lease = Duration::from_millis(600);
+
+    enter(&*silent, &unrenewed, OnContention::Queue).await;
+    observe_until(observer, |lock_state| lock_state.holders().count() == 1).await;
+    observe_until(observer, |lock_state| lock_state.entries.is_empty()).await;
+}
+
 async fn observe_until(observer: &mut Observer, is_expected: impl Fn(&LockState) -> bool) {
     while !is_expected(&observer.next().await.expect("inspected")) {}
 }
 
 /// One candidate leads at a time. Every client finds its address and its token, and an observer
-/// receives each change of the leader. A store without tokens refuses elections.
+/// receives each change of the leader, also if one client leads twice in a row. A store without
+/// tokens refuses elections.
 ///
 /// Shows G-48.
 pub async fn leader_is_elected_and_observed(service: &dyn Service) {
@@ -67,8 +88,12 @@ pub async fn leader_is_elected_and_observed(service: &dyn Service) {
     let (first, address) = campaign_with_longest_address(&one).await;
     observe_leader(&mut observer, &address, first.token()).await;
     assert!(first.check().is_ok());
-    let candidate = tokio::spawn(async move { two.campaign("two:2").await });
     first.resign().await.expect("resigned");
+    let again = one.campaign(&address).await.expect("elected");
+    observe_leader(&mut observer, &address, again.token()).await;
+
+    let candidate = tokio::spawn(async move { two.campaign("two:2").await });
+    again.resign().await.expect("resigned");
 
     let second = granted(candidate).await;
     observe_leader(&mut observer, "two:2", second.token()).await;

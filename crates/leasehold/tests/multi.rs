@@ -61,13 +61,17 @@ async fn store_with_two_urls_is_refused_for_the_same_name() {
     let one = Locks::from_store(store.clone(), "memory:one").expect("it opens");
     let two = Locks::from_store(store, "memory:two").expect("it opens");
 
-    let both = multi_lock([one.mutex("a"), two.mutex("a")]);
-    let refused = timeout(Duration::from_secs(9), both.acquire()).await;
-    let error = refused.expect("it does not wait").expect_err("refused");
-    assert!(error.is_invalid(), "{error}");
+    let both = [one.mutex("a"), two.mutex("a")];
+    let with_one_between = [one.mutex("a"), one.mutex("b"), two.mutex("a")];
+    for locks in [&both[..], &with_one_between] {
+        let set = multi_lock(locks.iter().cloned());
+        let refused = timeout(Duration::from_secs(9), set.acquire()).await;
+        let error = refused.expect("it does not wait").expect_err("refused");
+        assert!(error.is_invalid(), "{error}");
 
-    let free = one.mutex("a").try_acquire().await.expect("it replies");
-    assert!(free.is_ok(), "the first lock is released");
+        let free = one.mutex("a").try_acquire().await.expect("it replies");
+        assert!(free.is_ok(), "the first lock is released");
+    }
 }
 
 /// Shows G-46.

@@ -80,6 +80,25 @@ async fn changes_are_pushed(locks: &Locks, observer: &mut Observer) {
     in_time.expect("changes are pushed");
 }
 
+/// Nothing notifies leasehold of the end of a flock.
+///
+/// Shows G-21, G-47.
+#[tokio::test]
+async fn file_observer_receives_the_end_of_an_external_flock() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let locks = open(&format!("file:{}", folder.path().display())).await;
+    let external = std::fs::File::create(folder.path().join("a.lock")).expect("created");
+    external.lock().expect("no other program locks it");
+
+    let mut observer = locks.observe("a").await.expect("observed");
+    let held = observer.next().await.expect("inspected");
+    assert_eq!(held.external_holders.len(), 1);
+    drop(external);
+    let free = timeout(Duration::from_secs(9), observer.next()).await;
+    let free = free.expect("in time").expect("inspected");
+    assert!(free.external_holders.is_empty());
+}
+
 /// Shows G-47.
 #[tokio::test]
 async fn dropped_wait_of_an_observer_loses_no_change() {

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use leasehold::{Locks, LossReason, Owner, RenewalStatus, drain, stores::Memory};
 use tokio::time::{Instant, advance, pause, sleep, timeout};
 
@@ -43,6 +44,27 @@ async fn waits_end_in_virtual_time() {
     assert!(waited >= 4 * HOUR && waited < 5 * HOUR, "{waited:?}");
 }
 
+/// The first lock of the set is free after half of the limit.
+///
+/// Shows G-09, G-46.
+#[tokio::test(start_paused = true)]
+async fn locks_of_a_set_share_the_limit_of_its_wait() {
+    let locks = open();
+    let first = locks.mutex("a").acquire().await.expect("granted");
+    let _second = locks.mutex("b").acquire().await.expect("granted");
+    let begun = Instant::now();
+
+    let set = locks.multi_lock(["a", "b"]);
+    let releasing = async {
+        sleep(HOUR / 2).await;
+        first.release().await.expect("released");
+    };
+    let (refused, ()) = tokio::join!(set.try_acquire_for(HOUR), releasing);
+    assert!(refused.expect("it replies").is_err());
+    let waited = begun.elapsed();
+    assert!(waited >= HOUR && waited < HOUR + SECOND, "{waited:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn renewals_keep_a_hold_while_time_passes() {
     let locks = open();
@@ -68,6 +90,23 @@ async fn hold_is_lost_in_a_jump_of_the_clock() {
     assert_eq!(guard.loss(), Some(LossReason::RenewalTimedOut));
     let next = locks.mutex("a").try_acquire().await.expect("it replies");
     assert!(next.is_ok_and(|next| next.token() > guard.token()));
+}
+
+/// The work returns without a pause in which its loss could drop it.
+///
+/// Shows G-12.
+#[tokio::test(start_paused = true)]
+async fn work_that_ends_after_the_loss_is_lost() {
+    let locks = open();
+    let beyond_the_lease = async || advance(HOUR).now_or_never();
+
+    let guard = locks.mutex("a").acquire().await.expect("granted");
+    let done = guard.while_held(beyond_the_lease()).await;
+    assert!(done.expect_err("it is lost").is_lost());
+
+    let set = locks.multi_lock(["b", "c"]).acquire().await;
+    let done = set.expect("granted").while_held(beyond_the_lease()).await;
+    assert!(done.expect_err("it is lost").is_lost());
 }
 
 #[tokio::test(start_paused = true)]
@@ -158,10 +197,13 @@ async fn other_runtimes_follow_the_clock_of_the_machine() {
 #[tokio::test]
 async fn time_that_is_not_paused_goes_on() {
     let locks = open();
-    let lock = locks.mutex("a").lease(Duration::from_millis(100));
-    let guard = lock.acquire().await.expect("granted");
-    sleep(Duration::from_millis(400)).await;
-    guard.check().expect("renewed");
+    let short = locks.mutex("a").lease(SECOND / 4);
+    let waiting = locks.mutex("a");
+    let guard = short.no_renewal().acquire().await.expect("granted");
+    let (lost, next) = tokio::join!(guard.lost(), waiting.acquire());
+    assert_eq!(lost, LossReason::LeaseExpired);
+    let guard = next.expect("granted");
+    guard.check().expect("it is held");
 
     pause();
     advance(HOUR).await;

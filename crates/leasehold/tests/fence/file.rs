@@ -288,6 +288,34 @@ fn file_fence_threads_exclude_each_other() {
     );
 }
 
+/// A holder seals the file while the write of the holder before it is under way. The write ends
+/// before the seal reads the file, and never after it.
+///
+/// Shows G-19, S5.
+#[test]
+fn file_fence_seals_after_the_write_that_is_under_way() {
+    let folder = folder();
+    let ours = File::open(folder.path(), "a").expect("opened");
+    let theirs = File::open(folder.path(), "a").expect("opened");
+
+    for number in 1..=8 {
+        let long = vec![number; 4 << 20];
+        let token = |offset| token(2 * u64::from(number) + offset);
+        thread::scope(|scope| {
+            let writing = scope.spawn(|| ours.write(token(0), &long));
+            let is_accepted = || theirs.highest_token().expect("whole") == Some(token(0).token());
+            while !is_accepted() && !writing.is_finished() {
+                thread::yield_now();
+            }
+
+            let sealed = theirs.seal(token(1)).expect("a larger token");
+            let written = writing.join().expect("it does not panic");
+            written.expect("its token was the highest");
+            assert!(sealed.as_ref() == Some(&long), "a write came after a seal");
+        });
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
     /// The file accepts the operations that a mark and a value in memory would accept.
