@@ -85,7 +85,8 @@ pub async fn owners_exclude_each_other(service: &dyn Service) {
     let me = Owner::new();
     let other = Owner::new();
 
-    let (one, two) = futures_util::future::join(lock.acquire(&me), lock.acquire(&me)).await;
+    let both = futures_util::future::join(lock.acquire(&me), lock.acquire(&me));
+    let (one, two) = within_timeout("the owner does not wait for itself", both).await;
     let one = one.expect("granted");
     let two = two.expect("granted");
     assert_eq!(one.token(), two.token());
