@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use super::support::{
-    acquire, break_held, claim, client, empty, enter, fresh_name, release, store,
+    acquire, break_held, claim, client, enter, eventually, fresh_name, release, store,
 };
 use super::{Service, shares};
 use leasehold_core::store::{Claim, OnContention, Share, Standing, Store};
 use leasehold_core::{LockState, SemaphoreSupport};
 
-/// A repeated enter finds the claim where it is, holding or waiting, with the same token.
+/// A repeated enter finds the claim where it is, holding or waiting, with the same token. A later
+/// claim does not get ahead of it.
 ///
 /// Shows G-16.
 pub async fn repeated_enter_is_idempotent(service: &dyn Service) {
@@ -17,6 +18,7 @@ pub async fn repeated_enter_is_idempotent(service: &dyn Service) {
     let name = fresh_name("enter");
     let holder = claim(&name);
     let waiter = claim(&name);
+    let later = claim(&name);
 
     let held = enter(&*store, &holder, OnContention::Queue).await;
     assert!(held.token().is_some());
@@ -26,8 +28,10 @@ pub async fn repeated_enter_is_idempotent(service: &dyn Service) {
     for _ in 0..2 {
         let queued = enter(&*store, &waiter, OnContention::Queue).await;
         assert_eq!(queued, Standing::Queued { ahead: 1 });
+        enter(&*store, &later, OnContention::Queue).await;
     }
-    assert_eq!(inspect(&*store, &holder).await.entries.len(), 2);
+    assert_eq!(inspect(&*store, &holder).await.entries.len(), 3);
+    assert!(leave(&*store, &later).await);
 
     assert!(leave(&*store, &holder).await);
     let queued = Standing::Queued { ahead: 1 };
@@ -128,8 +132,8 @@ pub async fn refused_claim_leaves_no_entry(service: &dyn Service) {
     assert!(leave(&*store, &holder).await);
 }
 
-/// Names in use are listed by prefix, sorted, up to a maximum. Free names are not listed, and neither
-/// are names whose last lease has ended.
+/// Names in use are listed by prefix, sorted, up to a maximum. Free names are not listed, and
+/// neither are those whose last claim has expired.
 ///
 /// Shows G-18.
 pub async fn names_are_listed(service: &dyn Service) {
@@ -145,14 +149,6 @@ pub async fn names_are_listed(service: &dyn Service) {
         release(acquire(&locks.mutex(format!("{base}/{name}"))).await).await;
     }
 
-    let silent = store(service).await;
-    if silent.guarantees().lease_expiry {
-        let mut ended = claim(&format!("{base}/ended"));
-        ended.lease = Duration::from_millis(300);
-        enter(&*silent, &ended, OnContention::Queue).await;
-        empty(&locks, ended.name.as_str()).await;
-    }
-
     let listed = async |prefix: &str, count_max| {
         let names = locks.list(prefix, count_max).await.expect("listed");
         names
@@ -165,6 +161,17 @@ pub async fn names_are_listed(service: &dyn Service) {
     assert_eq!(listed(&base, 2).await, ["/a", "/b"]);
     assert_eq!(listed(&format!("{base}/c"), 100).await, ["/c/d"]);
     assert_eq!(listed(&format!("{base}/x"), 100).await, [""; 0]);
+
+    let mut brief = claim(&format!("{base}/x"));
+    brief.lease = Duration::from_millis(100);
+    let store = store(service).await;
+    if store.guarantees().lease_expiry {
+        enter(&*store, &brief, OnContention::Fail).await;
+        eventually("an expired claim is not listed", async || {
+            listed(&format!("{base}/x"), 100).await.is_empty()
+        })
+        .await;
+    }
 }
 
 async fn leave(store: &dyn Store, claim: &Claim) -> bool {

@@ -68,6 +68,18 @@ impl Client {
         waker
     }
 
+    /// Returns whether it could not reach the store at some time since a claim left.
+    pub(crate) fn was_away_since_leaving(&self, id: ClaimId) -> bool {
+        let since = self.leaving_since.get(&id).copied().unwrap_or_default();
+        self.was_away_since(since)
+    }
+
+    /// Returns whether it could not reach the store at some time since `since`.
+    pub(crate) fn was_away_since(&self, since: Nanos) -> bool {
+        let last_outage = self.link.last_outage;
+        last_outage.is_some_and(|(_, end)| end >= since)
+    }
+
     fn count(&mut self, kind: TaskKind, change: isize) {
         match kind {
             TaskKind::Service => {}

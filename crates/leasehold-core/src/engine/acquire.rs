@@ -292,10 +292,11 @@ impl<'a> Attempt<'a> {
     /// Returns the hold of a grant, after another request if too little of its validity is left.
     ///
     /// The validity of a grant begins at the last request about the claim that got a reply. It does
-    /// not begin when the client receives the grant.
+    /// not begin when the client receives the grant. The hold must survive an outage of 0.6 of its
+    /// validity that begins before its first renewal.
     async fn confirm_if_stale(self, grant: Grant) -> Result<Outcome> {
         let remaining = grant.valid_until.duration_since(BootInstant::now());
-        if remaining >= self.options.lease.min(grant.lease) / 2 {
+        if remaining >= self.options.lease.min(grant.lease) / 10 * 7 {
             return Ok(self.granted(&grant));
         }
         self.confirm(grant.token).await

@@ -144,16 +144,19 @@ async fn renew_batch(
     }
 }
 
+/// Renews claims one after the other. Each request takes a part of the time that those behind it
+/// have left.
 async fn renew_each(
     calls: &StoreCalls,
     validities: &[Arc<Validity>],
-    now: BootInstant,
+    mut now: BootInstant,
 ) -> Vec<RenewReply> {
     let mut replies = Vec::with_capacity(validities.len());
-    for validity in validities {
-        let limit = reply_timeout(validities, now);
+    for (at, validity) in validities.iter().enumerate() {
+        let limit = reply_timeout(&validities[at..], now);
         let reply = calls.renew(slice::from_ref(&*validity.claim), limit).await;
         replies.extend(reply_per_claim(reply, 1));
+        now = BootInstant::now();
     }
     replies
 }

@@ -219,6 +219,11 @@ impl LockQueue {
         Ok(is_new)
     }
 
+    /// Whether one of its claims has not expired.
+    fn has_claim(&self, now: BootInstant) -> bool {
+        self.entries.iter().any(|queued| queued.expires_at > now)
+    }
+
     fn next_expiry(&self) -> BootInstant {
         self.entries
             .iter()
@@ -318,11 +323,13 @@ impl Store for Memory {
 
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
         let queues = self.queues.lock();
-        let in_use = queues.in_use.keys();
+        let now = BootInstant::now();
 
-        let mut names: Vec<Name> = in_use
-            .filter(|name| name.as_str().starts_with(prefix))
-            .cloned()
+        let mut names: Vec<Name> = queues
+            .in_use
+            .iter()
+            .filter(|(name, queue)| name.as_str().starts_with(prefix) && queue.has_claim(now))
+            .map(|(name, _)| name.clone())
             .collect();
         names.sort_unstable();
         names.truncate(count_max);

@@ -217,25 +217,28 @@ impl World {
             return;
         };
         let late = self.time() - began.at > nanos(limit + LEAVE_MAX) + TIMER_GRAIN;
-        if late && self.profile.is_calm() && !self.was_away(client, began) {
+        if late && self.profile.is_calm() && !self.was_away_since(client, began.at) {
             self.violate("an acquire returns at its deadline", format!("{limit:?}"));
         }
     }
 
-    /// Checks that an acquire fails only if the store was away.
+    /// Checks that an acquire fails only if the store is away, or was until shortly before.
     fn check_refusal(&self, client: usize, began: &Began, error: &str) {
-        if self.profile.is_calm() && !self.was_away(client, began) {
+        let recently = self.time().saturating_sub(nanos(NOTICED_WITHIN));
+        if self.profile.is_calm() && !self.was_away_since(client, began.at.max(recently)) {
             self.violate("an acquire fails only in an outage", error);
         }
     }
 
-    /// Returns whether the client could not reach the store at some time of an acquire.
-    fn was_away(&self, client: usize, began: &Began) -> bool {
-        let last_outage = self.state().clients[client].link.last_outage;
-        last_outage.is_some_and(|(_, end)| end >= began.at)
+    /// Returns whether the client could not reach the store at some time since `since`.
+    fn was_away_since(&self, client: usize, since: Nanos) -> bool {
+        self.state().clients[client].was_away_since(since)
     }
 }
 
 /// How long an acquire waits for the reply to its request to leave.
 const LEAVE_MAX: Duration = Duration::from_secs(1);
+/// When an outage has ended, how long it takes until a request of each acquire has a reply: a request
+/// without a reply, a pause, and another request.
+const NOTICED_WITHIN: Duration = Duration::from_secs(10);
 const TIMER_GRAIN: Nanos = 5_000_000;

@@ -132,7 +132,8 @@ impl World {
     /// Returns whether an outage explains that a hold could not be renewed.
     ///
     /// The engine renews every 10 ms at most, so only a hold of 100 ms or more is renewed every
-    /// tenth of its validity. No lease and no crash grace that users can set is shorter.
+    /// tenth of its validity. No lease and no crash grace that users can set is shorter. The outage
+    /// may begin as soon as the guard is returned.
     fn is_excused(&self, state: &State, hold: &HoldRecord) -> bool {
         if !self.profile.is_calm() || hold.is_evicted {
             return true;
@@ -144,10 +145,9 @@ impl World {
         let length = nanos(safe_duration(hold_length));
         let renews_every_tenth = hold_length >= SHORTEST_LEASE;
         let is_short = ended.saturating_sub(began) <= length / 100 * 55;
-        let was_renewed = began.saturating_sub(hold.granted_at) > length / 4;
         // A second outage may have begun before the first renewal after another one.
         let is_alone = state.faults_with_hold <= 1;
-        !(renews_every_tenth && is_short && was_renewed && is_alone)
+        !(renews_every_tenth && is_short && is_alone)
     }
 
     /// Checks the outcome of a release.
@@ -167,12 +167,22 @@ impl World {
         let ended = state.server.ended.get(&id).copied();
         let mut holds = state.holds.iter();
         let may_be_passed_on = holds.any(|hold| hold.probe.claim_id() == id && hold.passes_max > 0);
+        // A request to leave without a reply may have been the one that removed the claim.
+        let has_replies =
+            self.profile.is_calm() && !state.clients[client].was_away_since_leaving(id);
         drop(state);
+        let was_gone = ended.is_some_and(|ended| ended.cause != Cause::Left);
 
         match reply {
             Ok(()) if is_there && !may_be_passed_on => {
                 self.violate(
                     "a release returns after the store has executed it",
+                    format!("{id}"),
+                );
+            }
+            Ok(()) if was_gone && has_replies && !may_be_passed_on => {
+                self.violate(
+                    "a release of a claim that is gone is an error",
                     format!("{id}"),
                 );
             }

@@ -8,6 +8,7 @@ use lab_simulation::plan::{
 };
 use lab_simulation::{Detail, run};
 use leasehold::CrashRelease;
+use leasehold::store::replies;
 
 const LEASE: Duration = Duration::from_secs(4);
 
@@ -59,6 +60,33 @@ fn fixed_lease_on_a_store_without_leases_begins_with_the_guard() {
     }
 }
 
+/// The acquire took the outage that had ended for one that goes on.
+#[test]
+fn outage_that_has_ended_does_not_fail_an_acquire_at_its_deadline() {
+    let mut plan = holder_and_waiter();
+    plan.clients[0].tasks[0][0].hold = LEASE * 10;
+    plan.clients[1].tasks[0][0].wait = Wait::AtMost(LEASE * 6);
+    plan.faults[0].kind = FaultKind::Refused(LEASE / 2);
+
+    assert_kept(&plan);
+}
+
+/// The hold was granted with half of its validity, and ended before its first renewal had a reply.
+#[test]
+fn outage_that_begins_with_a_pushed_grant_does_not_end_the_hold() {
+    let mut plan = holder_and_waiter();
+    plan.profile.crash = replies::released_within(LEASE / 2);
+    plan.faults[0].after_grants = 2;
+    plan.faults[0].delay = Duration::ZERO;
+    plan.faults[0].target = Target::Holder;
+    plan.faults[0].kind = FaultKind::Silent(LEASE * 27 / 100);
+
+    for hundredths in 15..40 {
+        plan.clients[0].tasks[0][0].hold = LEASE * hundredths / 100;
+        assert_kept(&plan);
+    }
+}
+
 fn assert_kept(plan: &Plan) {
     let report = run(plan, Detail::Full);
 
@@ -95,6 +123,16 @@ fn one_holder(kind: FaultKind) -> Plan {
             kind,
         }],
     }
+}
+
+/// A holder that releases its lock, a client that waits for it, and a fault that this one meets.
+fn holder_and_waiter() -> Plan {
+    let mut plan = one_holder(FaultKind::Evict);
+    let mut waiter = plan.clients[0].clone();
+    waiter.tasks[0][0].pause = LEASE / 40;
+    plan.clients.push(waiter);
+    plan.faults[0].target = Target::Waiter;
+    plan
 }
 
 fn profile() -> Profile {

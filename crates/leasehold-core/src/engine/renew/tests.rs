@@ -138,6 +138,50 @@ async fn damaged_queue_does_not_block_other_renewals() {
     assert_eq!(kept.ending(), None, "no reply is about it");
 }
 
+/// A store that sends no reply about all claims but one, and refuses to renew several at once.
+#[derive(Debug)]
+struct SilentAboutOthers {
+    store: Memory,
+    kept: Name,
+}
+
+#[async_trait]
+impl Intercept for SilentAboutOthers {
+    fn inner(&self) -> &dyn Store {
+        &self.store
+    }
+
+    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
+        match claims {
+            [claim] if claim.name == self.kept => self.store.renew(claims).await,
+            [_] => std::future::pending().await,
+            _ => Err(Error::damaged("a queue is damaged")),
+        }
+    }
+}
+
+/// Shows G-13.
+#[tokio::test]
+async fn requests_without_reply_leave_time_to_renew_the_last_claim() {
+    let claims = ["a", "b", "c", "d"].map(claim);
+    let store = SilentAboutOthers {
+        store: Memory::new(),
+        kept: claims[3].name.clone(),
+    };
+    let entered = store.store.enter(&claims[3], OnContention::Queue).await;
+    entered.expect("the store replies");
+
+    let expires_at = BootInstant::now().saturating_add(Duration::from_millis(900));
+    let validities = claims.map(|claim| Arc::new(Validity::held(Arc::new(claim), expires_at)));
+    let calls = StoreCalls::new(Arc::new(Intercepted(store)), "memory:");
+    background::start().expect("the background thread runs");
+    let renewals = Renewals::default();
+    let renewing = round(calls, &renewals, validities.to_vec());
+    background::on_background(renewing).await;
+
+    assert_eq!(validities[3].ending(), None, "it was renewed too late");
+}
+
 /// A renewal of the waiting claim is under way. The claim is granted and broken; then the reply
 /// arrives.
 #[tokio::test]
@@ -160,6 +204,32 @@ async fn hold_is_revoked_by_reply_to_its_waiting_renewal() {
     background::on_background(renewing).await;
 
     assert_eq!(held.ending(), Some(End::Lost(LossReason::Revoked)));
+}
+
+/// A renewal of the waiting claim is under way, and the claim is granted. The store keeps the hold
+/// for less time than the waiting claim, for which the reply states a whole lease.
+///
+/// Shows G-12.
+#[tokio::test]
+async fn hold_is_not_extended_by_reply_to_its_waiting_renewal() {
+    let claim = Arc::new(claim("a"));
+    let store = Memory::new();
+    let entered = store.enter(&claim, OnContention::Queue).await;
+    entered.expect("the store replies");
+
+    let renewals = Renewals::default();
+    let expires_at = BootInstant::now().saturating_add(claim.lease / 3);
+    let waiting = Arc::new(Validity::waiting(Arc::clone(&claim), expires_at));
+    renewals.add(Arc::clone(&waiting), BootInstant::now());
+    let calls = StoreCalls::new(Arc::new(store), "memory:");
+    let renewing = round(calls, &renewals, vec![waiting]);
+
+    let held = Arc::new(Validity::held(claim, expires_at));
+    renewals.add(Arc::clone(&held), BootInstant::now());
+    background::start().expect("the background thread runs");
+    background::on_background(renewing).await;
+
+    assert_eq!(held.expires_at(), expires_at);
 }
 
 /// Looks for due claims while the end of a hold is recorded, as the task may do.
