@@ -16,7 +16,8 @@ use leasehold_core::store::OnContention;
 use leasehold_core::{Guard, Lock, LossReason, Result, Token, blocking};
 
 /// A released hold is passed on without a request, as often as the cohort permits. Each hold has a
-/// larger token than the one before, and the guard before is invalid.
+/// larger token than the one before, and the guard before is invalid. An acquire with another
+/// maximum does not belong to the cohort.
 ///
 /// Shows G-53, G-54.
 pub async fn cohort_passes_hold_without_request(service: &dyn Service) {
@@ -42,7 +43,14 @@ pub async fn cohort_passes_hold_without_request(service: &dyn Service) {
     let guard = granted(next).await;
     assert_eq!(cohort.enters(), enters + 1, "a fourth pass");
     assert!(guard.token() > last, "tokens of two blocks");
+
+    let other = spawn_acquire(&cohort.lock.clone().cohort(1));
+    eventually("it enters with a claim of its own", || async {
+        cohort.enters() == enters + 2
+    })
+    .await;
     release(guard).await;
+    release(granted(other).await).await;
     empty(&cohort.client.locks, &cohort.name).await;
 }
 
@@ -274,6 +282,29 @@ pub async fn cancelled_acquire_of_cohort_leaves_nothing(service: &dyn Service) {
     empty(&other, &cohort.name).await;
 }
 
+/// An acquire that joins while a request of its cohort has no reply does not fail with that request.
+///
+/// Shows G-53.
+pub async fn failed_acquire_of_cohort_fails_no_later_one(service: &dyn Service) {
+    let Some(cohort) = CohortClient::new(service, 8).await else {
+        return;
+    };
+    let enters = cohort.enters();
+    cohort.client.faults.refuse(ENTERS_MAX);
+    let first = spawn_acquire(&cohort.lock);
+    eventually("the first one enters", || async {
+        cohort.enters() > enters
+    })
+    .await;
+    let second = spawn_acquire(&cohort.lock);
+
+    let failed = within_timeout("the first one fails", first).await;
+    let error = failed.expect("the task ran").expect_err("it has no reply");
+    assert!(error.is_unavailable(), "{error}");
+    release(granted(second).await).await;
+    empty(&cohort.client.locks, &cohort.name).await;
+}
+
 /// An acquire that may not wait does not join the others. One with a time limit leaves them.
 ///
 /// Shows G-53.
@@ -338,6 +369,9 @@ pub async fn blocking_acquires_share_a_cohort(service: &dyn Service) {
     assert!(cohort.enters() - enters < 40, "nothing was passed on");
     empty(&cohort.client.locks, &cohort.name).await;
 }
+
+/// How often an acquire sends its first request to enter before it fails.
+const ENTERS_MAX: u32 = 3;
 
 /// One process with a cohort, and the requests that it sends.
 struct CohortClient {

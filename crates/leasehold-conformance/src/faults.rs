@@ -169,6 +169,10 @@ pub async fn lost_reply_leaves_no_entry(service: &dyn Service) {
         let refused = lock.try_acquire_for(BEYOND_THE_LEASE).await;
         assert!(refused.expect("the store replies").is_err());
         held.check().expect("the renewal is repeated");
+        eventually("a reply ends the lateness of the renewals", async || {
+            held.renewal() == RenewalStatus::OnTime
+        })
+        .await;
 
         faulty.faults.inject(fault);
         let left = within_timeout("the release is repeated", held.release()).await;

@@ -40,6 +40,8 @@ pub(super) struct InjectedFaults {
     enters: AtomicU32,
     last_call: Mutex<Option<Instant>>,
     next: Mutex<ReplyFault>,
+    /// So many of the next requests do not reach the store.
+    refused: AtomicU32,
     /// No request reaches the store.
     disconnected: AtomicBool,
 }
@@ -63,6 +65,19 @@ impl InjectedFaults {
     /// Injects a fault into the next request.
     pub(super) fn inject(&self, fault: ReplyFault) {
         *self.next.lock() = fault;
+    }
+
+    /// Lets this number of requests fail.
+    pub(super) fn refuse(&self, count: u32) {
+        self.refused.store(count, Ordering::SeqCst);
+    }
+
+    fn takes_refusal(&self) -> bool {
+        let less = |count: u32| count.checked_sub(1);
+        let taken = self
+            .refused
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
+        taken.is_ok()
     }
 
     pub(super) fn set_disconnected(&self, disconnected: bool) {
@@ -114,7 +129,8 @@ impl Intercept for FaultyStore {
         let refused = || Err(Error::unavailable("injected: the connection broke"));
 
         tokio::task::yield_now().await;
-        if fault == ReplyFault::NotSent || self.faults.disconnected.load(Ordering::SeqCst) {
+        let is_disconnected = self.faults.disconnected.load(Ordering::SeqCst);
+        if fault == ReplyFault::NotSent || is_disconnected || self.faults.takes_refusal() {
             return refused();
         }
         let reply = reply.await;

@@ -142,7 +142,8 @@ pub async fn hold_broken_by_own_client_is_lost(service: &dyn Service, kind: Lock
     next.release().await.expect("released");
 }
 
-/// A claim that is not renewed ends with its lease, and the next claim is granted.
+/// A claim that is not renewed ends with its lease, and the next claim is granted. A repeated enter
+/// starts the lease again.
 ///
 /// A store without lease expiry keeps the claim beyond its lease.
 ///
@@ -166,11 +167,16 @@ pub async fn unrenewed_claim_expires(service: &dyn Service, kind: LockKind) {
     let held = enter(&*silent, &holder, OnContention::Queue).await;
     assert!(held.token().is_some());
     enter(&*silent, &waiter, OnContention::Queue).await;
+    tokio::time::sleep(SHORT / 2).await;
+    let repeated_at = Instant::now();
+    enter(&*silent, &holder, OnContention::Queue).await;
     let both_expired = Instant::now() + SHORT + LATE;
 
     let next = within_timeout("the lease ends", kind.lock(&locks, &name).acquire())
         .await
         .expect("granted");
+    let lasted = repeated_at.elapsed();
+    assert!(lasted >= SHORT * 9 / 10, "the lease ended after {lasted:?}");
     // In a store without a queue, the waiter did not delay the grant.
     tokio::time::sleep_until(both_expired).await;
     let claims = [holder.clone(), waiter];

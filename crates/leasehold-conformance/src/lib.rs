@@ -62,7 +62,8 @@ pub use cohorts::{
     blocking_acquires_share_a_cohort, cancelled_acquire_of_cohort_leaves_nothing,
     cohort_holds_have_limits_of_their_own, cohort_keeps_wait_limits,
     cohort_overtakes_remote_waiter_at_most_max_times, cohort_passes_hold_without_request,
-    cohort_passes_no_lost_hold, cohort_tokens_rise_across_processes, grant_reserves_tokens,
+    cohort_passes_no_lost_hold, cohort_tokens_rise_across_processes,
+    failed_acquire_of_cohort_fails_no_later_one, grant_reserves_tokens,
 };
 pub use downgrade::{downgrade_is_not_reported_as_loss, downgrade_lets_readers_in};
 pub use exclusion::{
@@ -155,6 +156,7 @@ macro_rules! conformance_suites {
                 cohort_holds_have_limits_of_their_own
                 cohort_overtakes_remote_waiter_at_most_max_times cohort_keeps_wait_limits
                 cancelled_acquire_of_cohort_leaves_nothing
+                failed_acquire_of_cohort_fails_no_later_one
                 share_can_only_shrink only_stores_with_tokens_give_fencing_tokens
             ]
             [
