@@ -137,8 +137,9 @@ pub async fn large_claims_are_not_overtaken(service: &dyn Service) {
     release(granted(later).await).await;
 }
 
-/// A name that is in use with one kind or size is refused for another, and the error names the
-/// present one. Afterwards the name is free for any kind, unless the store keeps sizes forever.
+/// A name that is in use with one kind or size is refused for another, whether a claim would wait
+/// or not, and the error names the present one. Afterwards the name is free for any kind, unless
+/// the store keeps sizes forever.
 ///
 /// Shows G-06.
 pub async fn mixed_kinds_are_refused(service: &dyn Service) {
@@ -146,19 +147,25 @@ pub async fn mixed_kinds_are_refused(service: &dyn Service) {
         return;
     };
     let name = fresh_name("kinds");
-    let held = acquire(&ours.semaphore(&name, 3)).await;
+    let held = acquire(&ours.semaphore(&name, 3).permits(3)).await;
+    let waiting = spawn_acquire(&ours.semaphore(&name, 3));
+    waiters(&ours, &name, 1).await;
 
     let mut others = vec![theirs.mutex(&name), theirs.semaphore(&name, 4)];
     if theirs.guarantees().rwlock {
         others.push(theirs.rwlock(&name).shared());
     }
     for other in others {
-        let error = other.try_acquire().await.expect_err("refused");
-        assert!(error.is_mismatch(), "{error}");
-        assert!(error.to_string().contains("3 slots"), "{error}");
+        let tried = other.try_acquire().await.expect_err("refused");
+        let waited = within_timeout("the claim is refused", other.acquire()).await;
+        for error in [tried, waited.expect_err("refused")] {
+            assert!(error.is_mismatch(), "{error}");
+            assert!(error.to_string().contains("3 slots"), "{error}");
+        }
     }
 
     release(held).await;
+    release(granted(waiting).await).await;
     let mutex = theirs.mutex(&name).acquire().await;
     if theirs.guarantees().semaphore == SemaphoreSupport::Permanent {
         assert!(mutex.expect_err("the size stays").is_mismatch());

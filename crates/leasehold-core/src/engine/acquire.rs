@@ -23,7 +23,8 @@ use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
 use crate::store::{claimant_here, replies};
 use crate::{
-    Claim, ClaimId, Entered, Error, LossReason, OnContention, Refused, Result, Standing, Token,
+    Claim, ClaimId, Entered, Error, LossReason, Name, OnContention, Refused, Result, Standing,
+    Token,
 };
 
 pub(crate) use options::{AcquireOptions, WaitLimit};
@@ -73,6 +74,7 @@ pub(super) async fn attempt_until_granted(
 ) -> Result<Acquired> {
     let deadline = limit.deadline();
     let mut backoff = Backoff::default();
+    let mut expired = 0;
 
     loop {
         let attempt = Attempt::begin(engine, options, limit.on_contention(), events)?;
@@ -81,7 +83,13 @@ pub(super) async fn attempt_until_granted(
             Outcome::Refused(refused) => return Ok(Err(refused)),
             // The process slept, the store was unreachable, or an operator removed the entry. Until
             // the deadline, the next attempt enters at the end of the queue.
-            Outcome::Gone => {}
+            Outcome::Gone => expired = 0,
+            Outcome::Expired => {
+                expired += 1;
+                if expired == CONFIRMATIONS_MAX {
+                    return Err(replies_too_slow(engine.calls.url(), &options.name));
+                }
+            }
         }
 
         if !backoff.wait_before(deadline).await {
@@ -108,6 +116,8 @@ enum Outcome {
     Granted(Hold),
     Refused(Refused),
     Gone,
+    /// The lease of the grant was over when the client confirmed it.
+    Expired,
 }
 
 impl<'a> Attempt<'a> {
@@ -307,7 +317,7 @@ impl<'a> Attempt<'a> {
             let renewed = self.engine.calls.confirm(&self.claim).await?;
             let Some(lease) = renewed.reply else {
                 self.events.hand_over_missed(&self.claim);
-                return Ok(Outcome::Gone);
+                return Ok(Outcome::Expired);
             };
 
             let sent_at = renewed.sent_at;
@@ -324,7 +334,7 @@ impl<'a> Attempt<'a> {
                 }));
             }
         }
-        Err(replies_too_slow(self.engine.calls.url(), &self.claim))
+        Err(replies_too_slow(self.engine.calls.url(), &self.claim.name))
     }
 
     fn granted(mut self, grant: &Grant) -> Outcome {
@@ -443,12 +453,12 @@ fn ahead(standing: Standing) -> u32 {
 }
 
 /// The error for a grant that had expired at each attempt before the client received it.
-fn replies_too_slow(url: &str, claim: &Claim) -> Error {
+fn replies_too_slow(url: &str, name: &Name) -> Error {
     Error::unavailable("the store replies too slowly: its grants expire before they arrive")
         .help("use a longer lease, or a longer crash-grace if the store has one")
-        .during("acquire", url, Some(claim.name.as_str()))
+        .during("acquire", url, Some(name.as_str()))
 }
 
 /// How often a client confirms a grant that has expired when the reply arrives, or a lease of which
-/// the reply leaves less than half.
+/// the reply leaves less than half; and how many grants in turn may be gone when it confirms them.
 const CONFIRMATIONS_MAX: u32 = 3;

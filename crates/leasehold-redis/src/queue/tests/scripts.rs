@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::server::{ModelServer, claim, liveness, nonce, request};
+use super::server::{KEY, ModelServer, claim, id, liveness, nonce, request};
 use crate::client::id_text;
 use crate::queue::enter::{EnterMode, EnterRequest};
 use crate::queue::liveness::LivenessRef;
-use crate::queue::renewal::Renewed;
+use crate::queue::renewal::{AbsenceSeen, Renewed};
 use leasehold_core::store::{Claim, Share, Standing};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -24,13 +24,25 @@ fn queue(server: &mut ModelServer, claim: &Claim, liveness: LivenessRef) -> Stan
         .standing
 }
 
+/// A holder and a waiter, exclusive ones and sharing ones.
+const SHARES: [[Share; 2]; 2] = [[Share::MUTEX, Share::MUTEX], [Share::READER, Share::WRITER]];
+
+/// The claims of a holder and of waiters.
+fn claims(shares: [Share; 2]) -> impl Fn(u8) -> Claim {
+    move |number| {
+        let mut claim = claim(number, LEASE);
+        claim.share = shares[usize::from(number.min(1))];
+        claim
+    }
+}
+
 /// A lock whose holder is absent, which a waiter has noted with the nonce 1.
-fn with_noted_absence() -> ModelServer {
+fn with_noted_absence(claim: impl Fn(u8) -> Claim) -> ModelServer {
     let mut server = ModelServer::start();
     server.subscribe(2, "alive", WAITER);
-    queue(&mut server, &claim(HOLDER, LEASE), link(HOLDER, 1));
+    queue(&mut server, &claim(HOLDER), link(HOLDER, 1));
 
-    let waiter = claim(WAITER, LEASE);
+    let waiter = claim(WAITER);
     let reply = server.enter(&EnterRequest {
         nonce: nonce(1),
         ..request(&waiter, EnterMode::Queue, link(WAITER, 1))
@@ -39,14 +51,12 @@ fn with_noted_absence() -> ModelServer {
     server
 }
 
-/// The waiter looks at the holder, and names the holder's absence with a nonce.
-fn waiter_revokes(server: &mut ModelServer, named: u8, fresh: u8) -> bool {
-    let holder = server.holder().expect("the lock is held").id;
-    let waiter = claim(WAITER, LEASE);
+/// A waiter looks at the holder, and names the holder's absence with a nonce.
+fn waiter_revokes(server: &mut ModelServer, waiter: &Claim, named: u8, fresh: u8) -> bool {
     server.enter(&EnterRequest {
         nonce: nonce(fresh),
-        expired: id_text(holder) + &nonce(named),
-        ..request(&waiter, EnterMode::Refresh, link(WAITER, 1))
+        expired: id_text(id(HOLDER)) + &nonce(named),
+        ..request(waiter, EnterMode::Refresh, link(WAITER, 1))
     });
     server.is_held_by(WAITER)
 }
@@ -54,30 +64,35 @@ fn waiter_revokes(server: &mut ModelServer, named: u8, fresh: u8) -> bool {
 /// Shows G-01, S12.
 #[test]
 fn holder_that_comes_back_ends_its_absence() {
-    let holder = claim(HOLDER, LEASE);
-    let renew = |server: &mut ModelServer| {
-        server.renew(&holder, &link(HOLDER, 1));
-    };
-    let renew_late = |server: &mut ModelServer| {
-        server.renew(&holder, &link(HOLDER, 0));
-    };
-    let enter_again = |server: &mut ModelServer| {
-        server.enter(&request(&holder, EnterMode::Refresh, link(HOLDER, 1)));
-    };
-    let connect = |server: &mut ModelServer| {
-        server.subscribe(1, "alive", HOLDER);
-        assert!(!waiter_revokes(server, 1, 2), "the holder is connected");
-        server.disconnect(1);
-    };
+    for claim in SHARES.map(claims) {
+        let (holder, waiter) = (claim(HOLDER), claim(WAITER));
+        let renew = |server: &mut ModelServer| {
+            server.renew(&holder, &link(HOLDER, 1));
+        };
+        let renew_late = |server: &mut ModelServer| {
+            server.renew(&holder, &link(HOLDER, 0));
+        };
+        let enter_again = |server: &mut ModelServer| {
+            server.enter(&request(&holder, EnterMode::Refresh, link(HOLDER, 1)));
+        };
+        let connect = |server: &mut ModelServer| {
+            server.subscribe(1, "alive", HOLDER);
+            let is_revoked = waiter_revokes(server, &waiter, 1, 2);
+            assert!(!is_revoked, "the holder is connected");
+            server.disconnect(1);
+        };
 
-    let ways: [&dyn Fn(&mut ModelServer); 4] = [&renew, &renew_late, &enter_again, &connect];
-    for (number, come_back) in ways.into_iter().enumerate() {
-        let mut server = with_noted_absence();
-        come_back(&mut server);
-        for fresh in [3, 4] {
-            assert!(!waiter_revokes(&mut server, 1, fresh), "way {number}");
+        let ways: [&dyn Fn(&mut ModelServer); 4] = [&renew, &renew_late, &enter_again, &connect];
+        for (number, come_back) in ways.into_iter().enumerate() {
+            let mut server = with_noted_absence(&claim);
+            come_back(&mut server);
+            for (named, fresh) in [(1, 3), (1, 4)] {
+                let is_revoked = waiter_revokes(&mut server, &waiter, named, fresh);
+                assert!(!is_revoked, "{holder:?}, way {number}");
+            }
+            let is_revoked = waiter_revokes(&mut server, &waiter, 3, 5);
+            assert!(is_revoked, "{holder:?}, way {number}");
         }
-        assert!(waiter_revokes(&mut server, 3, 5), "way {number}");
     }
 }
 
@@ -141,6 +156,136 @@ fn renewal_of_a_released_claim_does_not_acquire() {
 
     assert_eq!(server.renew(&holder, &link(HOLDER, 1)), Renewed::Gone);
     assert_eq!(server.holder(), None);
+}
+
+/// Afterwards, another client acquires the lock at once.
+///
+/// Shows G-03, G-15.
+#[test]
+fn renewal_of_a_claim_whose_lease_is_over_changes_nothing() {
+    for claim in SHARES.map(claims) {
+        for last in [HOLDER, WAITER] {
+            let mut server = ModelServer::start();
+            for number in HOLDER..=last {
+                queue(&mut server, &claim(number), link(number, 1));
+            }
+            server.pass(LEASE);
+
+            let before = server.clone();
+            for number in HOLDER..=last {
+                let renewed = server.renew(&claim(number), &link(number, 1));
+                assert_eq!(renewed, Renewed::Gone, "{number} of {last}");
+            }
+            assert_eq!(server, before);
+            let next = queue(&mut server, &claim(9), link(9, 1));
+            assert!(next.token().is_some(), "{next:?}");
+        }
+    }
+}
+
+/// Shows G-02.
+#[test]
+fn renewal_of_a_waiter_reports_the_end_of_the_holders_lease() {
+    for claim in SHARES.map(claims) {
+        let mut server = ModelServer::start();
+        let mut holder = claim(HOLDER);
+        holder.lease = LEASE / 2;
+        queue(&mut server, &holder, liveness(HOLDER, 1, None));
+        let waiter = claim(WAITER);
+        let alive = liveness(WAITER, 1, None);
+        queue(&mut server, &waiter, alive.clone());
+
+        for absence in [AbsenceSeen::None, AbsenceSeen::New] {
+            server.pass(LEASE / 4);
+            let queued = Renewed::Queued {
+                position: 1,
+                absence,
+            };
+            assert_eq!(server.renew(&waiter, &alive), queued);
+        }
+    }
+}
+
+/// A script passes over at most 50 absent waiters at the front, and then those behind the waiter
+/// that was next.
+///
+/// Shows G-05.
+#[test]
+fn waiter_that_comes_back_is_granted_before_those_behind_it() {
+    const LAST: u8 = 60;
+    for back in [2, 50, 55] {
+        let mut server = ModelServer::start();
+        queue(
+            &mut server,
+            &claim(HOLDER, LEASE),
+            liveness(HOLDER, 1, None),
+        );
+        for number in 1..=LAST {
+            queue(&mut server, &claim(number, LEASE), link(number, 1));
+        }
+
+        for (connection, number) in [(1, LAST), (2, back)] {
+            server.subscribe(connection, "alive", number);
+            let claim = claim(number, LEASE);
+            server.enter(&request(&claim, EnterMode::Refresh, link(number, 1)));
+        }
+        server.leave(HOLDER);
+        assert!(server.is_held_by(back), "{back} is overtaken");
+    }
+}
+
+/// The server's tokens may be behind those that a client has received, after a loss of its data.
+///
+/// Shows G-04.
+#[test]
+fn tokens_exceed_the_hint_that_a_waiter_brought() {
+    for (claim, with_hint) in SHARES
+        .into_iter()
+        .flat_map(|shares| [1, 2].map(|n| (shares, n)))
+    {
+        let claim = claims(claim);
+        let mut server = ModelServer::start();
+        let hint = server.now + u64::try_from(LEASE.as_micros()).expect("a short lease");
+        for number in 0..3 {
+            server.enter(&EnterRequest {
+                highest_token: if number == with_hint { hint } else { 0 },
+                ..request(&claim(number), EnterMode::Queue, liveness(number, 1, None))
+            });
+        }
+
+        for number in 1..3 {
+            server.leave(number - 1);
+            let standing = queue(&mut server, &claim(number), liveness(number, 1, None));
+            let token = standing.token().expect("the lock is handed over");
+            assert!(token.get() > hint, "{token} of {number}");
+        }
+    }
+}
+
+/// A user has replaced one key of a lock by a key of another type.
+///
+/// Shows S12.
+#[test]
+fn request_that_a_foreign_key_refuses_changes_nothing() {
+    for claim in SHARES.map(claims) {
+        for part in ["", ":claims", ":queue", ":holders"] {
+            let mut server = ModelServer::start();
+            for number in [HOLDER, WAITER] {
+                queue(&mut server, &claim(number), liveness(number, 1, None));
+            }
+            let key = format!("{KEY}{part}");
+            server.execute(0, &["DEL", &key]);
+            if part.is_empty() {
+                server.execute(0, &["HSET", &key, "field", "foreign"]);
+            } else {
+                server.execute(0, &["SET", &key, "foreign"]);
+            }
+
+            for number in [HOLDER, WAITER, 2] {
+                server.assert_refused_without_effect(&claim(number));
+            }
+        }
+    }
 }
 
 #[test]

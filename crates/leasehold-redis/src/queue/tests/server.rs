@@ -104,6 +104,39 @@ impl ModelServer {
         reply.starts_with('1')
     }
 
+    /// Sends all requests about a claim. Those that the server refuses must have no effect.
+    pub(super) fn assert_refused_without_effect(&mut self, claim: &Claim) {
+        let number = claim.id.to_bytes()[0];
+        let link = liveness(number, 1, None);
+        let id = id_text(claim.id);
+        let [expected, life] = [record::expected(&link), record::life(claim).to_string()];
+        let [leave, client] = [format!("H{id}"), client_text(number)];
+        let entering = [
+            EnterMode::Queue,
+            EnterMode::TryNow,
+            EnterMode::Refresh,
+            EnterMode::Poll,
+        ]
+        .map(|mode| request(claim, mode, link.clone()).encode());
+
+        let mut requests = vec![
+            (&RENEW, vec![&*id, &expected, &life]),
+            (&LEAVE, leave_arguments(&leave, &client, None)),
+        ];
+        requests.extend(
+            entering
+                .iter()
+                .map(|enter| (&ENTER, enter.with(NEVER, None))),
+        );
+        for (script, arguments) in requests {
+            let mut after = self.clone();
+            let words = [&["EVALSHA", script.hash(), "1", KEY], &*arguments].concat();
+            if let Reply::Error(error) = after.execute(0, &words) {
+                assert_eq!(&after, self, "{number}: {error}");
+            }
+        }
+    }
+
     /// Returns the holders and waiters.
     pub(super) fn inspect(&mut self) -> Vec<Entry> {
         self.execute(0, &["SCRIPT", "LOAD", INSPECT.text()]);
@@ -174,9 +207,12 @@ impl ModelServer {
     }
 }
 
+/// Every notification goes to the client of its claim.
 fn push(message: &Message) -> Push {
     let text = std::str::from_utf8(&message.text).expect("a notification is a text");
-    let (_, push, _) = Push::parse(text).expect("the scripts send notifications");
+    let (id, push, _) = Push::parse(text).expect("the scripts send notifications");
+    let inbox = format!("leasehold:inbox:{}", client_text(id.to_bytes()[0]));
+    assert_eq!(message.channel, inbox.as_bytes(), "{text}");
     push
 }
 

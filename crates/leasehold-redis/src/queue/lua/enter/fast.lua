@@ -51,14 +51,17 @@ if queues and string.sub(state, @tail.notified@) ~= '----------------------' the
     if fits and clock[1] * 1000 - refreshed < 3600000 and redis.call('PTTL', key) > 86400000 then
         local deadline = string.format('%016d', clock[1] * 1000000 + clock[2] + lease * 1000)
         local entry = deadline .. '0000000000000000Q' .. string.sub(claim, @record.claim:first@)
-        if redis.call('HSETNX', key .. ':claims', id, entry) == 1 then
+        local claims, queue = key .. ':claims', key .. ':queue'
+        -- No write comes before the types of both keys are known.
+        local count = redis.call('HLEN', claims)
+        local next_seq = string.sub(state, @tail.next_seq@) + 1
+        if redis.call('ZADD', queue, 'NX', string.format('%d', next_seq), id) == 1 then
+            redis.call('HSET', claims, id, entry)
             local waiting = string.sub(state, @tail.waiting@)
-            local next_seq = string.sub(state, @tail.next_seq@) + 1
-            redis.call('ZADD', key .. ':queue', string.format('%d', next_seq), id)
             -- If a user deleted the keys, the new ones have no expiry yet.
-            if redis.call('HLEN', key .. ':claims') == 1 then
-                redis.call('PEXPIRE', key .. ':claims', '172800000')
-                redis.call('PEXPIRE', key .. ':queue', '172800000')
+            if count == 0 then
+                redis.call('PEXPIRE', claims, '172800000')
+                redis.call('PEXPIRE', queue, '172800000')
             end
             local counters = string.format('%08d%012d', waiting + 1, next_seq)
             local offset = string.format('%d', #state + @tail.waiting:first@)

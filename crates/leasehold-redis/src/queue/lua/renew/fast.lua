@@ -11,12 +11,14 @@
 --          waits, 'A' waits and should poll, 'a' waits, and another client has noted that a holder
 --          is absent.
 --
--- Fast path: the claim holds its lock exclusively, no other claim waits, and no absence is noted.
+-- Fast path: the claim holds its lock exclusively, its lease has not ended, no other claim waits,
+-- and no absence is noted.
 local ids, liveness, life = ARGV[1], ARGV[2], ARGV[3]
 local replies, others = {}, {}
 for i = 1, #ids / @record.claim:len@ do
     local id = string.sub(ids, @record.claim:len@ * (i - 1) + 1, @record.claim:len@ * i)
-    if redis.pcall('GETRANGE', KEYS[i], @record.mode..grace:range@) == 'H' .. id .. liveness then
+    if redis.pcall('GETRANGE', KEYS[i], @record.mode..grace:range@) == 'H' .. id .. liveness
+        and redis.call('PTTL', KEYS[i]) > 86400000 then
         redis.call('PEXPIRE', KEYS[i], life)
         replies[i] = '1'
     else

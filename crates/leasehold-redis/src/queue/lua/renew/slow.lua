@@ -50,6 +50,8 @@ local function keep(id)
     local mode = sub(state, @record.mode@)
     local link = sub(liveness, @liveness.client:first@)
     if (mode == 'H' or mode == 'W') and claim_of(state) == id then
+        local left = call('PTTL', key)
+        if left >= 0 and left <= DAY then return '0' end
         if is_older(state) then link = link_of(state) end
         -- This order is allowed when memory is short.
         call('PEXPIRE', key, life)
@@ -60,16 +62,20 @@ local function keep(id)
     local record, deadline = read(id)
     if not record or deadline <= now then return '0' end
     if is_older(record) then link = link_of(record) end
+    deadline = now + lease_of(record)
+    -- The types of all keys are known before the first write, which needs no memory.
+    local found, position = '1', nil
+    if holds(record) then
+        call('ZCARD', HOLDERS)
+    else
+        found, position = letter(state), format('%08d', (call('ZRANK', QUEUE, id) or 0) + 1)
+    end
     if mode == 'L' then refresh(key) end
     refresh_all()
-    deadline = now + lease_of(record)
     write(sub(record, @record.token..claim@) .. NO_NONCE .. link
         .. sub(record, @record.version:first@), deadline)
-    if holds(record) then
-        call('ZADD', HOLDERS, format('%d', deadline), id)
-        return '1'
-    end
-    return letter(state), format('%08d', (call('ZRANK', QUEUE, id) or 0) + 1)
+    if holds(record) then call('ZADD', HOLDERS, format('%d', deadline), id) end
+    return found, position
 end
 
 -- A key of another type makes only the claims of its own lock fail.
