@@ -323,3 +323,26 @@ impl<D> LocalClaim<D> {
         state.until = BootInstant::now().saturating_add(self.claim.lease);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use leasehold_core::store::claimant_here;
+
+    /// Each of two requests without a reply may have granted the lock.
+    ///
+    /// Shows G-01.
+    #[test]
+    fn lease_counts_from_the_earliest_request_without_a_reply() {
+        let second = |number: u64| BootInstant::from_nanos(number * 1_000_000_000);
+        let name = Name::parse("a").expect("a name");
+        let info = claimant_here("").expect("a valid label");
+        let claims = LocalClaims::default();
+        let local = claims.begin(&Claim::new(name, Share::MUTEX, info.into()), ());
+        claims.wait(&local, second(9));
+
+        local.state.lock().unanswered = vec![second(3), second(1), second(2)];
+        let (_, valid_for) = local.renew_waiting(second(5), Duration::from_secs(10));
+        assert_eq!(valid_for, Some(Duration::from_secs(6)));
+    }
+}

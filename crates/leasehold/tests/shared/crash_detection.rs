@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use leasehold::Locks;
 use leasehold_conformance::support::within_timeout;
 use tokio::time::Instant;
@@ -10,23 +11,27 @@ use super::clients::{Waiting, cut_off, granted, open, remote, wait_behind, wait_
 use super::{Redis, received};
 
 /// The server must receive a sign of life from a holder within the grace, which is shorter than the
-/// lease. This holds for claims under crash detection.
+/// lease. This holds for claims under crash detection. A claim that is not renewed lasts for its
+/// lease, although its client is cut off.
 ///
-/// Shows G-13.
+/// Shows G-13, G-14.
 #[tokio::test]
 async fn hold_survives_beyond_the_grace() {
     let server = Redis::start();
     let locks = open(&server.url(), "crash-grace=500ms").await;
+    let (wire, cut) = remote(&server, "crash-grace=500ms").await;
     let held = locks.mutex("a").acquire().await.expect("granted");
-    let waiting = locks.mutex("a");
-    assert!(
-        waiting
-            .try_acquire_for(Duration::from_secs(2))
-            .await
-            .expect("replied")
-            .is_err()
-    );
+    let fixed = cut.mutex("b").no_renewal();
+    let fixed = fixed.acquire().await.expect("granted");
+    cut_off(&wire);
+
+    let wait = Duration::from_secs(2);
+    let tries = ["a", "b"].map(|name| locks.mutex(name).try_acquire_for(wait));
+    for tried in join_all(tries).await {
+        tried.expect("replied").expect_err("it is held");
+    }
     held.check().expect("still held");
+    fixed.check().expect("its lease has not ended");
 }
 
 /// The waiter's grace is shorter than the grace that the holder counts on. By its own grace the

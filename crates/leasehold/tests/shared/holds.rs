@@ -6,7 +6,7 @@ use leasehold_conformance::support::{eventually, waiters, within_timeout};
 use tokio::time::Instant;
 
 use super::Redis;
-use super::clients::{open, remote, use_once};
+use super::clients::{granted, open, remote, use_once, wait_with_lease};
 
 /// The reply with a grant took longer than the client may trust it. The client confirms the grant
 /// with another request before it returns the guard.
@@ -58,21 +58,26 @@ async fn broken_hold_is_reported_lost_soon() {
     );
 }
 
-/// A hold that the server has forgotten ends long before a third of a long lease.
+/// A hold that the server has forgotten ends long before a third of a long lease. If a notification
+/// has granted it, the first renewal finds that out.
 ///
 /// Shows G-12.
 #[tokio::test]
 async fn forgotten_hold_is_reported_lost_soon() {
+    const HOUR: Duration = Duration::from_secs(3600);
     let server = Redis::start();
-    let locks = open(&server.url(), "crash-grace=500ms").await;
-    let held = locks
-        .mutex("a")
-        .lease(Duration::from_secs(3600))
-        .acquire()
-        .await
-        .expect("granted");
-    server.command(&["FLUSHALL"]);
-    eventually("the hold ends", || async { held.check().is_err() }).await;
+    for (grace, is_pushed) in [("500ms", false), ("5s", true)] {
+        let locks = open(&server.url(), &format!("crash-grace={grace}")).await;
+        let lock = locks.mutex("a").lease(HOUR);
+        let mut held = lock.acquire().await.expect("granted");
+        if is_pushed {
+            let waiting = wait_with_lease(&locks, 0, HOUR).await;
+            held.release().await.expect("released");
+            held = granted(waiting).await;
+        }
+        server.command(&["FLUSHALL"]);
+        eventually("the hold ends", || async { held.check().is_err() }).await;
+    }
 }
 
 /// Each reply arrives after the end of the lease that it reports. So the lease of a grant is over

@@ -243,6 +243,30 @@ fn hold_that_the_replica_lacks_is_lost_and_granted_with_a_larger_token() {
     });
 }
 
+/// On the new master, the claim of the holder still waits for the holder before it.
+///
+/// Shows G-12.
+#[test]
+fn hold_whose_claim_is_queued_again_is_lost() {
+    run(sentinels, Sentinels::host, async |group| {
+        let [locks, other] = [open(SENTINEL).await, open(SENTINEL).await];
+        let first = acquire(&locks).await;
+        let waiting = tokio::spawn(other.mutex(NAME).lease(LEASE * 6).acquire());
+        sleep(LAG * 2).await;
+        first.release().await.expect("it is held");
+        let second = within(SOON, waiting).await.expect("no panic");
+        let second = second.expect("granted");
+
+        kill_master(&group).await;
+        let losing = async {
+            while second.check().is_ok() {
+                sleep(SOON).await;
+            }
+        };
+        within(LEASE / 2, losing).await;
+    });
+}
+
 #[test]
 fn wait_after_a_failover_keeps_holds_apart() {
     run(sentinels, Sentinels::host, async |group| {
