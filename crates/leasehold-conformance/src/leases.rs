@@ -163,10 +163,15 @@ pub async fn unrenewed_claim_expires(service: &dyn Service, kind: LockKind) {
         return unrenewed_claim_is_kept(&*silent, &holder).await;
     }
 
+    let mut long = claim(&fresh_name("long"));
+    long.share = kind.share();
+    enter(&*silent, &long, OnContention::Queue).await;
     let waiter = short_claim();
     let held = enter(&*silent, &holder, OnContention::Queue).await;
     assert!(held.token().is_some());
     enter(&*silent, &waiter, OnContention::Queue).await;
+    // One request renews claims with unlike leases. A busy server may not reply in time.
+    let _ = silent.renew(&[holder.clone(), long.clone()]).await;
     tokio::time::sleep(SHORT / 2).await;
     let repeated_at = Instant::now();
     enter(&*silent, &holder, OnContention::Queue).await;
@@ -180,19 +185,21 @@ pub async fn unrenewed_claim_expires(service: &dyn Service, kind: LockKind) {
         early.release().await.expect("released");
     }
     let acquire_next = within_timeout("the lease ends", lock.acquire());
+    let claims = [holder.clone(), waiter, long.clone()];
     // Without a queue, a store may acquire a free lock again for a claim that is renewed.
     let next = if silent.guarantees().fifo {
-        renew_expired(&*silent, &holder, &waiter, both_expired).await;
+        renew_expired(&*silent, &claims, both_expired).await;
         acquire_next.await
     } else {
         let next = acquire_next.await;
         // The waiter did not delay the grant.
-        renew_expired(&*silent, &holder, &waiter, both_expired).await;
+        renew_expired(&*silent, &claims, both_expired).await;
         next
     };
     let next = next.expect("granted");
     let left = silent.leave(&holder).await.expect("the store replies");
     assert!(!left, "the expired claim still has an entry");
+    assert!(silent.leave(&long).await.expect("the store replies"));
 
     let changed = within_timeout("the claim is gone", silent.changed(&holder, held)).await;
     assert_eq!(changed.expect("the store replies"), Standing::Gone);
@@ -200,12 +207,12 @@ pub async fn unrenewed_claim_expires(service: &dyn Service, kind: LockKind) {
     empty(&locks, &name).await;
 }
 
-async fn renew_expired(store: &dyn Store, holder: &Claim, waiter: &Claim, expired: Instant) {
+/// Renews two claims whose leases have ended, and one whose lease has not.
+async fn renew_expired(store: &dyn Store, claims: &[Claim; 3], expired: Instant) {
     tokio::time::sleep_until(expired).await;
-    let claims = [holder.clone(), waiter.clone()];
     let renewing = async {
         loop {
-            match store.renew(&claims).await {
+            match store.renew(claims).await {
                 // The short lease bounds the wait for the reply, and a busy server needs longer.
                 Err(error) if error.is_unavailable() => {}
                 renewed => break renewed,
@@ -213,7 +220,9 @@ async fn renew_expired(store: &dyn Store, holder: &Claim, waiter: &Claim, expire
         }
     };
     let renewed = within_timeout("a reply in time", renewing).await;
-    assert_eq!(renewed.expect("the store replies"), [None, None]);
+    let renewed = renewed.expect("the store replies");
+    assert_eq!(renewed[..2], [None, None]);
+    assert!(renewed[2].is_some(), "the lease of another claim counts");
 }
 
 async fn unrenewed_claim_is_kept(store: &dyn Store, holder: &Claim) {

@@ -192,7 +192,10 @@ impl Redisson {
         self.mapper.class.check(claim.share)?;
         self.check_lease(claim)?;
         let keys = self.mapper.keys(&claim.name)?;
-        let local = self.claims.begin(claim, ClaimField::new(keys));
+        // The timeouts of requests follow the lease that the server has.
+        let mut kept = claim.clone();
+        kept.lease = self.store_lease(claim);
+        let local = self.claims.begin(&kept, ClaimField::new(keys));
         check_shrinks(claim.share, local.share())?;
         Ok(local)
     }

@@ -249,6 +249,11 @@ mod tests {
                 .contains("master")
         );
         assert!(server("x", "something new").is_unavailable());
+
+        let loading = ErrorKind::Server(ServerErrorKind::BusyLoading);
+        let loading = store_error((loading, "it loads its data").into());
+        assert!(shows_wrong_server(&loading) && !shows_replica(&loading));
+        assert!(shows_replica(&read_only()));
     }
 
     /// Shows G-35.

@@ -43,9 +43,9 @@ impl KeyMapper {
         }
 
         let is_wrapped = lock.starts_with('{') && lock.ends_with('}');
-        if self.class == Class::Semaphore && is_wrapped {
-            let what = "Redisson has the same key for the permits of this name and of the name \
-                        without its braces";
+        let is_of_permits = lock.contains('{') && lock.ends_with(PERMITS);
+        if self.class == Class::Semaphore && (is_wrapped || is_of_permits) {
+            let what = "Redisson uses the same key for the permits of another name";
             return Err(Error::invalid(what).help("use another name"));
         }
 
@@ -202,7 +202,9 @@ mod tests {
             class: Class::Semaphore,
             ..KeyMapper::default()
         };
-        let wrapped = Name::parse("{a}").expect("a valid name");
-        assert!(plain.keys(&wrapped).expect_err("the key of a").is_invalid());
+        for same in ["{a}", "{a}:timeout", "x{a}y:timeout"] {
+            let name = Name::parse(same).expect("a valid name");
+            assert!(plain.keys(&name).expect_err(same).is_invalid());
+        }
     }
 }

@@ -208,7 +208,8 @@ impl Redisson {
         let script = &self.mapper.class.scripts().unlock;
         let mut names = vec![&*keys.lock, &departed];
         names.extend(keys.to_lock());
-        let reply = self.run(script, claim.lease, &names, &arguments).await?;
+        let lease = self.store_lease(claim);
+        let reply = self.run(script, lease, &names, &arguments).await?;
 
         let (was_there, notified): (u64, u64) =
             redis::from_redis_value(reply).map_err(|_| self.protocol_error())?;

@@ -4,12 +4,15 @@
 use std::time::Duration;
 
 use lab_servers::{Redis, Reply};
+use leasehold::Entry;
 use leasehold_conformance::support::within_timeout;
 
 use super::late_requests::{again, words};
 use super::{commands, cut_off, monitor, open, remote, use_once};
 
 const SETTINGS: &str = "dialect=redisson";
+/// The id of a program with Redisson.
+const CLIENT: &str = "285475da-9152-4c83-822a-67ee2f116a79";
 
 /// The first request to lock `a`.
 fn locking(commands: &[String]) -> Vec<String> {
@@ -98,4 +101,27 @@ async fn redisson_release_is_repeated_for_the_timeout_of_the_watchdog() {
     let released = released.expect("the task ends");
     released.expect("the release did not give up at the lease");
     assert_eq!(server.command(&["EXISTS", "a"]).int(), 0);
+}
+
+/// A break of an `RFairLock` notifies its first waiter.
+///
+/// Shows G-52.
+#[tokio::test]
+async fn break_notifies_the_first_waiter_of_a_fair_lock() {
+    let server = Redis::start();
+    let locks = open(&server.url(), SETTINGS).await;
+    let [holder, first, second] = [1, 2, 3].map(|thread| format!("{CLIENT}:{thread}"));
+    server.command(&["HSET", "a", &holder, "1"]);
+    server.command(&["RPUSH", "redisson_lock_queue:{a}", &first, &second]);
+
+    let lock_state = locks.inspect("a").await.expect("inspected");
+    let token = lock_state.holders().next().and_then(Entry::token);
+    let mut monitor = monitor(&server);
+    let broken = locks.break_hold("a", token.expect("it holds")).await;
+    broken.expect("replied").expect("it was held");
+
+    let message = |waiter: &str| format!("\"PUBLISH\" \"redisson_lock__channel:{{a}}:{waiter}\"");
+    let commands = commands(&server, &mut monitor).join("\n");
+    assert!(commands.contains(&message(&first)), "{commands}");
+    assert!(!commands.contains(&message(&second)), "{commands}");
 }

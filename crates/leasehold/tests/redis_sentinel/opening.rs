@@ -8,7 +8,10 @@ use super::open;
 
 #[tokio::test]
 async fn sentinels_and_servers_have_passwords_of_their_own() {
+    let page = include_str!("../../../../docs/stores/redis.md");
+    let rights = page.lines().find(|line| line.starts_with("user locks on "));
     let server = Redis::setup()
+        .acl(rights.expect("the page has the ACL line"))
         .password("of-servers")
         .config("masterauth", "of-servers");
     let sentinel = Redis::setup()
@@ -27,6 +30,12 @@ async fn sentinels_and_servers_have_passwords_of_their_own() {
         .expect("both passwords are right");
     let held = locks.mutex("a").acquire().await.expect("granted");
     held.release().await.expect("released");
+
+    let with_rights = with_file.replace(":of-servers@", "locks:secret@");
+    let locks = leasehold::open(&with_rights)
+        .await
+        .expect("the documented rights are enough");
+    drop(locks.mutex("b").acquire().await.expect("granted"));
 
     let error = leasehold::open(&url)
         .await

@@ -6,6 +6,7 @@
 mod clients;
 #[path = "../../../../crates/leasehold/tests/shared/crash_detection.rs"]
 mod crash_detection;
+mod formats;
 #[path = "../../../../crates/leasehold/tests/shared/holds.rs"]
 mod holds;
 #[path = "../../../../crates/leasehold/tests/shared/outages.rs"]

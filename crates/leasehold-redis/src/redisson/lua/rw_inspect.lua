@@ -13,7 +13,8 @@ for i = 1, #fields, 2 do
     local field, acquires, left = fields[i], fields[i + 1], -2
     local is_writer = mode == 'write' and (#fields == 4 or string.sub(field, -6) == ':write')
     if is_writer then left = redis.call('PTTL', KEYS[1]) end
-    for number = 1, is_writer and 0 or tonumber(acquires) or 0 do
+    -- A number that no program of Redisson has written must not stop the server.
+    for number = 1, is_writer and 0 or math.min(tonumber(acquires) or 0, 1000) do
         local key = KEYS[2] .. ':' .. field .. ':rwlock_timeout:' .. number
         left = math.max(left, redis.call('PTTL', key))
     end

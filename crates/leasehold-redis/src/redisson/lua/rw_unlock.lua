@@ -16,7 +16,10 @@ end
 local function key_of(field, number)
     return KEYS[3] .. ':' .. field .. ':rwlock_timeout:' .. number
 end
-local function acquires_of(field) return tonumber(redis.call('HGET', KEYS[1], field)) or 0 end
+-- A number that no program of Redisson has written must not stop the server.
+local function acquires_of(field)
+    return math.min(tonumber(redis.call('HGET', KEYS[1], field)) or 0, 1000)
+end
 
 -- Returns when the last lease of the remaining readers ends, in ms; below 1 if all have ended.
 local function longest_lease()
