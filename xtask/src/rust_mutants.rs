@@ -104,7 +104,7 @@ pub(crate) struct RustMutants {
 /// before it have missed.
 pub(crate) fn run(options: &RustMutants) -> Result<()> {
     let names = GROUPS.map(|group| group.name);
-    check_names("group", &[options.group.clone()], &names)?;
+    check_names("group", std::slice::from_ref(&options.group), &names)?;
     let mut groups = GROUPS.iter();
     let group = groups
         .find(|group| group.name == options.group)

@@ -29,7 +29,7 @@ const EQUIVALENT: &str = "lab/redis-model/equivalent.tsv";
 
 /// A mutant, and the modules of tests that run its script.
 #[derive(Default)]
-struct Mutant {
+struct ScriptMutant {
     change: String,
     modules: Vec<String>,
 }
@@ -46,7 +46,7 @@ pub(crate) fn run(texts: &[String]) -> Result<()> {
         );
     }
 
-    let is_chosen = |id: &str, mutant: &Mutant| {
+    let is_chosen = |id: &str, mutant: &ScriptMutant| {
         let has = |text: &String| id == text || mutant.change.contains(text);
         !equivalent.contains(id) && (texts.is_empty() || texts.iter().any(has))
     };
@@ -79,7 +79,7 @@ pub(crate) fn run(texts: &[String]) -> Result<()> {
 }
 
 /// Runs each module of the suites once, so that the servers list the mutants of its scripts.
-fn mutants(suites: &Program) -> Result<BTreeMap<String, Mutant>> {
+fn mutants(suites: &Program) -> Result<BTreeMap<String, ScriptMutant>> {
     let listed = suites.command(&[]).arg("--list").output()?;
     let listed = String::from_utf8_lossy(&listed.stdout);
     let modules: BTreeSet<&str> = listed
@@ -87,7 +87,7 @@ fn mutants(suites: &Program) -> Result<BTreeMap<String, Mutant>> {
         .filter_map(|line| Some(line.split_once("::")?.0))
         .collect();
     let modules: Vec<&str> = modules.into_iter().collect();
-    let found = Mutex::new(BTreeMap::<String, Mutant>::new());
+    let found = Mutex::new(BTreeMap::<String, ScriptMutant>::new());
 
     run_each(&modules, JOBS, |module| {
         let folder = repository::root().join("target/scripts").join(module);
@@ -140,7 +140,7 @@ fn equivalent() -> Result<BTreeSet<String>> {
 }
 
 /// Whether a test fails with the mutant, or does not end.
-fn is_found(suites: &Program, id: &str, mutant: &Mutant) -> Result<bool> {
+fn is_found(suites: &Program, id: &str, mutant: &ScriptMutant) -> Result<bool> {
     for module in &mutant.modules {
         let mut tests = suites
             .command(&["timeout", "--kill-after=5", TIME_LIMIT])

@@ -31,12 +31,12 @@ pub(crate) fn text_to_run(bytes: &[u8]) -> Cow<'_, [u8]> {
         return Cow::Borrowed(bytes);
     };
     if let Some(folder) = std::env::var_os("LAB_SCRIPT_MUTANTS") {
-        let lines: String = mutants(text)
+        let lines: Vec<String> = mutants(text)
             .iter()
-            .map(|mutant| format!("{}\t{}\n", mutant.id, mutant.describe(text)))
+            .map(|mutant| format!("{}\t{}", mutant.id, mutant.describe(text)))
             .collect();
-        let path = std::path::Path::new(&folder).join(sha1hex(text.as_bytes()));
-        std::fs::write(path, lines).expect("the folder of lists can be written");
+        let path = std::path::Path::new(&folder).join(sha1hex(bytes));
+        std::fs::write(path, lines.join("\n")).expect("the folder of lists can be written");
     }
     let Some(active) = ACTIVE.get_or_init(|| std::env::var("LAB_SCRIPT_MUTANT").ok()) else {
         return Cow::Borrowed(bytes);
@@ -91,6 +91,16 @@ impl Token<'_> {
     }
 }
 
+/// Comparisons, and what a mutant compares in their place.
+const EXCHANGED: [(&str, &str); 6] = [
+    ("<", "<="),
+    ("<=", "<"),
+    (">", ">="),
+    (">=", ">"),
+    ("==", "~="),
+    ("~=", "=="),
+];
+
 fn mutants(text: &str) -> Vec<Mutant> {
     let tokens = tokens(text);
     let mut changes: Vec<(Range<usize>, String)> = Vec::new();
@@ -101,9 +111,8 @@ fn mutants(text: &str) -> Vec<Mutant> {
             changes.push((token.start..statement_end(&tokens, at), String::new()));
         }
         if matches!(token.text, "if" | "elseif" | "while") {
-            let then = tokens[at..]
-                .iter()
-                .position(|t| matches!(t.text, "then" | "do"));
+            let mut rest = tokens[at..].iter();
+            let then = rest.position(|token| matches!(token.text, "then" | "do"));
             let then = at + then.expect("a condition ends");
             let range = tokens[at + 1].start..tokens[then - 1].end();
             let negated = format!("not ({})", &text[range.clone()]);
@@ -112,18 +121,13 @@ fn mutants(text: &str) -> Vec<Mutant> {
         if let Kind::Operator(strength) = token.kind {
             let left = operand_begin(&tokens, at, strength)..token.end();
             let right = token.start..operand_end(&tokens, at + 1, strength);
-            match token.text {
-                "and" | "or" | "+" | "-" => {
-                    changes.push((right, String::new()));
-                    changes.push((left, String::new()));
-                }
-                "<" => changes.push((whole.clone(), "<=".to_owned())),
-                "<=" => changes.push((whole.clone(), "<".to_owned())),
-                ">" => changes.push((whole.clone(), ">=".to_owned())),
-                ">=" => changes.push((whole.clone(), ">".to_owned())),
-                "==" => changes.push((whole.clone(), "~=".to_owned())),
-                "~=" => changes.push((whole.clone(), "==".to_owned())),
-                _ => {}
+            if matches!(token.text, "and" | "or" | "+" | "-") {
+                changes.push((right, String::new()));
+                changes.push((left, String::new()));
+            }
+            let mut pairs = EXCHANGED.iter();
+            if let Some((_, other)) = pairs.find(|(operator, _)| *operator == token.text) {
+                changes.push((whole.clone(), (*other).to_owned()));
             }
         }
         if matches!(token.text, "math.max" | "math.min") {
@@ -134,17 +138,11 @@ fn mutants(text: &str) -> Vec<Mutant> {
                 changes.push((token.start..close, format!("({})", text[one].trim())));
             }
         }
-        let number = token.text.trim_matches('\'').parse::<u64>();
-        if let (Ok(number), false) = (number, is_position(&tokens, at)) {
-            let other = if number < 1000 {
-                number + 1
-            } else {
-                number / 1000
-            };
-            let new = token
-                .text
-                .replace(token.text.trim_matches('\''), &other.to_string());
-            changes.push((whole, new));
+        let digits = token.text.trim_matches('\'');
+        if let (Ok(number), false) = (digits.parse::<u64>(), is_position(&tokens, at)) {
+            let is_small = number < 1000;
+            let other = if is_small { number + 1 } else { number / 1000 };
+            changes.push((whole, token.text.replace(digits, &other.to_string())));
         }
     }
 

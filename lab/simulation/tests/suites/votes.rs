@@ -92,7 +92,7 @@ async fn vote_is_kept_beyond_the_lease_or_until_a_leave_arrives() {
     let lock = locks.mutex("a").lease(LEASE);
     let held = lock.acquire().await.expect("granted");
     sleep(SOON).await;
-    let left = LEASE - sent_at.elapsed() + Duration::from_millis(1);
+    let left = LEASE.saturating_sub(sent_at.elapsed()) + Duration::from_millis(1);
     for (vote, master) in held.votes().iter().zip(&masters) {
         assert!(vote.remaining <= left, "{vote:?}");
         assert!(remaining(master, RECORD) > DAY + LEASE);
@@ -148,7 +148,7 @@ async fn break_spares_a_later_hold_of_another_library() {
     let (wire, locks) = remote(&server, "dialect=plain").await;
     server.command(&["SET", "a", "theirs"]);
     let shown = locks.inspect("a").await.expect("it replies");
-    let token = shown.holders().next().and_then(|holder| holder.token());
+    let token = shown.holders().next().and_then(leasehold::Entry::token);
 
     wire.hold_replies(true);
     let changing = async {
