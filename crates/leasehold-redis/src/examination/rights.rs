@@ -261,7 +261,6 @@ const RIGHTS: &[Right] = &[
     needed("+hget", &["HGET", "KEY", "f"], REDIS),
     needed("+hmget", &["HMGET", "KEY", "f"], REDIS),
     needed("+hset", &["HSET", "KEY", "f", "x"], REDIS).tried(Tried::WithKey),
-    needed("+hsetnx", &["HSETNX", "KEY", "f", "x"], REDIS).tried(Tried::WithKey),
     needed("+hdel", &["HDEL", "KEY", "f"], REDIS),
     needed("+hlen", &["HLEN", "KEY"], REDIS),
     needed("+zadd", &["ZADD", "KEY", "XX", "1", "m"], BOTH),
