@@ -153,10 +153,9 @@ fn is_found(suites: &Program, id: &str, mutant: &ScriptMutant) -> Result<bool> {
         let output = tests.stdout.take().context("it is a pipe")?;
         let mut lines = BufReader::new(output).lines().map_while(Result::ok);
         let has_failed = lines.any(|line| line.ends_with("... FAILED"));
-        if has_failed {
-            tests.kill()?;
-        }
-        if !tests.wait()?.success() {
+        // Without a reader, the program ends when the next test has ended.
+        drop(lines);
+        if !tests.wait()?.success() || has_failed {
             return Ok(true);
         }
     }

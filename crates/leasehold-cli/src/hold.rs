@@ -65,7 +65,7 @@ enum Reader {
 ///
 /// ```text
 /// waiting ── grant ──► holding ── the owner ends ──► released, 0
-///    │                    ├────── release request ─► released, 0
+///    │                    ├────── release request ─► released, 0; lost by then, 76
 ///    │                    ├────── signal ──────────► released, death by the signal
 ///    │                    └────── loss ────────────► 76, after the end of an owner that --on-lost
 ///    │                                               does not ignore
