@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime};
 use jiff::fmt::friendly::{Designator, Spacing, SpanPrinter};
 use jiff::{Timestamp, Unit};
 pub(crate) use leasehold::store::Escaped;
+use leasehold::store::claimant_here;
 use leasehold::{ClaimProcess, Entry, ExternalHolder};
 
 use crate::process_state::{is_command_stopped, is_stopped};
-use crate::sightings;
 
 /// Displays a lock's name as an argument, in a line that a user types into a shell.
 pub(crate) struct NameArgument<'a>(pub(crate) &'a str);
@@ -49,9 +49,7 @@ pub(crate) fn hindrance(entry: &Entry) -> String {
     }
 
     if is_missing(entry) {
-        let seen = sightings::age(entry.id).map(whole_seconds);
-        let seen = seen.map_or_else(String::new, |age| format!(", first seen here {age} ago"));
-        return format!(", connection missing{seen}");
+        return ", connection missing".to_owned();
     }
 
     let words = if is_stopped(&entry.info) {
@@ -97,6 +95,11 @@ pub(crate) fn processes(processes: &[ExternalHolder]) -> String {
 /// Whether the store knows that the connection of a claim's client is missing.
 pub(crate) fn is_missing(entry: &Entry) -> bool {
     entry.connected == Some(false)
+}
+
+/// Whether this process has made a claim.
+pub(crate) fn is_own(entry: &Entry) -> bool {
+    claimant_here("").is_ok_and(|here| (&here.host, here.pid) == (&entry.info.host, entry.info.pid))
 }
 
 /// Returns the tokens of a claim that holds, after the word for them. A cohort has several.

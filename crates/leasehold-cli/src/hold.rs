@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use futures_util::FutureExt;
 use futures_util::future::FusedFuture;
-use leasehold::{FencingToken, Locks};
+use leasehold::{FencingToken, Locks, MultiGuard};
 use nix::sys::signal::Signal;
 use nix::unistd::getppid;
 use tokio::sync::oneshot;
@@ -22,14 +22,14 @@ use tokio::time::timeout;
 use crate::commands::{HeldLock, Hold, OnLost, Store};
 use crate::exit::{Exit, print_error};
 use crate::format::Escaped;
-use crate::guards::{Guards, LossReport};
-use crate::locking::{self, Request, SlotNumbers};
+use crate::guards::{LossReport, release_and_report};
+use crate::locking::{Request, SlotNumbers};
 use crate::run::child::reap_as_init;
 use crate::run::nested;
 use crate::run::retry::Retry;
 use crate::run::signals::Signals;
 use crate::run::stopping::{StopOptions, Stopping};
-use crate::run::waiting::Acquired;
+use crate::run::waiting::{self, Acquired, NotGranted};
 use control::{Control, Outcome, ReleaseRequest};
 use ending::Ending;
 use loss_note::LossNote;
@@ -86,9 +86,7 @@ const NOTE_MAX: Duration = Duration::from_secs(1);
 /// A lock that was granted and reported.
 struct ReportedHold<'a> {
     name: &'a str,
-    /// The store's URL without its password.
-    store: &'a str,
-    guards: Guards,
+    guards: MultiGuard,
     stopping: Stopping,
     owner: Owner,
     control: Control,
@@ -116,12 +114,12 @@ impl Holding<'_> {
             acquired = self.open_and_acquire(store, &mut retry, &mut signals) => acquired?,
         };
         let (locks, stopping, guards) = match acquired {
-            (locks, stopping, Acquired::Granted(guards)) => (locks, stopping, guards),
-            (.., Acquired::TimedOut) => return Ok(self.lock.busy.exit()),
-            (.., Acquired::Interrupted(signal)) => return Ok(Exit::by_signal(signal)),
+            (locks, stopping, Ok(guards)) => (locks, stopping, guards),
+            (.., Err(NotGranted::TimedOut)) => return Ok(self.lock.busy.exit()),
+            (.., Err(NotGranted::Interrupted(signal))) => return Ok(Exit::by_signal(signal)),
         };
 
-        let first = guards.first();
+        let first = &guards.guards()[0];
         let token = FencingToken::new(first.token(), first.claim_id());
         let reported = tokio::select! {
             biased;
@@ -139,7 +137,6 @@ impl Holding<'_> {
 
         let held = ReportedHold {
             name: &self.lock.name,
-            store: locks.url(),
             guards,
             stopping,
             owner,
@@ -163,7 +160,7 @@ impl Holding<'_> {
             on_lost: self.on_lost,
             kill_after: self.kill_after,
         };
-        let stopping = Stopping::new(options, &locks.guarantees(), None)?;
+        let stopping = Stopping::new(options, [&locks])?;
         signals
             .during(nested::check_not_enclosed(&locks, &self.lock.name))
             .await??;
@@ -174,15 +171,17 @@ impl Holding<'_> {
             options: &self.lock.options,
             label: self.label,
             slot_numbers: SlotNumbers::Unneeded,
+            store: &locks,
             origin: store.origin,
+            also: None,
         };
-        let acquired = locking::acquire(&locks, request, retry, signals).await?;
+        let acquired = waiting::acquire(request, retry, signals).await?;
         Ok((locks, stopping, acquired))
     }
 
     /// Reports that the owner ended before the grant, after the claim has left the queue.
     async fn owner_ended_early(self) -> Exit {
-        locking::leave_queues().await;
+        waiting::leave_queues().await;
 
         if !self.lock.options.quiet {
             let name = Escaped(&self.lock.name);
@@ -245,7 +244,7 @@ impl ReportedHold<'_> {
             }
         };
 
-        let released = self.guards.release_and_report(LossReport::Due).await;
+        let released = release_and_report(self.guards, LossReport::Due).await;
         released.map_or(Exit::LOST, |()| exit)
     }
 
@@ -259,7 +258,7 @@ impl ReportedHold<'_> {
 
         let reason = match self.guards.loss() {
             Some(loss) => loss.to_string(),
-            None => self.stopping.cause(&self.guards, self.store),
+            None => self.stopping.cause(&self.guards),
         };
         let name = Escaped(self.name);
         print_error(format_args!("lost {name}: {reason}"));
@@ -284,7 +283,7 @@ impl ReportedHold<'_> {
             };
             if all_ended {
                 // It was reported, also to the caller by its end.
-                let _ = self.guards.release_and_report(LossReport::Printed).await;
+                let _ = release_and_report(self.guards, LossReport::Printed).await;
             } else {
                 // Released, the lock would be granted beside the processes that still run.
                 std::mem::forget(self.guards);

@@ -1,20 +1,9 @@
-//! Acquires the locks that the options of a subcommand describe.
+//! The locks that the options of a subcommand describe.
 
-use std::time::Duration;
-
-use anyhow::Result;
 use leasehold::store::Share;
-use leasehold::{Guard, Lock, Locks};
-use tokio::time::timeout;
+use leasehold::{Lock, Locks, MultiLock, multi_lock};
 
 use crate::commands::{LockOptions, Origin};
-use crate::guards::Guards;
-use crate::run::retry::Retry;
-use crate::run::signals::Signals;
-use crate::run::waiting::{self, Acquired};
-
-/// How long to wait until the claims have left their queues. They leave in the background.
-pub(crate) const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The names to acquire, and the options for them.
 #[derive(Clone, Copy, Debug)]
@@ -25,20 +14,46 @@ pub(crate) struct Request<'a> {
     /// The default of `--label`.
     pub(crate) label: &'a str,
     pub(crate) slot_numbers: SlotNumbers,
+    pub(crate) store: &'a Locks,
     /// Where the URL of the store comes from.
     pub(crate) origin: Origin,
+    /// A second store, which must grant all names too.
+    pub(crate) also: Option<&'a Locks>,
 }
 
 impl Request<'_> {
+    /// Returns the locks of all names, in each store in the order of the arguments.
+    pub(crate) fn locks(&self) -> MultiLock {
+        let stores = [Some(self.store), self.also].into_iter().flatten();
+        multi_lock(stores.flat_map(|store| {
+            self.names.iter().map(move |name| {
+                let lock = self.options.lock(store, name, self.label);
+                if name == &self.names[0] && self.needs_numbers() {
+                    lock.numbered()
+                } else {
+                    lock
+                }
+            })
+        }))
+    }
+
+    /// Returns where the URL of a lock's store comes from.
+    pub(crate) fn origin_of(&self, lock: &Lock) -> Origin {
+        match self.also {
+            Some(also) if also.url() == lock.locks().url() => Origin::AlsoStore,
+            _ => self.origin,
+        }
+    }
+
     /// Whether the slots of the first name have numbers. Those of a larger semaphore than can be
-    /// numbered count load, and no devices.
+    /// numbered count load, and no devices. Two stores count their slots separately.
     fn needs_numbers(&self) -> bool {
         let numbered = 1..=Lock::NUMBERED_MAX;
         let can_have = self
             .options
             .slots
             .is_some_and(|slots| numbered.contains(&slots));
-        self.slot_numbers == SlotNumbers::Taken && can_have
+        self.slot_numbers == SlotNumbers::Taken && can_have && self.also.is_none()
     }
 }
 
@@ -47,67 +62,6 @@ impl Request<'_> {
 pub(crate) enum SlotNumbers {
     Taken,
     Unneeded,
-}
-
-/// Acquires all names, or none of them.
-///
-/// Every client acquires several names in the order of [`MultiLock`](leasehold::MultiLock). So no
-/// two clients each hold a name that the other one waits for.
-///
-/// # Cancel safety
-/// Dropping the future leaves the queues and releases granted locks.
-pub(crate) async fn acquire(
-    locks: &Locks,
-    request: Request<'_>,
-    retry: &mut Retry,
-    signals: &mut Signals,
-) -> Result<Acquired> {
-    let acquired = acquire_names(locks, request, retry, signals).await;
-    if !matches!(acquired, Ok(Acquired::Granted(_))) {
-        leave_queues().await;
-    }
-    acquired
-}
-
-/// Waits until the claims have left their queues.
-pub(crate) async fn leave_queues() {
-    // After this time the store itself detects that the client has ended.
-    drop(timeout(LEAVE_TIMEOUT, leasehold::drain()).await);
-}
-
-async fn acquire_names(
-    locks: &Locks,
-    request: Request<'_>,
-    retry: &mut Retry,
-    signals: &mut Signals,
-) -> Result<Acquired> {
-    let Request { names, options, .. } = request;
-    let set = leasehold::multi_lock(names.iter().map(|name| {
-        let lock = options.lock(locks, name, request.label);
-        if name == &names[0] && request.needs_numbers() {
-            lock.numbered()
-        } else {
-            lock
-        }
-    }));
-    let order = set.in_order()?;
-
-    loop {
-        let mut guards = Vec::new();
-        for lock in &order {
-            match waiting::wait(lock, locks, request, retry, signals).await? {
-                Acquired::Granted(guard) => guards.push(guard),
-                Acquired::TimedOut => return Ok(Acquired::TimedOut),
-                Acquired::Interrupted(by) => return Ok(Acquired::Interrupted(by)),
-            }
-        }
-
-        // A hold may have been lost during the wait for the next name.
-        if guards.iter().all(|guard: &Guard| guard.check().is_ok()) {
-            guards.sort_by_key(|guard| names.iter().position(|name| name == guard.name()));
-            return Ok(Acquired::Granted(Guards::new(guards)));
-        }
-    }
 }
 
 impl LockOptions {

@@ -25,7 +25,6 @@ mod scan;
 mod serve;
 mod setup;
 mod show;
-mod sightings;
 mod usage;
 mod user_folder;
 mod wait;

@@ -21,7 +21,7 @@ pub(crate) mod watchdog_process;
 use std::io;
 
 use anyhow::{Context, Result};
-use leasehold::{Error, Locks};
+use leasehold::{Error, MultiGuard};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -29,7 +29,7 @@ use tokio::time::Instant;
 
 use crate::commands::Run;
 use crate::exit::Exit;
-use crate::guards::{Guards, LossReport};
+use crate::guards::{LossReport, inheritable_fds, release_and_report};
 use crate::locking::{Request, SlotNumbers};
 use child::{Child, Spawn, Unended};
 use exec_shim::Preparation;
@@ -40,7 +40,7 @@ use signals::Signals;
 use stopping::{StopOptions, Stopping};
 use stores::Stores;
 use supervision::{Stage, Supervision, Survivors};
-use waiting::Acquired;
+use waiting::NotGranted;
 
 pub(crate) async fn run(args: Run) -> Result<Exit> {
     let mut signals = Signals::new()?;
@@ -48,13 +48,9 @@ pub(crate) async fn run(args: Run) -> Result<Exit> {
         Retry::within(args.lock.wait, &args.store).and_store(args.also_store.as_deref());
     let opened = retry.until_available(|| Stores::open(&args));
     let stores = signals.during(opened).await??;
-    let locks = &stores.main;
     stopping::check_hold_at_least(&args)?;
-    let stopping = Stopping::new(
-        args.stop_options(),
-        &locks.guarantees(),
-        stores.also_guarantees(),
-    )?;
+    let both = [&stores.main].into_iter().chain(&stores.also);
+    let stopping = Stopping::new(args.stop_options(), both)?;
     let names = args.names();
 
     let enclosing = retry.until_available(|| stores.enclosing(&names));
@@ -71,15 +67,17 @@ pub(crate) async fn run(args: Run) -> Result<Exit> {
         options: &args.lock,
         label: &args.label(),
         slot_numbers: SlotNumbers::Taken,
+        store: &stores.main,
         origin: args.store.origin,
+        also: stores.also.as_ref(),
     };
-    match stores.acquire(request, &mut retry, &mut signals).await? {
-        Acquired::Granted(guards) => {
-            let held = hold(guards, locks, &args, &stopping, &mut signals).await?;
+    match waiting::acquire(request, &mut retry, &mut signals).await? {
+        Ok(guards) => {
+            let held = hold(guards, &args, &stopping, &mut signals).await?;
             Ok(held.exit)
         }
-        Acquired::TimedOut => Ok(args.busy.exit()),
-        Acquired::Interrupted(signal) => Ok(Exit::by_signal(signal)),
+        Err(NotGranted::TimedOut) => Ok(args.busy.exit()),
+        Err(NotGranted::Interrupted(signal)) => Ok(Exit::by_signal(signal)),
     }
 }
 
@@ -112,8 +110,7 @@ impl Run {
 /// Keeps the guards until the command has ended. A store may exclude other clients only while a
 /// guard exists.
 async fn hold(
-    guards: Guards,
-    locks: &Locks,
+    guards: MultiGuard,
     args: &Run,
     stopping: &Stopping,
     signals: &mut Signals,
@@ -124,14 +121,14 @@ async fn hold(
         foreground: jobs.is_given(),
         blocked: signals.blocked_at_start(),
     };
-    let mut child = match start(&guards, locks, args, stopping, preparation).await {
+    let mut child = match start(&guards, args, stopping, preparation).await {
         Ok(child) => child,
         Err(error) => {
             if Unended::is_in(&error) {
                 std::mem::forget(guards);
             } else {
                 // It is printed, and the reason why the command was not started is returned.
-                let _ = guards.release_and_report(LossReport::Due).await;
+                let _ = release_and_report(guards, LossReport::Due).await;
             }
             return Err(error).context("cannot start another process");
         }
@@ -142,7 +139,6 @@ async fn hold(
         guard: &guards,
         signals: &mut *signals,
         stopping,
-        store: locks.url(),
         jobs,
         until_all_end: args.until_all_end,
         stage: Stage::Held,
@@ -179,7 +175,7 @@ async fn hold(
     } else {
         LossReport::Due
     };
-    let released = guards.release_and_report(loss).await;
+    let released = release_and_report(guards, loss).await;
     let exit = released.map_or(Exit::LOST, |()| exit);
 
     if let Exit::Signal(signal) = exit
@@ -201,8 +197,7 @@ struct Held {
 }
 
 async fn start(
-    guard: &Guards,
-    locks: &Locks,
+    guard: &MultiGuard,
     args: &Run,
     stopping: &Stopping,
     preparation: Preparation,
@@ -212,12 +207,12 @@ async fn start(
         ProcessTable::read()?;
     }
 
-    let environment = nested::environment(guard, locks.url(), args);
+    let environment = nested::environment(guard, args);
     let holds_len = nested::len_of_holds(&environment);
     let settings = Spawn {
         command: &args.command,
         environment,
-        inheritable_fds: &guard.inheritable_fds()?,
+        inheritable_fds: &inheritable_fds(guard)?,
         preparation,
     };
 
@@ -258,7 +253,7 @@ fn signal_job(number: i32) {
 /// Returns a signal that the keyboard may have sent. It ends leasehold as it would have ended the
 /// command.
 async fn hold_at_least(
-    guard: &Guards,
+    guard: &MultiGuard,
     until: Instant,
     signals: &mut Signals,
 ) -> Result<Option<Exit>> {

@@ -257,7 +257,10 @@ impl Guard {
         self.holds().map(Hold::watch)
     }
 
-    pub(crate) fn store_url(&self) -> &str {
+    /// Returns the URL of the store without its password.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn store_url(&self) -> &str {
         self.hold.store_url()
     }
 }

@@ -266,7 +266,10 @@ impl Lock {
         &self.name
     }
 
-    pub(crate) fn locks(&self) -> &Locks {
+    /// Returns the store of the lock.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn locks(&self) -> &Locks {
         &self.locks
     }
 

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use futures_util::TryFutureExt;
 use futures_util::future::join_all;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use crate::engine::WaitLimit;
 use crate::runtime::background::on_background;
+use crate::store::ClaimId;
 use crate::{Error, Guard, Lock, Locks, Refused, Result};
 
 pub use guard::MultiGuard;
@@ -136,25 +137,48 @@ impl MultiLock {
         }
     }
 
-    async fn acquire_within(self, limit: WaitLimit) -> Result<Result<MultiGuard, Refused>> {
+    /// Acquires each lock by `acquire`, in the order of all clients, until all are held at once.
+    ///
+    /// It is for the command, which prints whom it waits for, and goes on through an outage. If
+    /// `acquire` fails or returns no guard, the locks that were granted before are released.
+    #[doc(hidden)]
+    pub async fn acquire_each<R, E: From<Error>>(
+        self,
+        mut acquire: impl AsyncFnMut(NextLock<'_>) -> Result<Result<Guard, R>, E>,
+    ) -> Result<Result<MultiGuard, R>, E> {
         let order = self.in_order()?;
-        let deadline = limit.deadline();
 
         loop {
             let mut granted = Vec::with_capacity(order.len());
-            let acquired = acquire_each(&order, limit, deadline, &mut granted).await;
+            for lock in &order {
+                let refused = match acquire(NextLock::new(lock, &granted)).await {
+                    Ok(Ok(guard)) => {
+                        granted.push(guard);
+                        continue;
+                    }
+                    Ok(Err(refused)) => Ok(Err(refused)),
+                    Err(error) => Err(error),
+                };
+                give_back(granted).await;
+                return refused;
+            }
 
             // A hold may have been lost during the wait for a later lock.
-            let are_held = granted.iter().all(|guard| guard.check().is_ok());
-            if are_held && matches!(acquired, Ok(Ok(()))) {
+            if granted.iter().all(|guard| guard.check().is_ok()) {
                 return Ok(Ok(self.join(granted)));
             }
-
             give_back(granted).await;
-            if let Err(refused) = acquired? {
-                return Ok(Err(refused));
-            }
         }
+    }
+
+    async fn acquire_within(self, limit: WaitLimit) -> Result<Result<MultiGuard, Refused>> {
+        let deadline = limit.deadline();
+
+        let acquire = async move |next: NextLock<'_>| {
+            let lock = next.checked().await?;
+            lock.acquire_within(limit.rest(deadline)).await
+        };
+        self.acquire_each(acquire).await
     }
 
     /// Joins the guards in the order of the caller.
@@ -165,6 +189,41 @@ impl MultiLock {
         let mut guards = granted;
         guards.sort_by_key(|guard| positions.get(&(guard.store_url(), guard.name())).copied());
         MultiGuard::new(guards)
+    }
+}
+
+/// The lock that is to be acquired next.
+#[derive(Debug)]
+#[doc(hidden)]
+pub struct NextLock<'a> {
+    lock: &'a Lock,
+    /// The claims that were granted locks of the same name before.
+    same_name: Vec<ClaimId>,
+}
+
+impl<'a> NextLock<'a> {
+    fn new(lock: &'a Lock, granted: &[Guard]) -> Self {
+        let same_name = granted.iter().filter(|guard| guard.name() == lock.name());
+        Self {
+            lock,
+            same_name: same_name.map(Guard::claim_id).collect(),
+        }
+    }
+
+    /// Returns the lock, unless it has already been granted through another URL of its store.
+    ///
+    /// The client would wait for itself. The request may be repeated.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if the lock was granted before, or an error of the store.
+    ///
+    /// # Cancel safety
+    /// It only reads; dropping it has no effect.
+    pub async fn checked(&self) -> Result<&'a Lock> {
+        if self.lock.is_held_by(&self.same_name).await? {
+            return Err(occurs_twice(self.lock));
+        }
+        Ok(self.lock)
     }
 }
 
@@ -184,40 +243,6 @@ impl Locks {
     pub fn multi_lock<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
         multi_lock(names.into_iter().map(|name| self.mutex(name.as_ref())))
     }
-}
-
-/// Acquires the locks one after the other, and adds their guards to `granted`.
-///
-/// Returns who holds the first one that was not granted.
-async fn acquire_each(
-    order: &[&Lock],
-    limit: WaitLimit,
-    deadline: Option<Instant>,
-    granted: &mut Vec<Guard>,
-) -> Result<Result<(), Refused>> {
-    for lock in order {
-        check_store_is_another(lock, granted).await?;
-
-        let rest = limit.rest(deadline);
-        match lock.acquire_within(rest).await? {
-            Ok(guard) => granted.push(guard),
-            Err(refused) => return Ok(Err(refused)),
-        }
-    }
-    Ok(Ok(()))
-}
-
-/// Refuses a lock that this client has already been granted through another URL of its store.
-///
-/// The client would wait for itself.
-async fn check_store_is_another(lock: &Lock, granted: &[Guard]) -> Result<()> {
-    let same_name = granted.iter().filter(|guard| guard.name() == lock.name());
-    let claims: Vec<_> = same_name.map(Guard::claim_id).collect();
-
-    if lock.is_held_by(&claims).await? {
-        return Err(occurs_twice(lock));
-    }
-    Ok(())
 }
 
 /// Releases the guards of locks that are not used.

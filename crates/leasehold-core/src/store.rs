@@ -137,9 +137,6 @@ pub struct Extensions<'a> {
     pub observe: Option<&'a dyn Observe>,
     /// Leases that the store chooses.
     pub own_leases: Option<&'a dyn OwnLeases>,
-    /// Absences of holders that a later process of this machine may go on observing.
-    #[doc(hidden)]
-    pub sightings: Option<&'a dyn Sightings>,
     /// A store inside this process.
     #[doc(hidden)]
     pub in_process: Option<&'a dyn InProcess>,
@@ -182,16 +179,6 @@ impl<'a> Extensions<'a> {
         }
     }
 
-    /// Adds the absences of holders.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn with_sightings(self, store: &'a dyn Sightings) -> Self {
-        Self {
-            sightings: Some(store),
-            ..self
-        }
-    }
-
     /// Adds what only a store inside this process has.
     #[doc(hidden)]
     #[must_use]
@@ -220,7 +207,6 @@ impl Debug for Extensions<'_> {
             .field("housekeeping", &self.housekeeping.is_some())
             .field("observe", &self.observe.is_some())
             .field("own_leases", &self.own_leases.is_some())
-            .field("sightings", &self.sightings.is_some())
             .field("in_process", &self.in_process.is_some())
             .finish()
     }
@@ -300,30 +286,6 @@ pub trait Votes: Send + Sync {
     ///
     /// It sends no request.
     fn votes(&self, claim: &Claim) -> Vec<ServerVote>;
-}
-
-/// A store whose clients end the hold of a client that has been absent for its crash grace.
-#[doc(hidden)]
-pub trait Sightings: Send + Sync {
-    /// Returns the absences that this client has observed.
-    fn sightings(&self, name: &Name) -> Vec<Sighting>;
-
-    /// Adds absences that another process has observed. It has read the clock of this process.
-    fn remember(&self, name: &Name, sightings: Vec<Sighting>);
-}
-
-/// The absence of a holder's client.
-#[doc(hidden)]
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sighting {
-    /// The holder's claim.
-    pub claim: ClaimId,
-    /// What marks this absence in the store. Every absence has another mark.
-    pub mark: String,
-    /// How long the absence must last before the hold may end.
-    pub grace: Duration,
-    /// The nanoseconds of `CLOCK_BOOTTIME` after the mark was first read.
-    pub read_at: u64,
 }
 
 /// A store inside this process, which needs no message to end the hold of a client.

@@ -353,9 +353,7 @@ impl Store for Redis {
     }
 
     fn extensions(&self) -> Extensions<'_> {
-        Extensions::default()
-            .with_observe(self)
-            .with_sightings(self)
+        Extensions::default().with_observe(self)
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {

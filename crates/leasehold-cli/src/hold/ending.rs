@@ -3,6 +3,7 @@
 use std::io::ErrorKind::{NotFound, Unsupported};
 use std::io::Result;
 
+use leasehold::MultiGuard;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, pidfd_send_signal};
 use tokio::time::Instant;
@@ -11,7 +12,6 @@ use super::background::is_background;
 use super::owner::OwnerProcess;
 use crate::commands::OnLost;
 use crate::exit::print_error;
-use crate::guards::Guards;
 use crate::run::process_table::{Process, ProcessTable};
 use crate::run::signals::Signals;
 use crate::run::stopping::{KILLED_MAX, Stopping, all_end_by};
@@ -33,7 +33,11 @@ pub(super) struct Ending<'a> {
 
 impl<'a> Ending<'a> {
     /// Sends the first signal.
-    pub(super) fn begin(owner: &'a mut OwnerProcess, stopping: &Stopping, guards: &Guards) -> Self {
+    pub(super) fn begin(
+        owner: &'a mut OwnerProcess,
+        stopping: &Stopping,
+        guards: &MultiGuard,
+    ) -> Self {
         owner.spare.clear();
         let mut ending = Self {
             owner,
@@ -60,7 +64,7 @@ impl<'a> Ending<'a> {
     /// # Cancel safety
     ///
     /// A dropped call sends no further signals.
-    pub(super) async fn finish(&mut self, guards: &Guards, signals: &mut Signals) -> bool {
+    pub(super) async fn finish(&mut self, guards: &MultiGuard, signals: &mut Signals) -> bool {
         if all_end_by(self.kill_at, || self.any_runs()).await || self.killed_end().await {
             return true;
         }

@@ -4,20 +4,18 @@ use std::time::Duration;
 
 use anyhow::Result;
 use leasehold::store::LABEL_MAX;
-use leasehold::{Error, Locks};
+use leasehold::{Error, Locks, MultiGuard};
 use tokio::time::sleep;
 
 use super::child::reap_as_init;
 use super::retry::Retry;
 use super::signals::Signals;
 use super::stopping::Stopping;
-use super::stores::Stores;
-use super::waiting::Acquired;
+use super::waiting::{self, NotGranted};
 use super::{hold, nested};
 use crate::commands::{Elect, Run};
 use crate::exit::{Exit, print_error};
 use crate::format::Escaped;
-use crate::guards::Guards;
 use crate::locking::{Request, SlotNumbers};
 
 /// The pause between two terms of one candidate: a command that ends at once must not keep the
@@ -31,20 +29,19 @@ pub(crate) async fn elect(args: Elect) -> Result<Exit> {
 
     let mut signals = Signals::new()?;
     let mut retry = Retry::within(None, &args.store);
-    let opened = retry.until_available(|| Stores::open(&args));
-    let stores = signals.during(opened).await??;
-    let locks = &stores.main;
-    check_tokens(locks)?;
-    let stopping = Stopping::new(args.stop_options(), &locks.guarantees(), None)?;
+    let opened = retry.until_available(|| args.store.open());
+    let locks = signals.during(opened).await??;
+    check_tokens(&locks)?;
+    let stopping = Stopping::new(args.stop_options(), [&locks])?;
 
     let name = args.names().remove(0);
     signals
-        .during(nested::check_not_enclosed(locks, &name))
+        .during(nested::check_not_enclosed(&locks, &name))
         .await??;
     signals.install()?;
 
     let mut candidate = Candidate {
-        stores: &stores,
+        locks: &locks,
         args: &args,
         name,
         stopping,
@@ -58,7 +55,7 @@ pub(crate) async fn elect(args: Elect) -> Result<Exit> {
 }
 
 struct Candidate<'a> {
-    stores: &'a Stores,
+    locks: &'a Locks,
     args: &'a Run,
     name: String,
     stopping: Stopping,
@@ -77,30 +74,31 @@ impl Candidate<'_> {
             options: &self.args.lock,
             label: "",
             slot_numbers: SlotNumbers::Unneeded,
+            store: self.locks,
             origin: self.args.store.origin,
+            also: None,
         };
-        let acquired = self.stores.acquire(request, retry, &mut self.signals).await;
+        let acquired = waiting::acquire(request, retry, &mut self.signals).await;
         let guards = match acquired? {
-            Acquired::Granted(guards) => guards,
-            Acquired::TimedOut => return Ok(None),
-            Acquired::Interrupted(signal) => return Ok(Some(Exit::by_signal(signal))),
+            Ok(guards) => guards,
+            Err(NotGranted::TimedOut) => return Ok(None),
+            Err(NotGranted::Interrupted(signal)) => return Ok(Some(Exit::by_signal(signal))),
         };
         self.print_elected(&guards);
 
-        let locks = &self.stores.main;
-        let held = hold(guards, locks, self.args, &self.stopping, &mut self.signals).await?;
+        let held = hold(guards, self.args, &self.stopping, &mut self.signals).await?;
         if held.end_requested || held.exit.is_not_started() {
             return Ok(Some(held.exit));
         }
         self.pause().await
     }
 
-    fn print_elected(&self, guards: &Guards) {
+    fn print_elected(&self, guards: &MultiGuard) {
         if self.args.lock.quiet {
             return;
         }
         let name = Escaped(&self.name);
-        let token = guards.first().token();
+        let token = guards.guards()[0].token();
         print_error(format_args!("elected leader of {name}, token {token}"));
     }
 

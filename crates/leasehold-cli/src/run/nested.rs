@@ -4,14 +4,14 @@ use std::process::Command;
 
 use anyhow::Result;
 use leasehold::store::{Share, check_same_kind, units};
-use leasehold::{Error, Guard, Locks};
+use leasehold::{Error, Guard, Locks, MultiGuard};
 use serde::{Deserialize, Serialize};
 
 use super::exec_shim::become_command;
 use crate::commands::Run;
 use crate::exit::Exit;
 use crate::format::Escaped;
-use crate::guards::Guards;
+use crate::guards::of_main_store;
 use crate::release::{loss_of, why_lost};
 
 /// The variable with all holds that a command runs under, outermost first, as JSON.
@@ -40,9 +40,9 @@ pub(crate) struct Enclosing {
 }
 
 impl EnclosingHold {
-    fn new(store: &str, guard: &Guard) -> Self {
+    fn new(guard: &Guard) -> Self {
         Self {
-            store: store.to_owned(),
+            store: guard.store_url().to_owned(),
             name: guard.name().to_owned(),
             token: guard.token().get(),
             claim: guard.claim_id().to_string(),
@@ -51,27 +51,20 @@ impl EnclosingHold {
 }
 
 /// Returns the environment variables of a command that runs under `guards`.
-pub(crate) fn environment(guards: &Guards, store: &str, args: &Run) -> Vec<(&'static str, String)> {
-    let own: Vec<_> = guards
-        .names()
-        .iter()
-        .map(|guard| EnclosingHold::new(store, guard))
-        .collect();
+pub(crate) fn environment(guards: &MultiGuard, args: &Run) -> Vec<(&'static str, String)> {
+    let all: Vec<_> = guards.guards().iter().map(EnclosingHold::new).collect();
+    let (own, also) = all.split_at(of_main_store(guards).len());
 
     let mut held = enclosing_holds();
-    held.extend_from_slice(&own);
-    if let Some(also) = &guards.also {
-        let holds = also.guards.iter();
-        held.extend(holds.map(|guard| EnclosingHold::new(&also.url, guard)));
-    }
+    held.extend_from_slice(&all);
     let held = serde_json::to_string(&held).expect("texts and numbers are always JSON");
 
-    let mut variables = own_environment(&own, &args.store.url);
-    if let (Some(also), Some(url)) = (&guards.also, &args.also_store) {
-        variables.push((ALSO_STORE, independent_of_folder(url, &also.url)));
+    let mut variables = own_environment(own, &args.store.url);
+    if let (Some(also), Some(url)) = (also.first(), &args.also_store) {
+        variables.push((ALSO_STORE, independent_of_folder(url, &also.store)));
     }
     variables.push((HELD, held));
-    let slots = guards.first().slots();
+    let slots = guards.guards()[0].slots();
     if !slots.is_empty() {
         variables.push((SLOT, joined(slots)));
     }

@@ -6,12 +6,12 @@ use std::future::{Future, pending};
 use std::io::{IsTerminal, Write, stderr};
 use std::time::Duration;
 
-use leasehold::{Error, Guard, Lock, Locks, Refused, Result, Scheme};
+use leasehold::{Error, Guard, Lock, Refused, Result, Scheme};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::waiting::is_own;
 use crate::commands::Store;
 use crate::exit::{StandardError, print_error};
+use crate::format::is_own;
 
 /// The first pause between two attempts. It doubles with each attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -94,17 +94,13 @@ impl Retry {
     ///
     /// # Cancel safety
     /// Dropping the future leaves the queue.
-    pub(crate) async fn acquire(
-        &mut self,
-        lock: &Lock,
-        locks: &Locks,
-    ) -> Result<Result<Guard, Refused>> {
+    pub(crate) async fn acquire(&mut self, lock: &Lock) -> Result<Result<Guard, Refused>> {
         loop {
             let acquiring = attempt(lock, self.remaining());
             let granted = tokio::select! {
                 biased;
                 granted = acquiring => granted,
-                never = self.notice_end_of_outage(locks, lock.name()) => match never {},
+                never = self.notice_end_of_outage(lock) => match never {},
             };
 
             match granted {
@@ -166,11 +162,11 @@ impl Retry {
     }
 
     /// Notices that the claim of this process is queued again after an outage.
-    async fn notice_end_of_outage(&mut self, locks: &Locks, name: &str) -> Infallible {
+    async fn notice_end_of_outage(&mut self, lock: &Lock) -> Infallible {
         while self.unavailable.is_some() {
             sleep(LONGEST_PAUSE).await;
 
-            let lock_state = locks.inspect(name).await;
+            let lock_state = lock.locks().inspect(lock.name()).await;
             if lock_state.is_ok_and(|lock_state| lock_state.entries.iter().any(is_own)) {
                 self.succeeded();
             }

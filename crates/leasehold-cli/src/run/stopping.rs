@@ -1,13 +1,15 @@
 //! When and how a command is stopped before its lock is lost.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
-use leasehold::{CrashRelease, Error, Guarantees, LossReason, RenewalStatus, Result};
+use leasehold::{
+    CrashRelease, Error, Guarantees, Locks, LossReason, MultiGuard, RenewalStatus, Result,
+};
 use tokio::time::{Instant, sleep};
 
 use crate::commands::{LockOptions, OnLost, Run};
 use crate::format::whole_unit;
-use crate::guards::Guards;
 
 /// The default time between TERM and KILL. `--kill-after` or a short lease changes it.
 const KILL_AFTER: Duration = Duration::from_secs(5);
@@ -32,9 +34,8 @@ pub(crate) struct Stopping {
     kill_after: Duration,
     /// How long KILL is sent before the end of the hold.
     pub(crate) margin: Duration,
-    validity: Option<Validity>,
-    /// The validity in the store of `--also-store`.
-    also_validity: Option<Validity>,
+    /// By the URL of the store, without its password.
+    validity: HashMap<String, Validity>,
 }
 
 /// How long the store keeps a lock after the last confirmed renewal, and the setting that
@@ -50,20 +51,17 @@ impl Stopping {
     ///
     /// The time from TERM to the end of the command must fit into half of the hold's shortest
     /// limit. By default it fits into the last fifth, so a short outage does not stop the command.
-    pub(crate) fn new(
+    pub(crate) fn new<'a>(
         options: StopOptions<'_>,
-        guarantees: &Guarantees,
-        also: Option<Guarantees>,
+        stores: impl IntoIterator<Item = &'a Locks>,
     ) -> Result<Self> {
         let StopOptions { lock, on_lost, .. } = options;
-        let validity = validity(lock, guarantees);
-        let also_validity = also.and_then(|also| self::validity(lock, &also));
-        let shortest = validity
+        let validity: HashMap<_, _> = stores
             .into_iter()
-            .chain(also_validity)
-            .map(Validity::certain)
-            .chain(lock.max_hold)
-            .min();
+            .filter_map(|store| Some((store.url().to_owned(), validity(lock, store.guarantees())?)))
+            .collect();
+        let certain = validity.values().map(|validity| validity.certain());
+        let shortest = certain.chain(lock.max_hold).min();
         let margin = shortest.map_or(MARGIN_MAX, |shortest| MARGIN_MAX.min(shortest / 10));
         let default = shortest.map_or(KILL_AFTER, |shortest| KILL_AFTER.min(shortest / 10));
         let kill_after = options.kill_after.unwrap_or(default);
@@ -80,7 +78,6 @@ impl Stopping {
             kill_after,
             margin,
             validity,
-            also_validity,
         })
     }
 
@@ -96,31 +93,31 @@ impl Stopping {
     /// Returns how long the command may run while leasehold itself cannot stop it.
     ///
     /// This time ends between leasehold's own KILL and the end of the hold.
-    pub(crate) fn unattended(&self, guard: &Guards) -> Duration {
+    pub(crate) fn unattended(&self, guard: &MultiGuard) -> Duration {
         guard.remaining().saturating_sub(self.margin / 2)
     }
 
     /// Returns whether the command must end with the hold and the hold has an expiry time.
-    pub(crate) fn needs_watchdog(&self, guard: &Guards) -> bool {
+    pub(crate) fn needs_watchdog(&self, guard: &MultiGuard) -> bool {
         self.on_lost != OnLost::Ignore && guard.remaining() != Duration::MAX
     }
 
     /// Returns why the lock is about to be lost, for the message that precedes TERM.
-    pub(crate) fn cause(&self, guard: &Guards, store: &str) -> String {
-        let (store, validity) = match guard.also_url_of_weakest() {
-            Some(also) => (also, self.also_validity),
-            None => (store, self.validity),
-        };
-        let Some(validity) = validity.filter(|_| guard.renewal() == RenewalStatus::Late) else {
+    pub(crate) fn cause(&self, guard: &MultiGuard) -> String {
+        let weakest = guard.weakest();
+        let store = weakest.store_url();
+        let validity = self.validity.get(store);
+        let Some(validity) = validity.filter(|_| weakest.renewal() == RenewalStatus::Late) else {
             return "its time is about to end".to_owned();
         };
 
-        let remaining = guard.remaining();
+        let remaining = weakest.remaining();
         let silence = validity.lasts.saturating_sub(remaining).as_secs_f32();
         let left = remaining.as_secs_f32();
         let setting = validity.setting;
         let lasts = validity.lasts.as_secs_f32();
-        let reason = guard.outage_reason();
+        let error = weakest.outage_error();
+        let reason = error.map_or("no reply".to_owned(), |error| error.reason().to_owned());
         format!(
             "{store} has confirmed nothing for {silence:.1} s ({reason}) and may grant the lock to \
              another client in {left:.1} s ({setting} {lasts} s)"
@@ -128,7 +125,7 @@ impl Stopping {
     }
 
     /// Returns how long after TERM, sent now, KILL follows.
-    pub(crate) fn time_to_kill(&self, guard: &Guards) -> Duration {
+    pub(crate) fn time_to_kill(&self, guard: &MultiGuard) -> Duration {
         match guard.loss() {
             None => self
                 .kill_after
@@ -172,12 +169,12 @@ pub(crate) fn check_hold_at_least(args: &Run) -> Result<()> {
 }
 
 /// Returns how long a hold outlasts its last renewal, or `None` if it needs no renewal.
-fn validity(lock: &LockOptions, guarantees: &Guarantees) -> Option<Validity> {
+fn validity(lock: &LockOptions, guarantees: Guarantees) -> Option<Validity> {
     let lease = Validity {
         setting: "lease",
         lasts: lock.lease,
     };
-    match (guarantees.lease_expiry, guarantees.crash_release.clone()) {
+    match (guarantees.lease_expiry, guarantees.crash_release) {
         (true, CrashRelease::Within { grace, .. }) if grace < lock.lease => Some(Validity {
             setting: "crash grace",
             lasts: grace,

@@ -5,7 +5,7 @@ use std::future::pending;
 use std::io;
 use std::time::Duration;
 
-use leasehold::LossReason;
+use leasehold::{LossReason, MultiGuard};
 use nix::sys::signal::Signal;
 use tokio::time::{Instant, sleep_until};
 
@@ -17,7 +17,6 @@ use super::watchdog::Watchdog;
 use crate::commands::OnLost;
 use crate::exit::{Exit, print_error};
 use crate::format::{Escaped, whole_unit};
-use crate::guards::Guards;
 
 /// How long one round of KILL takes at most. leasehold receives no signals meanwhile.
 pub(super) const KILL_FIRST: Duration = Duration::from_secs(1);
@@ -40,11 +39,9 @@ pub(crate) struct Ended {
 /// Forwards signals, manages the terminal, and stops the command before the lock can be lost.
 pub(crate) struct Supervision<'a> {
     pub(crate) child: &'a mut Child,
-    pub(crate) guard: &'a Guards,
+    pub(crate) guard: &'a MultiGuard,
     pub(crate) signals: &'a mut Signals,
     pub(crate) stopping: &'a Stopping,
-    /// The store's URL without its password.
-    pub(crate) store: &'a str,
     pub(crate) jobs: JobControl,
     /// Whether the hold lasts until all descendants of the command have ended.
     pub(crate) until_all_end: bool,
@@ -286,7 +283,8 @@ impl Supervision<'_> {
     /// They have inherited the descriptors that keep a lock of a folder, which `break` leaves open.
     fn after_loss(&self) -> &'static str {
         let is_broken = self.guard.loss() == Some(LossReason::Revoked);
-        if is_broken && self.guard.also.is_none() && self.store.starts_with("file:") {
+        let mut guards = self.guard.guards().iter();
+        if is_broken && guards.all(|guard| guard.store_url().starts_with("file:")) {
             "the folder frees it when they have ended"
         } else {
             "another client may hold it beside them"
@@ -310,12 +308,12 @@ impl Supervision<'_> {
     }
 
     fn print_lost(&self, action: &str) {
-        let name = Escaped(self.guard.name());
+        let name = Escaped(self.guard.weakest().name());
         match self.guard.loss() {
             Some(loss) => print_error(format_args!("lost {name}: {loss}{action}")),
             None => print_error(format_args!(
                 "losing {name}: {}{action}",
-                self.stopping.cause(self.guard, self.store)
+                self.stopping.cause(self.guard)
             )),
         }
     }
@@ -415,7 +413,7 @@ fn ends(signal: Signal) -> bool {
 
 impl Stage {
     /// Waits until the next stage begins.
-    async fn is_over(self, guard: &Guards, stopping: &Stopping) {
+    async fn is_over(self, guard: &MultiGuard, stopping: &Stopping) {
         match self {
             Self::Held => guard.until_remaining(stopping.stop_margin()).await,
             Self::Terminating { kill_at } => sleep_until(kill_at).await,
@@ -428,7 +426,7 @@ impl Stage {
     async fn follow(
         self,
         watchdog: Option<&Watchdog>,
-        guard: &Guards,
+        guard: &MultiGuard,
         stopping: &Stopping,
     ) -> Infallible {
         let Some(watchdog) = watchdog else {

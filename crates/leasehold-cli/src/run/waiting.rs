@@ -6,24 +6,22 @@ use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use leasehold::store::claimant_here;
-use leasehold::{Entry, Guard, Lock, LockState, Locks};
+use leasehold::{CrashRelease, Error, Guard, Lock, LockState, Locks, MultiGuard};
 use nix::sys::signal::Signal;
-use tokio::time::{Instant, interval, sleep};
+use tokio::time::{Instant, interval, sleep, timeout};
 
 use super::child::reap_as_init;
 use super::own_script;
 use super::retry::Retry;
 use super::signals::Signals;
+use super::stores::same_store;
 use crate::commands::{LockOptions, Origin};
 use crate::exit::{is_stderr_writable, print_error};
 use crate::format::{
-    Escaped, NameArgument, claimant_and_age, is_missing, ordinal, whole_seconds, whole_unit,
+    Escaped, NameArgument, claimant_and_age, is_missing, is_own, ordinal, whole_seconds, whole_unit,
 };
-use crate::guards::Guards;
 use crate::locking::Request;
 use crate::process_state::is_stopped;
-use crate::sightings;
 
 /// The wait after which progress is reported. A shorter wait is not reported.
 const PROGRESS_DELAY: Duration = Duration::from_millis(500);
@@ -34,17 +32,63 @@ const LINE_INTERVAL: Duration = Duration::from_secs(60);
 /// The pause between two attempts to read the queue of an unavailable store.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How long to wait until the claims have left their queues. They leave in the background.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// The outcome of acquiring one lock, or all locks of a hold.
-pub(crate) enum Acquired<G = Guards> {
-    Granted(G),
+pub(crate) type Acquired<G = MultiGuard> = Result<G, NotGranted>;
+
+/// Why a lock was not granted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NotGranted {
     TimedOut,
     /// A signal arrived. The claims leave their queues.
     Interrupted(Signal),
 }
 
-pub(crate) async fn wait(
+/// Acquires all names in all stores of the request, or none of them.
+///
+/// # Cancel safety
+/// Dropping the future leaves the queues and releases granted locks.
+pub(crate) async fn acquire(
+    request: Request<'_>,
+    retry: &mut Retry,
+    signals: &mut Signals,
+) -> anyhow::Result<Acquired> {
+    let locks = request.locks();
+    let acquired = locks.acquire_each(async |next| {
+        let lock = tokio::select! {
+            biased;
+            lock = retry.until_available(|| next.checked()) => lock.map_err(explain_repetition)?,
+            signal = signals.next_to_end() => return Ok(Err(NotGranted::Interrupted(signal?))),
+        };
+        wait(lock, request, retry, signals).await
+    });
+
+    let acquired = acquired.await;
+    if !matches!(acquired, Ok(Ok(_))) {
+        leave_queues().await;
+    }
+    acquired
+}
+
+/// Names the options of a lock that occurs twice. The names of a request differ, so its stores do
+/// not.
+fn explain_repetition(error: Error) -> Error {
+    if error.is_invalid() {
+        return same_store();
+    }
+    error
+}
+
+/// Waits until the claims have left their queues.
+pub(crate) async fn leave_queues() {
+    // After this time the store itself detects that the client has ended.
+    drop(timeout(LEAVE_TIMEOUT, leasehold::drain()).await);
+}
+
+async fn wait(
     lock: &Lock,
-    locks: &Locks,
     request: Request<'_>,
     retry: &mut Retry,
     signals: &mut Signals,
@@ -52,28 +96,24 @@ pub(crate) async fn wait(
     let options = request.options;
     let begun = Instant::now();
     let waiting_since = retry.begun;
-    sightings::restore(locks, lock.name());
     let acquired = tokio::select! {
         biased;
-        granted = retry.acquire(lock, locks) => {
-            match granted? {
-                Ok(guard) => Acquired::Granted(guard),
-                Err(refused) => {
-                    // It may be the number of a slot that was not granted in time.
-                    print_timed_out(locks, refused.name.as_str(), request).await;
-                    Acquired::TimedOut
-                }
+        granted = retry.acquire(lock) => match granted? {
+            Ok(guard) => Ok(guard),
+            Err(refused) => {
+                // It may be the number of a slot that was not granted in time.
+                let origin = request.origin_of(lock);
+                print_timed_out(lock.locks(), refused.name.as_str(), options, origin).await;
+                Err(NotGranted::TimedOut)
             }
-        }
-        signal = signals.next_to_end() => Acquired::Interrupted(signal?),
+        },
+        signal = signals.next_to_end() => Err(NotGranted::Interrupted(signal?)),
         never = reap_as_init() => match never? {},
-        never = show_progress(locks, lock.name(), options, waiting_since) => match never {},
+        never = show_progress(lock, options, waiting_since) => match never {},
     };
 
-    match &acquired {
-        Acquired::Granted(guard) => print_granted(guard, begun.elapsed(), options),
-        Acquired::TimedOut => sightings::keep(locks, lock.name()),
-        Acquired::Interrupted(_) => {}
+    if let Ok(guard) = &acquired {
+        print_granted(guard, begun.elapsed(), options);
     }
     Ok(acquired)
 }
@@ -90,18 +130,13 @@ fn print_granted(guard: &Guard, waited: Duration, options: &LockOptions) {
 }
 
 /// Reports the queue position: continuously on a terminal, once a minute elsewhere.
-async fn show_progress(
-    locks: &Locks,
-    name: &str,
-    options: &LockOptions,
-    since: Instant,
-) -> Infallible {
+async fn show_progress(lock: &Lock, options: &LockOptions, since: Instant) -> Infallible {
     if options.quiet {
         return pending().await;
     }
 
     sleep(PROGRESS_DELAY).await;
-    let text = async || position_text(locks, name, since, options.wait).await;
+    let text = async || position_text(lock.locks(), lock.name(), since, options.wait).await;
     if has_spinner() {
         return spin(text).await;
     }
@@ -234,22 +269,18 @@ fn missing_holder_text(lock_state: &LockState) -> String {
     }
 }
 
-pub(crate) fn is_own(entry: &Entry) -> bool {
-    claimant_here("").is_ok_and(|here| (&here.host, here.pid) == (&entry.info.host, entry.info.pid))
-}
-
-pub(crate) async fn print_timed_out(locks: &Locks, name: &str, request: Request<'_>) {
-    if request.options.quiet {
+async fn print_timed_out(locks: &Locks, name: &str, options: &LockOptions, origin: Origin) {
+    if options.quiet {
         return;
     }
 
-    let when = match request.options.wait {
+    let when = match options.wait {
         None | Some(Duration::ZERO) => "immediately".to_owned(),
         Some(wait) => format!("within {}", whole_unit(wait)),
     };
 
     // A command without the option would look into another store.
-    let store = match request.origin {
+    let store = match origin {
         Origin::Option => format!(" --store {}", NameArgument(locks.url())),
         _ => String::new(),
     };
@@ -265,21 +296,36 @@ pub(crate) async fn print_timed_out(locks: &Locks, name: &str, request: Request<
                 || format!("see `leasehold show {}{store}`", NameArgument(name)),
                 |advice| format!("{advice}{store}"),
             );
-            format!(": {}; {advice}", holder_text(&lock_state))
+            let held = holder_text(&lock_state);
+            let outlasting = crash_grace_advice(locks, &lock_state, options.wait);
+            format!(": {held}{outlasting}; {advice}")
         })
         .unwrap_or_default();
 
     print_error(format_args!(
         "{} was not granted {when}{held}; {}",
         Escaped(name),
-        request.origin.describe(locks.url())
+        origin.describe(locks.url())
     ));
+}
+
+/// Names the wait that gets the lock of a crashed holder, if this one was too short for that.
+fn crash_grace_advice(locks: &Locks, lock_state: &LockState, waited: Option<Duration>) -> String {
+    let CrashRelease::Within { grace, .. } = locks.guarantees().crash_release else {
+        return String::new();
+    };
+
+    let has_crashed = lock_state.holders().any(is_missing);
+    if !has_crashed || waited.is_some_and(|waited| waited > grace) {
+        return String::new();
+    }
+    let longer = (grace + grace / 2).as_secs_f64().ceil();
+    let grace = whole_unit(grace);
+    format!("; -w {longer}s outlasts its crash grace ({grace})")
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::timeout;
-
     use super::*;
 
     #[tokio::test]

@@ -9,13 +9,11 @@ use std::time::Duration;
 
 use super::enter::Sent;
 use super::enter_reply::{Absence, EnterReply};
-use super::layout::absence::NONCE;
 use super::push::Push;
 use super::renewal::{AbsenceSeen, Renewed};
-use crate::client::{id_from, id_text};
 use leasehold_core::Token;
 use leasehold_core::internal::BootInstant;
-use leasehold_core::store::{Sighting, Standing};
+use leasehold_core::store::Standing;
 
 /// How many absences of a name are remembered.
 const ABSENCES_MAX: usize = 256;
@@ -288,43 +286,6 @@ impl Observed {
             }
         }
         text
-    }
-
-    /// Returns the absences, for a later process of this machine.
-    #[must_use]
-    pub(crate) fn sightings(&self) -> Vec<Sighting> {
-        let sightings = self.absences.iter().filter_map(|(absence, read)| {
-            Some(Sighting {
-                claim: id_from(&absence.claim)?,
-                mark: absence.nonce.clone(),
-                grace: absence.grace,
-                read_at: read.as_nanos(),
-            })
-        });
-        sightings.collect()
-    }
-
-    /// Goes on with absences that an earlier process of this machine has observed.
-    ///
-    /// A mark that the server no longer has changes nothing there.
-    pub(crate) fn remember(&mut self, sightings: Vec<Sighting>) {
-        let is_nonce = |mark: &str| mark.len() == NONCE.len && mark.is_ascii();
-        let absences = sightings
-            .into_iter()
-            .filter(|sighting| is_nonce(&sighting.mark))
-            .map(|sighting| {
-                let absence = Absence {
-                    claim: id_text(sighting.claim),
-                    nonce: sighting.mark,
-                    grace: sighting.grace,
-                };
-                (absence, BootInstant::from_nanos(sighting.read_at))
-            });
-        let new: Vec<_> = absences
-            .filter(|(absence, _)| self.absences.iter().all(|(known, _)| known != absence))
-            .take(ABSENCES_MAX.saturating_sub(self.absences.len()))
-            .collect();
-        self.absences.extend(new);
     }
 
     /// Returns the moment at which the next absence will have lasted for its holder's grace.

@@ -4,12 +4,10 @@ use std::collections::HashMap;
 
 use parking_lot::Mutex;
 
-use super::Redis;
 use super::claim_state::Observed;
 use super::enter_reply::EnterReply;
 use leasehold_core::Name;
 use leasehold_core::internal::BootInstant;
-use leasehold_core::store::{Sighting, Sightings};
 
 /// How many names are remembered. For a forgotten name the client has no token hint, and the time
 /// of its absences starts again.
@@ -54,30 +52,8 @@ impl Observations {
             .observe(reply, expired, BootInstant::now());
     }
 
-    /// Returns the absences of a name, for a later process of this machine.
-    pub(super) fn sightings(&self, name: &Name) -> Vec<Sighting> {
-        let names = self.names.lock();
-        names.get(name).map(Observed::sightings).unwrap_or_default()
-    }
-
-    /// Goes on with absences that an earlier process of this machine has observed.
-    pub(super) fn remember(&self, name: &Name, sightings: Vec<Sighting>) {
-        let mut names = self.names.lock();
-        names.entry(name.clone()).or_default().remember(sightings);
-    }
-
     /// Returns the moment at which the next absence will have lasted for its holder's grace.
     pub(super) fn next_expiry(&self, name: &Name) -> Option<BootInstant> {
         self.names.lock().get(name)?.next_expiry()
-    }
-}
-
-impl Sightings for Redis {
-    fn sightings(&self, name: &Name) -> Vec<Sighting> {
-        self.observations.sightings(name)
-    }
-
-    fn remember(&self, name: &Name, sightings: Vec<Sighting>) {
-        self.observations.remember(name, sightings);
     }
 }

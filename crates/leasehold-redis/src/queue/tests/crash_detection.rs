@@ -52,7 +52,7 @@ enum Mutation {
 enum Contender {
     /// One process waits in the queue.
     Waits,
-    /// One process after the other tries once, and leaves what it has observed to the next one.
+    /// One process tries again and again.
     Tries,
 }
 
@@ -382,11 +382,6 @@ impl CrashDetection {
             state.now
         };
         state.observed.observe(&reply, &expired, moment(read));
-        if self.1 == Contender::Tries {
-            let sightings = state.observed.sightings();
-            state.observed = Observed::default();
-            state.observed.remember(sightings);
-        }
         Some(())
     }
 }
@@ -460,16 +455,8 @@ fn reused_nonce_breaks_exclusion() {
     );
 }
 
-/// A contender that does not wait, such as a job that is tried again and again.
-///
 /// Shows G-01.
 #[test]
-fn sightings_of_earlier_processes_keep_exclusion() {
+fn absence_observed_by_repeated_tries_keeps_exclusion() {
     holds(CrashDetection(Mutation::None, Contender::Tries));
-}
-
-#[test]
-fn sighting_counted_from_request_breaks_exclusion() {
-    let model = CrashDetection(Mutation::CountedFromRequest, Contender::Tries);
-    breaks(model, "no two hold");
 }
