@@ -4,7 +4,7 @@ Usage: python3 lab/path.py   (it needs gdb)
 
 gdb stops at the caller's first call of each function of the crates between the two marks of
 `lab/src/bin/acquire.rs`. Files are in the order of their first function, and so are the functions
-of a file. ARCHITECTURE.md contains the output.
+of a file.
 """
 
 import os

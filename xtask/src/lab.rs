@@ -14,7 +14,7 @@ pub(crate) struct Cells {
     /// List the cells
     #[arg(long)]
     list: bool,
-    /// Run each cell for a minute and write docs/matrix.md
+    /// Run each cell for a minute
     #[arg(long)]
     long: bool,
     /// Run the cells of this store only

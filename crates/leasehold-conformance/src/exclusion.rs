@@ -11,6 +11,7 @@ use super::{LockKind, Service};
 use leasehold_core::Token;
 
 /// Many clients with many tasks each count one number down. No two of them hold the lock at once.
+/// Two mutexes of one session of etcd would, because both use the session's key.
 ///
 /// Shows G-01, S3.
 pub async fn holders_exclude_each_other(service: &dyn Service, kind: LockKind) {

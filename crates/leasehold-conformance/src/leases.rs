@@ -41,8 +41,10 @@ pub async fn hold_is_renewed_beyond_the_lease(service: &dyn Service, kind: LockK
 }
 
 /// A fixed lease ends at its time. The guard ends with it, before the next client holds the lock.
+/// A late release does not free the lock of the next client. In distributed-lock-rs it does,
+/// because a lock object has one id for all its holds.
 ///
-/// Shows G-14.
+/// Shows G-03, G-14.
 pub async fn fixed_lease_expires(service: &dyn Service, kind: LockKind) {
     ends(service, kind, LossReason::LeaseExpired).await;
 }

@@ -39,7 +39,8 @@ pub async fn owner_is_one_in_all_clients_of_a_store(service: &dyn Service) {
 }
 
 /// Five nested acquires are one claim and one request. The lock is free after the last release, and
-/// not before.
+/// not before. In Redisson, each nested acquire raises the token, and that of a write lock also adds
+/// a lease to the remaining time.
 ///
 /// Shows G-08, S9.
 pub async fn nested_acquire_sends_no_request(service: &dyn Service) {

@@ -23,7 +23,7 @@ struct Wanted {
     /// List the cells
     #[arg(long)]
     list: bool,
-    /// Run each cell for a minute and write docs/matrix.md
+    /// Run each cell for a minute
     #[arg(long)]
     long: bool,
     /// Run only the cells of this store
@@ -78,8 +78,7 @@ fn main() -> Result<()> {
                     && fault.as_ref().is_none_or(|fault| fault == cell.fault.name)
             };
             let chosen: Vec<Cell> = cells().filter(is_wanted).collect();
-            let is_all = store.is_none() && fault.is_none();
-            run.all(&chosen, wanted.long && is_all)
+            run.all(&chosen)
         }
     }
 }
@@ -105,8 +104,8 @@ impl Run<'_> {
         Ok(figures)
     }
 
-    /// Runs the cells in order, `jobs` at a time. With `is_kept`, also writes `docs/matrix.md`.
-    fn all(&self, chosen: &[Cell], is_kept: bool) -> Result<()> {
+    /// Runs the cells in order, `jobs` at a time.
+    fn all(&self, chosen: &[Cell]) -> Result<()> {
         let page = Mutex::new(Page::default());
         let next = AtomicUsize::new(0);
 
@@ -123,7 +122,7 @@ impl Run<'_> {
                     }
                     let mut page = page.lock().expect("no panic");
                     page.add(number, cell, outcome);
-                    self.write(&page, chosen.len(), is_kept)?;
+                    self.write(&page, chosen.len())?;
                 }
             };
             let workers: Vec<_> = (0..self.jobs).map(|_| scope.spawn(work)).collect();
@@ -137,18 +136,13 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Writes the pages after each cell, so that an aborted long run leaves its results too.
-    fn write(&self, page: &Page, count: usize, is_kept: bool) -> Result<()> {
+    /// Writes the tables after each cell, so that an aborted long run leaves its results too.
+    fn write(&self, page: &Page, count: usize) -> Result<()> {
         let seconds = self.time.as_secs_f64();
         let jobs = self.jobs;
         let how = format!("{count} cells, {seconds} s of faults each, {jobs} at a time.");
 
         fs::write(self.folder.join("matrix.json"), page.json()?)?;
-        fs::write(self.folder.join("matrix.md"), page.table(&how))?;
-        if is_kept {
-            let docs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs"));
-            fs::write(docs.join("matrix.md"), page.table(&how))?;
-        }
-        Ok(())
+        Ok(fs::write(self.folder.join("matrix.md"), page.table(&how))?)
     }
 }

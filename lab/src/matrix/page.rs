@@ -9,7 +9,6 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::{Cell, Figures};
-use crate::faults::FAULTS;
 
 /// The result of each cell.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -127,7 +126,7 @@ impl Page {
     /// The whole report as Markdown; `how` says how the cells were run.
     #[must_use]
     pub fn table(&self, how: &str) -> String {
-        let mut text = format!("{HEAD}\n{how}\n\n{COLUMNS}\n");
+        let mut text = format!("{how}\n\n{COLUMNS}\n");
         for row in &self.rows {
             let line = row.figures.as_ref().map_or_else(|| failed(row), columns);
             writeln!(text, "{line}").expect("a string can grow");
@@ -148,8 +147,7 @@ impl Page {
         let recovery = seconds(slowest);
         writeln!(
             text,
-            "| **all** | | {} | {} | {} | {} | {} | | {violations} | {recovery} s | |\n\n\
-             {FAULTS_HEAD}",
+            "| **all** | | {} | {} | {} | {} | {} | | {violations} | {recovery} s | |",
             sum(|f| f.acquisitions),
             sum(|f| f.faults),
             sum(|f| f.lost),
@@ -157,29 +155,14 @@ impl Page {
             sum(|f| f.overlap_times.len())
         )
         .expect("a string can grow");
-
-        for fault in FAULTS {
-            writeln!(
-                text,
-                "| `{}` | {} | {} |",
-                fault.name, fault.description, fault.evidence
-            )
-            .expect("a string can grow");
-        }
         text
     }
 }
-
-const HEAD: &str = include_str!("page.md");
 
 const COLUMNS: &str = "\
 | cell | guarantee | acquisitions | faults | lost | refused | overlaps | longest | violations | \
 recovered | bound |
 |---|---|---|---|---|---|---|---|---|---|---|";
-
-const FAULTS_HEAD: &str = "\
-| fault | description | evidence of an effect |
-|---|---|---|";
 
 fn columns(figures: &Figures) -> String {
     let Figures {

@@ -2,7 +2,7 @@
 
 use lab_servers::{Redis, Wire};
 use leasehold::store::{OnContention, Store};
-use leasehold::{Owner, stores};
+use leasehold::stores;
 
 use super::{claim, open, use_once, waiters, within_timeout};
 
@@ -44,43 +44,6 @@ async fn redisson_fair_lock_dead_head_delays_by_one_grace() {
 fn calls_of_scripts(line: &str) -> Option<u64> {
     let (_, calls) = line.strip_prefix("cmdstat_eval")?.split_once("calls=")?;
     calls.split(',').next()?.parse().ok()
-}
-
-/// In Redisson, the token increases with each nested acquire, and after a loss the guard shows the
-/// token of the next holder.
-#[tokio::test]
-async fn redisson_fenced_lock_token_belongs_to_its_grant() {
-    let server = Redis::start();
-    let ours = open(&server.url()).await;
-    let theirs = open(&server.url()).await;
-    let lock = ours.reentrant("a");
-    let owner = Owner::new();
-    let outer = lock.acquire(&owner).await.expect("granted");
-    let inner = lock.acquire(&owner).await.expect("granted");
-    assert_eq!(outer.token(), inner.token());
-
-    let token = outer.token();
-    let broken = theirs.break_hold("a", token).await;
-    broken.expect("sent").expect("it was held");
-    let next = within_timeout("the next holds", theirs.mutex("a").acquire()).await;
-    within_timeout("the loss is reported", outer.lost()).await;
-    assert_eq!(outer.token(), token);
-    assert!(next.expect("granted").token() > token);
-}
-
-/// In Redisson, each nested acquire of the write lock adds a lease to the remaining time. So a
-/// crash is detected later and later.
-#[tokio::test]
-async fn redisson_write_lock_reentry_does_not_extend_the_lease() {
-    const DAY_AND_LEASE: i64 = (24 * 60 * 60 + 30) * 1000;
-    let server = Redis::start();
-    let store = connect_store(&server).await;
-    let claim = claim("a");
-    for _ in 0..5 {
-        let entered = store.enter(&claim, OnContention::Queue).await;
-        assert!(entered.expect("entered").standing.token().is_some());
-        assert!(server.command(&["PTTL", "leasehold:{a}"]).int() <= DAY_AND_LEASE);
-    }
 }
 
 /// Redisson accepts one replica in place of the requested number, and waits for replicas also if
