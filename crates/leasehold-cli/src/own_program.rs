@@ -10,6 +10,9 @@ use nix::unistd::close;
 
 use crate::run::process_table::has_ended;
 
+/// The argument that starts leasehold as the watchdog. No subcommand has this name.
+pub(crate) const WATCHDOG_ARGUMENT: &str = "__watchdog";
+
 /// Builds the start of a process in a role: its first argument, which no subcommand has as its
 /// name.
 pub(crate) fn start_as(role: &str) -> Command {
@@ -26,6 +29,11 @@ pub(crate) fn runs_as(pid: i32, role: &str) -> io::Result<bool> {
         Err(error) if has_ended(&error) => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Returns whether a process is the watchdog of a `leasehold`.
+pub(crate) fn is_watchdog(pid: i32) -> bool {
+    runs_as(pid, WATCHDOG_ARGUMENT).unwrap_or(false)
 }
 
 /// Returns the arguments behind the role if this process was started in it.

@@ -6,8 +6,8 @@ use std::path::Path;
 use leasehold::ClaimantInfo;
 use leasehold::store::claimant_here;
 
+use crate::own_program::is_watchdog;
 use crate::run::process_table::{Process, ProcessTable};
-use crate::run::watchdog::is_watchdog;
 
 /// Whether the claim's process runs on this machine and is stopped.
 ///

@@ -1,9 +1,7 @@
 //! COMMAND, its process group, and its descendants.
 
-use std::ffi::OsString;
 use std::fmt::{self, Display, Formatter};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -16,12 +14,11 @@ use rustix::process::{WaitOptions, WaitStatus, getpid, wait};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::children::{Children, has_child_in};
-use super::exec_shim::{self, Preparation};
+use super::exec_shim::{self, Spawn};
 use super::nested;
 use super::process_table::{Process, ProcessTable};
 use super::signals::end_by_real_time;
-use super::stopping::KILLED_MAX;
-use super::supervision::still_run;
+use super::stopping::{KILLED_MAX, still_run};
 use super::watchdog::{Message, Watchdog};
 use crate::exit::{Exit, print_error};
 
@@ -53,16 +50,6 @@ pub(crate) enum Change {
     /// The watchdog has ended, by this signal of another process if there is one. leasehold is the
     /// parent of its children now.
     WatchdogEnded(Option<i32>),
-}
-
-/// The settings of [`Child::spawn`].
-pub(crate) struct Spawn<'a> {
-    pub(crate) command: &'a [OsString],
-    pub(crate) environment: Vec<(&'static str, String)>,
-    /// The descriptors that the command and its descendants inherit. If leasehold is killed, the
-    /// lock stays held until the last of these processes has ended.
-    pub(crate) inheritable_fds: &'a [OwnedFd],
-    pub(crate) preparation: Preparation,
 }
 
 impl Child {

@@ -8,6 +8,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -24,6 +25,16 @@ use crate::own_program::{arguments_as, start_as};
 
 /// The argument that starts leasehold as the shim. No subcommand has this name.
 const SHIM_ARGUMENT: &str = "__child";
+
+/// The settings of the start of a command.
+pub(crate) struct Spawn<'a> {
+    pub(crate) command: &'a [OsString],
+    pub(crate) environment: Vec<(&'static str, String)>,
+    /// The descriptors that the command and its descendants inherit. If leasehold is killed, the
+    /// lock stays held until the last of these processes has ended.
+    pub(crate) inheritable_fds: &'a [OwnedFd],
+    pub(crate) preparation: Preparation,
+}
 
 /// How the shim prepares its process.
 #[derive(Clone, Copy, Debug)]

@@ -154,6 +154,23 @@ pub(crate) async fn all_end_by(deadline: Instant, mut any_runs: impl FnMut() -> 
     true
 }
 
+/// The beginning of a message about processes that KILL does not end. No process is given if `/proc`
+/// shows none.
+pub(super) fn still_run(pids: &[i32]) -> String {
+    let text = "processes of the command still run after KILL";
+    if pids.is_empty() {
+        text.to_owned()
+    } else {
+        format!("{text}: {}", list(pids))
+    }
+}
+
+/// Formats process ids.
+pub(super) fn list(pids: &[i32]) -> String {
+    let pids: Vec<_> = pids.iter().map(i32::to_string).collect();
+    pids.join(", ")
+}
+
 pub(crate) fn check_hold_at_least(args: &Run) -> Result<()> {
     match (args.hold_at_least, args.lock.max_hold) {
         (Some(least), Some(most)) if least >= most => {

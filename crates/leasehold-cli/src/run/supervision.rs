@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 use super::child::{Change, Child, watchdog_ended};
 use super::job_control::JobControl;
 use super::signals::{Reach, Signals, end_by_real_time};
-use super::stopping::{KILLED_MAX, Stopping};
+use super::stopping::{KILLED_MAX, Stopping, list, still_run};
 use super::watchdog::Watchdog;
 use crate::commands::OnLost;
 use crate::exit::{Exit, print_error};
@@ -387,22 +387,6 @@ impl Supervision<'_> {
             self.child.signal(Signal::SIGCONT);
         }
     }
-}
-
-/// The beginning of a message about processes that KILL does not end. No process is given if `/proc`
-/// shows none.
-pub(super) fn still_run(pids: &[i32]) -> String {
-    let text = "processes of the command still run after KILL";
-    if pids.is_empty() {
-        text.to_owned()
-    } else {
-        format!("{text}: {}", list(pids))
-    }
-}
-
-fn list(pids: &[i32]) -> String {
-    let pids: Vec<_> = pids.iter().map(i32::to_string).collect();
-    pids.join(", ")
 }
 
 /// Whether a signal requests an end. Programs use USR1 and USR2 for other requests.

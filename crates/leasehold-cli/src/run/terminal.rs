@@ -8,7 +8,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getpgrp, getpid, getsid, tcgetpgrp, tcsetpgrp};
 
 use super::process_table::{Process, ProcessTable};
-use super::watchdog::is_watchdog;
+use crate::own_program::is_watchdog;
 
 #[derive(Debug)]
 pub(crate) struct Terminal {

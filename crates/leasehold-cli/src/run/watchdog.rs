@@ -33,13 +33,10 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
 
-use super::child::Spawn;
+use super::exec_shim::Spawn;
 use super::nested;
 use super::signals::standard_signals;
-use crate::own_program::{runs_as, start_as};
-
-/// The argument that starts leasehold as the watchdog. No subcommand has this name.
-pub(super) const WATCHDOG_ARGUMENT: &str = "__watchdog";
+use crate::own_program::{WATCHDOG_ARGUMENT, start_as};
 
 /// The running watchdog. It ends when this value is dropped.
 #[derive(Debug)]
@@ -316,11 +313,6 @@ fn hold_ends(remaining: impl Fn() -> Duration) -> (Message, Duration) {
 fn boot_time() -> Duration {
     let now = clock_gettime(ClockId::Boottime);
     Duration::try_from(now).expect("the time since the boot is not negative")
-}
-
-/// Returns whether a process is the watchdog of a `leasehold`.
-pub(crate) fn is_watchdog(pid: i32) -> bool {
-    runs_as(pid, WATCHDOG_ARGUMENT).unwrap_or(false)
 }
 
 #[cfg(test)]

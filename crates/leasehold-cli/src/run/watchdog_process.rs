@@ -24,11 +24,11 @@ use rustix::time::{
 use super::children::{Children, has_child_in};
 use super::exec_shim;
 use super::signals::standard_signals;
-use super::stopping::KILLED_MAX;
-use super::supervision::{KILL_FIRST, still_run};
-use super::watchdog::{Message, WATCHDOG_ARGUMENT};
+use super::stopping::{KILLED_MAX, still_run};
+use super::supervision::KILL_FIRST;
+use super::watchdog::Message;
 use crate::exit::{Exit, print_error};
-use crate::own_program::{arguments_as, close_inherited};
+use crate::own_program::{WATCHDOG_ARGUMENT, arguments_as, close_inherited};
 
 /// Watches if this process was started as the watchdog. Returns `None` in any other process.
 pub(crate) fn run_if_watchdog() -> Option<Exit> {

@@ -71,6 +71,6 @@ fn lock_of_crashed_holder_is_granted_to_a_waiter_as_its_refusal_says() {
     let remedy =
         ", connection missing; -w 3s outlasts its crash grace (2s); see `leasehold show a`";
     refused.assert(75, "", remedy);
-    let waited = sandbox.done(&["run", "-w", "3s", "a", "--", "echo", "ran"]);
+    let waited = sandbox.done(&["run", "-qw", "30s", "a", "--", "echo", "ran"]);
     waited.assert(0, "ran\n", "");
 }
