@@ -234,6 +234,16 @@ mod tests {
         draining.await;
     }
 
+    /// A departure that has been tried for long begins in the background after a recent one.
+    #[test]
+    fn later_departure_does_not_shorten_the_wait_of_a_thread() {
+        let now = Instant::now();
+        let _recent = Departure::begin(now);
+        let _old = Departure::begin(now - REPLY_MAX);
+        let wait_until = UNDER_WAY.lock().wait_until;
+        assert!(wait_until >= Some(now + REPLY_MAX));
+    }
+
     /// The end of a departure may begin another one that goes on with it.
     #[tokio::test]
     async fn drain_waits_for_what_goes_on_with_a_departure() {

@@ -237,6 +237,7 @@ async fn store_that_was_built_shows_its_url_without_user_information() {
         ("own://quser:qpass@h", "…@h"),
         ("own:quser:qpass@h", "…@h"),
         ("redis://qpass@quser:12/qpass@h", "…@h"),
+        ("own://quser@a?qpass%40h", "…@h"),
         ("file:/a@b?mode=0660", "file:/a@b?mode=0660"),
         ("own:a", "own:a"),
         ("own://[::1],h:1/a:b", "own://[::1],h:1/a:b"),

@@ -164,6 +164,20 @@ mod tests {
         assert_eq!(woken(&queue, &without), [4]);
     }
 
+    /// The waiter of a large share watches each holder. A second one may be granted ahead of it.
+    #[test]
+    fn waiter_that_must_watch_one_more_process_is_woken() {
+        let slots = |permits| Share::slots(permits, 3).expect("at most 3 permits");
+        let before = [
+            position(1, slots(1), true),
+            position(2, slots(1), false),
+            position(3, slots(2), false),
+        ];
+        let mut after = before;
+        after[1].held = true;
+        assert_eq!(woken(&before, &after), [3]);
+    }
+
     #[test]
     fn writer_release_wakes_readers_up_to_the_next_writer() {
         let queue = [
