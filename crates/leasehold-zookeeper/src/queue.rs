@@ -74,8 +74,12 @@ impl Queue {
 
     /// Returns the position of a node; `None` if it is not in the queue.
     ///
+    /// The first claim decides the kind of the queue. A claim of another kind behind it is about to
+    /// be refused, and its node to leave. Until then, nothing behind it is granted, because its
+    /// client may still find itself to be the first.
+    ///
     /// # Errors
-    /// [`is_mismatch`](leasehold_core::Error::is_mismatch) if a claim ahead has another kind of share,
+    /// [`is_mismatch`](leasehold_core::Error::is_mismatch) if the first claim has another kind of share,
     /// [`is_damaged`](leasehold_core::Error::is_damaged) if the node has one of the last numbers that a
     /// server can give.
     pub(super) fn position(&self, node: &str) -> Result<Option<QueuePosition>> {
@@ -87,8 +91,17 @@ impl Queue {
         if generation::is_exhausted(own.sequence) {
             return Err(generation::out_of_order());
         }
-        for other in ahead {
-            check_same_kind(own.share, other.share)?;
+        if let Some(first) = ahead.first() {
+            check_same_kind(own.share, first.share)?;
+        }
+        let of_another_kind = ahead
+            .iter()
+            .rfind(|other| check_same_kind(own.share, other.share).is_err());
+        if let Some(other) = of_another_kind {
+            return Ok(Some(QueuePosition::Queued {
+                ahead: u32::try_from(at).unwrap_or(u32::MAX),
+                watched: vec![other.node.clone()],
+            }));
         }
 
         if at < self.granted {
@@ -183,6 +196,19 @@ mod tests {
         assert_eq!(position(0).expect("first"), Some(QueuePosition::Held));
         assert!(position(1).expect_err("mixed").is_mismatch());
         assert_eq!(queue.position("gone").expect("one kind"), None);
+    }
+
+    /// A claim of another kind has a node until its client has read its refusal.
+    #[test]
+    fn claim_about_to_be_refused_refuses_no_claim_behind_it() {
+        let slot = "-slots-1-of-3-";
+        let queue = queue(&[slot, "-lock-", slot]);
+        let position = queue.position(&queue.members[2].node).expect("one kind");
+        let waits = QueuePosition::Queued {
+            ahead: 2,
+            watched: vec![queue.members[1].node.clone()],
+        };
+        assert_eq!(position, Some(waits));
     }
 
     fn read(numbers: &[&str]) -> Result<Queue> {
