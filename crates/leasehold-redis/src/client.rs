@@ -51,7 +51,8 @@ pub(super) use script::{Script, list_script, script};
 pub(super) use sentinel::PORT as SENTINEL_PORT;
 pub(super) use servers::{ServerCall, StoreServers};
 pub(super) use session::{
-    INVALIDATION, PushHandler, READ_TIMEOUT, Session, decode, reply_timeout, with_reply_timeout,
+    Command, FromReply, INVALIDATION, PushHandler, READ_TIMEOUT, RequestError, Session, Value,
+    command, decode, reply_timeout, with_reply_timeout,
 };
 pub(super) use topology::{SENTINEL_SCHEMES, Topology};
 pub(super) use watched::Watched;
@@ -59,3 +60,6 @@ pub(super) use watched::Watched;
 #[cfg(test)]
 pub(super) use reply_error::store_error;
 pub(super) use reply_error::{OTHER_VERSION, detail, protocol_error, shows_replica};
+#[cfg(test)]
+#[allow(unused_imports, reason = "the tests of the queue parse replies")]
+pub(super) use session::parse_reply;

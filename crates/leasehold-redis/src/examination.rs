@@ -9,10 +9,11 @@ use std::ops::RangeBounds;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use redis::{Cmd, FromRedisValue, RedisError, Value};
 use tokio::time::timeout;
 
-use super::client::{Address, Session, check_mode, field};
+use super::client::{
+    Address, Command, FromReply, RequestError, Session, Value, check_mode, command, decode, field,
+};
 use super::redisson::Class;
 use checks::CHECKS;
 use clocks::Clock;
@@ -102,9 +103,9 @@ struct Facts {
 
 impl Facts {
     async fn read(session: &mut Session, kind: Kind, address: &Address) -> Result<Self> {
-        let mut info = redis::cmd("INFO");
+        let mut info = command("INFO");
         info.arg("everything");
-        let mut config = redis::cmd("CONFIG");
+        let mut config = command("CONFIG");
         config.arg("GET").arg("*");
 
         let info = reply(&info, session, address).await?;
@@ -119,7 +120,7 @@ impl Facts {
             clock: match Clock::read(session).await {
                 Err(error) if error.is_denied() => None,
                 // The examination of the rights shows whether TIME is the reason.
-                Err(error) if cause(&error).is_some_and(RedisError::is_io_error) => {
+                Err(error) if cause(&error).is_some_and(RequestError::is_io_error) => {
                     *session = open(address).await?;
                     None
                 }
@@ -185,8 +186,8 @@ impl Facts {
     }
 }
 
-async fn reply<T: FromRedisValue>(
-    request: &Cmd,
+async fn reply<T: FromReply>(
+    request: &Command,
     session: &mut Session,
     address: &Address,
 ) -> Result<Option<T>> {
@@ -194,18 +195,18 @@ async fn reply<T: FromRedisValue>(
         return Ok(None);
     };
     let reply = sent?.ok();
-    Ok(reply.and_then(|reply| redis::from_redis_value(reply).ok()))
+    Ok(reply.and_then(|reply| decode(reply).ok()))
 }
 
 /// Sends a request. If the connection breaks, the request is sent once more over a new one: only the
 /// second break shows that it is this request at which the connection is closed.
 async fn send(
-    request: &Cmd,
+    request: &Command,
     session: &mut Session,
     address: &Address,
-) -> Result<std::result::Result<Value, RedisError>> {
-    let breaks = |reply: &std::result::Result<_, RedisError>| {
-        reply.as_ref().is_err_and(RedisError::is_io_error)
+) -> Result<std::result::Result<Value, RequestError>> {
+    let breaks = |reply: &std::result::Result<_, RequestError>| {
+        reply.as_ref().is_err_and(RequestError::is_io_error)
     };
     let mut reply = session.send(request).await;
     if breaks(&reply) {
@@ -218,6 +219,6 @@ async fn send(
     Ok(reply)
 }
 
-fn cause(error: &Error) -> Option<&RedisError> {
+fn cause(error: &Error) -> Option<&RequestError> {
     std::error::Error::source(error)?.downcast_ref()
 }

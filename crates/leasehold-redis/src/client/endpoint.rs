@@ -3,12 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use redis::Value;
-
 use super::address::{Address, Settings};
 use super::handshake::{ServerClock, handshake};
 use super::sentinel::WatchedMaster;
-use super::session::Session;
+use super::session::{Session, Value, command};
 use super::watched::Watched;
 use leasehold_core::{Error, Result};
 
@@ -153,7 +151,7 @@ impl fmt::Display for Endpoint {
 /// A sentinel or a node of a cluster may name a server before it is promoted, or after it was
 /// demoted.
 pub(super) async fn verify_master(session: &Session) -> Result<()> {
-    let role: Vec<Value> = match session.request(&redis::cmd("ROLE")).await {
+    let role: Vec<Value> = match session.request(&command("ROLE")).await {
         // Without the right, the handshake reads the role in INFO.
         Err(error) if error.is_denied() => return Ok(()),
         role => role?,

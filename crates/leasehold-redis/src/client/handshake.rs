@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures_util::future::join5;
-use redis::Value;
 
 use super::ids::fresh_client;
 use super::link::Handshake;
 use super::redirect::Redirect;
 use super::reply_error;
 use super::script::{PROBE, SERVER_ID};
-use super::session::Session;
+use super::session::{Session, Value, command, decode};
 use leasehold_core::internal::BootInstant;
 use leasehold_core::{Error, Result};
 
@@ -105,7 +104,7 @@ impl Report {
 }
 
 async fn read_clock(session: &Session, clock: &ServerClock) -> Result<()> {
-    let (seconds, micros) = session.request(&redis::cmd("TIME")).await?;
+    let (seconds, micros) = session.request(&command("TIME")).await?;
     let read = BootInstant::now();
     let time = micros_of(seconds, micros).ok_or_else(reply_error::protocol_error)?;
     clock.set(time, read);
@@ -122,7 +121,7 @@ const PROBE_REPLY: &str = "false string 3 5 0000000000000042 ab";
 
 /// Refuses a server on which the scripts would fail at the first contention.
 fn check_scripts(reply: Result<Value>) -> Result<()> {
-    let cause = match reply.map(redis::from_redis_value::<String>) {
+    let cause = match reply.map(decode::<String>) {
         Ok(Ok(text)) if text == PROBE_REPLY => return Ok(()),
         Ok(_) => None,
         Err(error) if reply_error::shows_wrong_server(&error) => return Err(error),
@@ -145,7 +144,7 @@ fn check_scripts(reply: Result<Value>) -> Result<()> {
 
 /// Returns a section of INFO; empty if the user may not read it.
 pub(crate) async fn info_section(session: &Session, section: &str) -> Result<String> {
-    let mut request = redis::cmd("INFO");
+    let mut request = command("INFO");
     request.arg(section);
     match session.request(&request).await {
         Err(error) if error.is_denied() || error.is_unsupported() => Ok(String::new()),
@@ -225,7 +224,7 @@ impl ServerId {
         let arguments = [channel, &unused];
         let reply = match SERVER_ID.send_text(session, &[], &arguments).await {
             Err(error) if error.is_denied() => None,
-            reply => redis::from_redis_value::<(String, String, String)>(reply?).ok(),
+            reply => decode::<(String, String, String)>(reply?).ok(),
         };
 
         let server = reply.and_then(|(here, nowhere, server)| {

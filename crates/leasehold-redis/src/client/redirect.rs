@@ -50,6 +50,7 @@ fn parse(detail: &str) -> Option<(u16, Host)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::session::{Value, parse_reply};
     use crate::test_inputs::altered;
     use proptest::prelude::*;
 
@@ -77,7 +78,7 @@ mod tests {
                 "-WRONGTYPE Operation against a key\r\n",
             ]),
         ) {
-            if let Ok(redis::Value::ServerError(error)) = redis::parse_redis_value(&bytes) {
+            if let Some(Value::ServerError(error)) = parse_reply(&bytes) {
                 let error = reply_error::store_error(error.into());
                 let _redirect = Redirect::of(&error);
                 let _shown = format!("{error:?} {error}");

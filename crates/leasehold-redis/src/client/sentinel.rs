@@ -10,7 +10,6 @@ pub(super) mod view;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Value;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
@@ -18,8 +17,7 @@ use tokio::time::{Instant, timeout};
 use super::address::Address;
 use super::link::{Link, LinkConfig};
 use super::reply_error;
-use super::session::Session;
-use super::session::with_reply_timeout;
+use super::session::{Session, Value, command, with_reply_timeout};
 use super::topology::{Seeds, Sentinels};
 use super::watched::Watched;
 use leasehold_core::internal::background;
@@ -142,7 +140,7 @@ impl Sentinel {
     }
 
     async fn request(&self, session: &Session, word: &str) -> Result<Value> {
-        let mut request = redis::cmd("SENTINEL");
+        let mut request = command("SENTINEL");
         request.arg(word).arg(&self.master);
         let reply = session.send(&request).await;
         reply.map_err(|error| {

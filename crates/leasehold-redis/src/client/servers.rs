@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Value;
 use tokio::time::{Instant, sleep};
 
 use super::cluster::{Cluster, ClusterNode, Connect};
@@ -12,7 +11,7 @@ use super::endpoint::{Endpoint, verify_master};
 use super::link::Link;
 use super::redirect::Redirect;
 use super::script::Script;
-use super::session::Session;
+use super::session::{Session, Value};
 use super::topology::Topology;
 use leasehold_core::{Error, Result};
 

@@ -9,13 +9,18 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::aio::{MultiplexedConnection, PubSubSink};
-use redis::{Cmd, FromRedisValue, RedisError, Value};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::reply_error;
 use super::watched::Watched;
 use leasehold_core::{Error, Result};
+
+/// The parts of requests and replies. No other file names the crate, but `script.rs` and
+/// `reply_error.rs`.
+pub(crate) use redis::{
+    Cmd as Command, FromRedisValue as FromReply, RedisError as RequestError, Value, cmd as command,
+};
 
 /// Receives the channel and the text of a notification.
 pub(crate) type PushHandler = Arc<dyn Fn(&str, &str) + Send + Sync>;
@@ -65,7 +70,7 @@ impl Session {
         (in_flight, self.received.load(Ordering::Relaxed))
     }
 
-    pub(crate) async fn send(&self, request: &Cmd) -> Result<Value, RedisError> {
+    pub(crate) async fn send(&self, request: &Command) -> Result<Value, RequestError> {
         self.sent.fetch_add(1, Ordering::Relaxed);
         let _in_flight = RequestsInFlight(self);
         let mut connection = self.connection.clone();
@@ -81,7 +86,7 @@ impl Session {
 
     /// Notes an error that shows that the connection leads to the wrong server.
     #[cold]
-    fn refused_with(&self, error: RedisError) -> RedisError {
+    fn refused_with(&self, error: RequestError) -> RequestError {
         if reply_error::is_of_wrong_server(&error) {
             let noted = reply_error::store_error(error.clone());
             self.life.set_if(|known| known.replace(noted).is_none());
@@ -99,7 +104,7 @@ impl Session {
     }
 
     /// Sends a request, and returns its reply as the type that the command returns.
-    pub(crate) async fn request<T: FromRedisValue>(&self, request: &Cmd) -> Result<T> {
+    pub(crate) async fn request<T: FromReply>(&self, request: &Command) -> Result<T> {
         let reply = self.send(request).await;
         decode(reply.map_err(reply_error::store_error)?)
     }
@@ -107,11 +112,11 @@ impl Session {
     /// Sends a request to a node that is receiving the slot of its keys.
     ///
     /// `ASKING` holds for the next request of the connection only, so both are sent together.
-    pub(crate) async fn send_asking(&self, request: &Cmd) -> Result<Value, RedisError> {
+    pub(crate) async fn send_asking(&self, request: &Command) -> Result<Value, RequestError> {
         self.sent.fetch_add(1, Ordering::Relaxed);
         let _in_flight = RequestsInFlight(self);
         let mut both = redis::pipe();
-        both.add_command(redis::cmd("ASKING"));
+        both.add_command(command("ASKING"));
         both.add_command(request.clone());
 
         let mut connection = self.connection.clone();
@@ -131,12 +136,12 @@ impl Session {
         if let Some(subscription) = &self.subscription {
             // Any reply proves that the connection works, an error too.
             let mut subscription = subscription.clone();
-            let reply: Result<Value, RedisError> = self.unless_closed(subscription.ping()).await;
+            let reply: Result<Value, RequestError> = self.unless_closed(subscription.ping()).await;
             return reply.map(drop).map_err(reply_error::store_error);
         }
 
         // Only the server can reply to this. A proxy might reply to a PING.
-        let mut request = redis::cmd("PUBSUB");
+        let mut request = command("PUBSUB");
         request.arg("NUMSUB").arg(&self.channel);
         let reply = self.request(&request).await?;
         let subscribers: Vec<(String, u64)> = decode(reply).unwrap_or_default();
@@ -186,7 +191,7 @@ impl Session {
             return Err(Error::unsupported("the connection has no RESP3"));
         }
 
-        let mut request = redis::cmd("CLIENT");
+        let mut request = command("CLIENT");
         request.arg(&["TRACKING", "ON", "BCAST", "PREFIX", prefix]);
         self.request(&request).await
     }
@@ -197,8 +202,8 @@ impl Session {
     /// the moment of the close stays there without a reply.
     async fn unless_closed<T>(
         &self,
-        reply: impl Future<Output = Result<T, RedisError>>,
-    ) -> Result<T, RedisError> {
+        reply: impl Future<Output = Result<T, RequestError>>,
+    ) -> Result<T, RequestError> {
         tokio::select! {
             biased;
             reply = reply => reply,
@@ -251,6 +256,12 @@ pub(crate) async fn with_reply_timeout<T>(
 }
 
 /// Returns the reply as the type that the script or command returns.
-pub(crate) fn decode<T: FromRedisValue>(reply: Value) -> Result<T> {
+pub(crate) fn decode<T: FromReply>(reply: Value) -> Result<T> {
     redis::from_redis_value(reply).map_err(|_| reply_error::protocol_error())
+}
+
+/// Parses the bytes of a reply.
+#[cfg(test)]
+pub(crate) fn parse_reply(bytes: &[u8]) -> Option<Value> {
+    redis::parse_redis_value(bytes).ok()
 }

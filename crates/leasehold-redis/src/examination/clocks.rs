@@ -82,7 +82,7 @@ impl Sample {
 
     async fn take(session: &Session) -> Result<Self> {
         let sent_at = BootInstant::now();
-        let (seconds, micros) = session.request(&redis::cmd("TIME")).await?;
+        let (seconds, micros) = session.request(&client::command("TIME")).await?;
         let read_at = BootInstant::now();
         let time = client::micros_of(seconds, micros)
             .and_then(|time| i64::try_from(time).ok())

@@ -1,9 +1,7 @@
 //! The rights of a user, tried one by one on a key of the examination.
 
-use redis::{Cmd, RedisError};
-
 use super::{Kind, cause, open, send};
-use crate::client::{Address, Session, fresh_client};
+use crate::client::{Address, Command, RequestError, Session, command, fresh_client};
 use crate::redisson::Class;
 use leasehold_core::internal::examination::{danger, warning};
 use leasehold_core::{Finding, Result, Severity};
@@ -63,11 +61,11 @@ pub(super) async fn examine(
         }
     }
     let of_format = COMMANDS.iter().filter(|(format, _)| *format == kind);
-    for command in of_format.flat_map(|(_, commands)| commands.split(' ')) {
-        let reply = send(&redis::cmd(command), &mut session, address).await?;
+    for name in of_format.flat_map(|(_, commands)| commands.split(' ')) {
+        let reply = send(&command(name), &mut session, address).await?;
         let missing = reply
             .err()
-            .and_then(|error| missing_command(command, NO_LOCK, &error));
+            .and_then(|error| missing_command(name, NO_LOCK, &error));
         findings.extend(missing.map(|finding| finding.about(address)));
     }
 
@@ -118,13 +116,13 @@ async fn try_subscription(address: &Address, channel: &str) -> Result<Option<Fin
 }
 
 impl Right {
-    fn request(&self, key: &str, channel: &str) -> Cmd {
+    fn request(&self, key: &str, channel: &str) -> Command {
         let mut words = self.request.iter().map(|word| match *word {
             "KEY" => key,
             "CHANNEL" => channel,
             word => word,
         });
-        let mut request = redis::cmd(words.next().expect("a request has a name"));
+        let mut request = command(words.next().expect("a request has a name"));
         for word in words {
             request.arg(word);
         }
@@ -132,7 +130,7 @@ impl Right {
     }
 
     /// Returns the finding of an error. Other errors prove that the user has the right.
-    fn refusal(&self, error: &RedisError) -> Option<Finding> {
+    fn refusal(&self, error: &RequestError) -> Option<Finding> {
         const DENIED: [&str; 3] = ["noperm", "no permissions", "can't run this command"];
         let command = self.name[1..].to_uppercase().replace('|', " ");
         if let Some(mut finding) = missing_command(&command, self.without, error) {
@@ -169,7 +167,7 @@ impl Right {
 
 /// Returns the finding of a command that the server does not have, or at which a proxy closes the
 /// connection. Without arguments, a command that the server has is refused for that reason alone.
-fn missing_command(command: &str, without: &str, error: &RedisError) -> Option<Finding> {
+fn missing_command(command: &str, without: &str, error: &RequestError) -> Option<Finding> {
     if error.is_io_error() {
         let message = format!("a proxy or another service closes the connection at {command}");
         let remedy = "let it pass the command, or connect to the server without it";

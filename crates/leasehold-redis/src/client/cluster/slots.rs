@@ -1,10 +1,8 @@
 //! Slots of keys, and the masters that have them.
 
-use redis::Value;
-
 use crate::client::handshake::field;
 use crate::client::reply_error;
-use crate::client::session::Session;
+use crate::client::session::{Session, Value, command};
 use leasehold_core::internal::Host;
 use leasehold_core::{Error, Result};
 
@@ -58,7 +56,7 @@ fn crc16(bytes: &[u8]) -> u16 {
 /// be cut off from the others.
 pub(super) async fn ask(session: &Session, host: &Host) -> Result<Ranges> {
     let request = |word: &str| {
-        let mut request = redis::cmd("CLUSTER");
+        let mut request = command("CLUSTER");
         request.arg(word);
         request
     };
@@ -123,6 +121,7 @@ fn parse_range(range: &Value, host: &Host) -> Option<Range> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::session::parse_reply;
     use crate::test_inputs::altered;
     use proptest::prelude::*;
 
@@ -148,7 +147,7 @@ mod tests {
                 name: "h".to_owned(),
                 port: 1,
             };
-            if let Ok(reply) = redis::parse_redis_value(&bytes) {
+            if let Some(reply) = parse_reply(&bytes) {
                 let _slots = parse(&reply, &host);
             }
         }

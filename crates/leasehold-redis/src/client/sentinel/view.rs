@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use redis::Value;
 use tokio::time::Instant;
 
+use crate::client::session::{Value, decode};
 use leasehold_core::internal::Host;
 use leasehold_core::{Error, Result};
 
@@ -136,8 +136,8 @@ impl Replies {
 impl Sighting {
     /// Parses the replies to `SENTINEL MASTER` and `SENTINEL GET-MASTER-ADDR-BY-NAME`.
     pub(crate) fn parse(configuration: Value, address: Value) -> Option<Self> {
-        let fields: HashMap<String, String> = redis::from_redis_value(configuration).ok()?;
-        let (name, port): (String, String) = redis::from_redis_value(address).ok()?;
+        let fields: HashMap<String, String> = decode(configuration).ok()?;
+        let (name, port): (String, String) = decode(address).ok()?;
         let port = port.parse().ok()?;
         Some(Self {
             epoch: fields.get("config-epoch")?.parse().ok()?,
@@ -149,6 +149,7 @@ impl Sighting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::session::parse_reply;
     use crate::test_inputs::altered;
     use proptest::prelude::*;
 
@@ -251,7 +252,7 @@ mod tests {
                 "%3\r\n$12\r\nconfig-epoch\r\n$1\r\n3\r\n$2\r\nip\r\n$1\r\nh\r\n$4\r\nport\r\n$4\r\n6379\r\n",
             ]),
         ) {
-            if let Ok(reply) = redis::parse_redis_value(&bytes) {
+            if let Some(reply) = parse_reply(&bytes) {
                 let _master = Sighting::parse(reply.clone(), reply);
             }
         }
