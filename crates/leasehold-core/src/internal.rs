@@ -2,6 +2,7 @@
 
 pub use crate::claimant_info::ENCODED;
 pub use crate::engine::{hold_from, safe_duration};
+pub use crate::net::{Host, Password, io_reason};
 pub use crate::runtime::backlog::{Backlog, Repeat, repeat};
 pub use crate::runtime::backoff::Backoff;
 pub use crate::runtime::clock::BootInstant;
@@ -11,10 +12,7 @@ pub use crate::store_kind::{StoreKind, UnopenedStore};
 pub use crate::stores::file::{FILE, SYSTEM};
 pub use crate::stores::lazy::LazyStore;
 pub use crate::stores::memory::MEMORY;
-pub use crate::stores::url::{
-    Host, Password, Setting, StoreUrl, TlsFiles, Transport, UrlForm, check_characters, io_reason,
-    is_host,
-};
+pub use crate::stores::url::{Setting, StoreUrl, Transport, UrlForm, check_characters, is_host};
 pub use crate::stray_character::stray_character;
 
 /// What the examinations of stores are made of.
@@ -32,18 +30,13 @@ pub mod background {
     };
 }
 
-/// The servers of a simulated world.
-pub mod simulation {
-    pub use crate::runtime::simulation::{SimulatedStream, connect};
-}
-
-/// TLS for the stores on a network.
-#[cfg(feature = "tls")]
-pub mod tls {
-    pub use crate::stores::tls::{PemFiles, rejected_client, untrusted};
-}
-
-/// Records a connection or session that replaced one that had ended.
-pub fn reconnected(service: &'static str) {
-    crate::metrics::reconnected(service);
+/// What stores with a service share.
+pub mod net {
+    pub use crate::net::{
+        CloseOnDrop, Closed, Connect, Connector, Encrypted, Epochs, Help, Host, Identity, Login,
+        Password, Pauses, Reader, Session, State, Stream, Supervised, Target, Tls, Up, Watched,
+        Writer, check_identity, no_server,
+    };
+    #[cfg(feature = "tls")]
+    pub use crate::net::{PemFiles, certificate_name, install_provider};
 }

@@ -42,6 +42,12 @@ pub mod metrics;
 mod metrics;
 mod multi;
 mod name;
+#[allow(
+    missing_docs,
+    clippy::must_use_candidate,
+    reason = "the store crates use it, and no user"
+)]
+mod net;
 mod observer;
 mod reentrant;
 mod refused;

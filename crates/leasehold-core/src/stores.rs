@@ -7,8 +7,6 @@ pub(crate) mod file;
 pub(crate) mod file;
 pub(crate) mod lazy;
 pub(crate) mod memory;
-#[cfg(feature = "tls")]
-pub(crate) mod tls;
 #[allow(
     missing_docs,
     clippy::must_use_candidate,

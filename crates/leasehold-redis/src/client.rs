@@ -28,34 +28,31 @@ mod redirect;
 mod reply_error;
 mod scan;
 mod script;
+mod seeds;
 mod sentinel;
+mod server_info;
 mod servers;
 mod session;
-mod stream;
-#[cfg_attr(not(feature = "tls"), path = "client/no_tls.rs")]
-mod tls;
 mod topology;
-mod watched;
 
 pub(super) use address::{Address, PORT, SERVER_SCHEMES, Settings, check_grace, longest_lease};
 pub(super) use channels::{ChannelSubscription, Channels};
 pub(super) use cluster::ClusterNode;
 pub(super) use endpoint::Endpoint;
-pub(super) use handshake::{
-    Report, ServerClock, ServerId, check_mode, field, handshake, micros_of,
-};
+pub(super) use handshake::{Report, ServerId, check_mode, handshake};
 pub(super) use ids::{PLAIN, fresh_client, id_from, id_text};
-pub(super) use link::{DoHandshake, Epochs, Handshake, Link, LinkConfig, Links, State};
+pub(super) use leasehold_core::internal::net::{Epochs, Watched};
+pub(super) use link::{DoHandshake, Link, LinkConfig, Links, State};
 pub(super) use scan::{Scan, list, pattern_of};
 pub(super) use script::{Script, list_script, script};
 pub(super) use sentinel::PORT as SENTINEL_PORT;
+pub(super) use server_info::{ServerClock, field, micros_of};
 pub(super) use servers::{ServerCall, StoreServers};
 pub(super) use session::{
-    Command, FromReply, INVALIDATION, PushHandler, READ_TIMEOUT, RequestError, Session, Value,
-    command, decode, reply_timeout, with_reply_timeout,
+    Command, FromReply, Handshake, INVALIDATION, Opening, PushHandler, READ_TIMEOUT, RequestError,
+    Session, Value, command, connector, decode, reply_timeout, with_reply_timeout,
 };
 pub(super) use topology::{SENTINEL_SCHEMES, Topology};
-pub(super) use watched::Watched;
 
 #[cfg(test)]
 pub(super) use reply_error::store_error;

@@ -4,7 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use super::layout::Dialect;
-use leasehold_core::internal::{Host, Password, Setting, StoreUrl, TlsFiles, Transport, UrlForm};
+use leasehold_core::internal::net::{Host, Login, Password, Tls};
+use leasehold_core::internal::{Setting, StoreUrl, Transport, UrlForm};
 use leasehold_core::{Error, Result};
 
 /// The servers of an ensemble, and how a client connects to them.
@@ -14,17 +15,10 @@ pub(super) struct Address {
     /// The node below which the locks are kept; empty for the root.
     pub(super) base: String,
     pub(super) credentials: Option<Login>,
-    pub(super) tls: Option<TlsFiles>,
+    pub(super) tls: Option<Tls>,
     pub(super) settings: ZooKeeperSettings,
     /// The URL without user, password and settings.
     shown_url: String,
-}
-
-/// The user and the password of a client.
-#[derive(Clone)]
-pub(super) struct Login {
-    user: String,
-    password: Password,
 }
 
 /// The settings of the store.
@@ -62,7 +56,7 @@ impl Address {
         let address = Self {
             servers: url.servers()?.to_vec(),
             credentials: login(&url)?,
-            tls: TlsFiles::parse(&url, "zookeeper+tls://")?,
+            tls: Tls::of_url(&url, "zookeeper+tls://")?,
             settings: ZooKeeperSettings::parse(&url)?,
             shown_url: url.shown_with(folder(&base)),
             base,
@@ -78,6 +72,20 @@ impl Address {
     /// Returns the node below which the locks are kept; `/` for the root.
     pub(super) fn folder(&self) -> &str {
         folder(&self.base)
+    }
+
+    /// Returns `user:password`, with the password that its file has now; `None` without a user.
+    pub(super) async fn digest(&self) -> Result<Option<String>> {
+        let Some(Login { user, password }) = &self.credentials else {
+            return Ok(None);
+        };
+        let password = match password {
+            Some(password) => Some(password.current(self).await?),
+            None => None,
+        };
+        let user = user.as_deref().unwrap_or_default();
+        let password = password.as_ref().map_or("", Password::as_str);
+        Ok(Some(format!("{user}:{password}")))
     }
 
     /// Returns the list of servers for the client library, with each server several times.
@@ -139,37 +147,18 @@ fn base(path: &str) -> Result<String> {
     Ok(path.to_owned())
 }
 
+/// Returns the user and the password, which are both given or both missing.
 fn login(url: &StoreUrl) -> Result<Option<Login>> {
-    let file = url.settings.get("password-file");
-    let Some(credentials) = &url.credentials else {
-        return match file {
-            Some(_) => Err(Error::invalid("password-file= requires a user")
-                .help("write zookeeper://user@host?password-file=/path")),
-            None => Ok(None),
-        };
-    };
-
-    let password = match (&credentials.password, file) {
-        (Some(password), None) => Password::new(password.clone()),
-        (None, Some(path)) => Password::in_file(path)?,
-        _ => {
-            return Err(
-                Error::invalid("a ZooKeeper URL with a user needs exactly one password")
-                    .help("write zookeeper://user:password@host, or give password-file="),
-            );
-        }
-    };
-    Ok(Some(Login {
-        user: credentials.user.clone(),
-        password,
-    }))
-}
-
-impl Login {
-    /// Returns `user:password`, with the password that its file has now.
-    pub(super) async fn digest(&self, address: &Address) -> Result<String> {
-        let password = self.password.current(address).await?;
-        Ok(format!("{}:{}", self.user, password.as_str()))
+    let has_file = url.settings.get("password-file").is_some();
+    match &url.credentials {
+        None if has_file => Err(Error::invalid("password-file= requires a user")
+            .help("write zookeeper://user@host?password-file=/path")),
+        None => Ok(None),
+        Some(credentials) if credentials.password.is_some() == has_file => Err(Error::invalid(
+            "a ZooKeeper URL with a user needs exactly one password",
+        )
+        .help("write zookeeper://user:password@host, or give password-file=")),
+        Some(_) => Login::of_url(url).map(Some),
     }
 }
 
@@ -231,9 +220,10 @@ mod tests {
         assert_eq!(servers, ["h1:1", "h2:2181", "[::1]:3"]);
         assert_eq!(address.base, "/a/b");
         let login = address.credentials.as_ref().expect("before the @");
+        let password = login.password.as_ref().map(Password::as_str);
         assert_eq!(
-            (login.user.as_str(), login.password.as_str()),
-            ("me", "p@s:s")
+            (login.user.as_deref(), password),
+            (Some("me"), Some("p@s:s"))
         );
         let settings = ZooKeeperSettings {
             session: Duration::from_secs(4),

@@ -52,7 +52,7 @@ use leasehold_core::internal::{BootInstant, StoreKind, UnopenedStore, background
 use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store, replies};
 use leasehold_core::{Entry, Guarantees, LockState, Name, Result, SemaphoreSupport};
 use lock_node::LockNode;
-use supervisor::SessionSupervisor;
+use supervisor::{Ensemble, SessionSupervisor, confirmed_session};
 use wait::{Step, WaitPass, any_changed};
 
 /// The stores on ZooKeeper, for the table of schemes.
@@ -178,7 +178,9 @@ impl ZooKeeperBuilder {
     pub async fn connect(self) -> Result<ZooKeeper> {
         background::start()?;
         let address = Arc::new(self.address);
-        let supervisor = Arc::new(SessionSupervisor::start(Arc::clone(&address)));
+        let supervisor = Arc::new(SessionSupervisor::spawn(Ensemble::new(Arc::clone(
+            &address,
+        ))));
         let store = ZooKeeper {
             supervisor,
             address,
@@ -204,7 +206,7 @@ impl Store for ZooKeeper {
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
         let sent_at = BootInstant::now();
         let limit = SESSION_WAIT.max(self.address.settings.session);
-        let session = self.supervisor.confirmed_session(limit).await?;
+        let session = confirmed_session(&self.supervisor, limit).await?;
         let path = self.path(&claim.name);
         let lock_node = LockNode::new(&session, &self.address, &path);
 

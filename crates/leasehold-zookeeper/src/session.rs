@@ -8,12 +8,13 @@ use tokio::time::{sleep, timeout};
 use zookeeper_client::Client;
 
 use super::liveness::{self, Liveness};
-use leasehold_core::internal::BootInstant;
+use leasehold_core::internal::{BootInstant, net};
 use leasehold_core::{Error, Result};
 
 /// One session. Its ephemeral nodes exist as long as it does.
 #[derive(Debug)]
 pub(super) struct Session {
+    epoch: u32,
     pub(super) client: Client,
     /// Until when the session certainly exists.
     valid_until: watch::Sender<BootInstant>,
@@ -27,8 +28,9 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(client: Client, liveness: &Liveness) -> Self {
+    pub(super) fn new(epoch: u32, client: Client, liveness: &Liveness) -> Self {
         let session = Self {
+            epoch,
             client,
             valid_until: watch::Sender::new(BootInstant::from_nanos(0)),
             held_until: watch::Sender::default(),
@@ -166,15 +168,10 @@ impl Session {
             "a server shows nodes that the other servers do not have: \
              the client gives up its session and all its locks"
         );
-        self.give_up();
+        net::Session::close(self);
         Error::unavailable("a server shows nodes that the other servers do not have").help(
             "its data is damaged: stop that server, empty its data folder, and start it again",
         )
-    }
-
-    /// Ends the session for this client.
-    pub(super) fn give_up(&self) {
-        self.is_abandoned.send_replace(true);
     }
 
     /// Whether the servers have ended the session: its timeout has passed twice since a heartbeat.
@@ -190,6 +187,31 @@ impl Session {
         let certain = self.timeout().saturating_sub(self.timeout() / 2_000);
         let valid_until = liveness.valid_from().saturating_add(certain);
         self.valid_until.send_replace(valid_until);
+    }
+}
+
+impl net::Session for Session {
+    type Checked = ();
+
+    const SERVICE: &'static str = "zookeeper";
+    const ENDED: &'static str = "the session has ended";
+    const ABSENT: &'static str = "there is no session";
+
+    fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_over()
+    }
+
+    /// Ends the session for this client. The servers keep it until the client closes it.
+    fn close(&self) {
+        self.is_abandoned.send_replace(true);
+    }
+
+    fn outlasts_requests(_error: &Error) -> bool {
+        false
     }
 }
 

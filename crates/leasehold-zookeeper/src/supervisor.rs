@@ -1,14 +1,9 @@
-//! The task that keeps a session: it connects, sends heartbeats, and opens a new session when the
-//! last one has ended.
+//! How sessions are opened and kept: a session gets heartbeats until it ends.
 
-use std::io;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::runtime;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 use zookeeper_client::{Client, Error as ZkError, MultiWriteError};
@@ -18,202 +13,113 @@ use super::liveness::{self, Heartbeat, Liveness};
 use super::reply_error::{store_error, without_panic};
 use super::session::{Session, unconfirmed};
 use super::tls;
-use leasehold_core::internal::{
-    self, Backoff, BootInstant, Host, background, io_reason, reconnected,
+use leasehold_core::internal::net::{
+    self, Connect, Connector, Epochs, Help, Pauses, Supervised, Up,
 };
+use leasehold_core::internal::{self, BootInstant, background};
 use leasehold_core::{Error, Result};
 
-/// Keeps a session until it is dropped.
-#[derive(Debug)]
-pub(super) struct SessionSupervisor {
-    states: watch::Receiver<State>,
-    task: AbortHandle,
-}
+pub(super) type SessionSupervisor = Supervised<Session>;
 
-/// Whether there is a session.
+/// The servers with which sessions are opened.
 #[derive(Clone, Debug)]
-enum State {
-    /// The reason is missing during the first connect.
-    Missing(Option<Error>),
-    Connected(Arc<Session>),
+pub(super) struct Ensemble {
+    address: Arc<Address>,
+    epochs: Epochs,
 }
 
-impl SessionSupervisor {
-    pub(super) fn start(address: Arc<Address>) -> Self {
-        let (publish, states) = watch::channel(State::Missing(None));
-        let task =
-            background::spawn_restarting(move || supervise(Arc::clone(&address), publish.clone()));
-        Self { states, task }
-    }
-
-    /// Waits for the first session, or for the error of the first connect.
-    pub(super) async fn first(&self) -> Result<Arc<Session>> {
-        let mut states = self.states.clone();
-        let found = states
-            .wait_for(|state| !matches!(state, State::Missing(None)))
-            .await;
-        match found.map(|state| state.clone()) {
-            Ok(State::Connected(session)) => Ok(session),
-            Ok(State::Missing(error)) => Err(error.unwrap_or_else(closed)),
-            Err(_) => Err(closed()),
-        }
-    }
-
-    /// Returns the session, waiting up to `limit` for one.
-    pub(super) async fn session(&self, limit: Duration) -> Result<Arc<Session>> {
-        if let Some(session) = self.current() {
-            return Ok(session);
-        }
-
-        let mut states = self.states.clone();
-        let found = pin!(
-            states
-                .wait_for(|state| matches!(state, State::Connected(session) if !session.is_over()))
-        );
-        let Ok(found) = timeout(limit, found).await else {
-            return Err(self.absent());
-        };
-        match found.map(|state| state.clone()) {
-            Ok(State::Connected(session)) => Ok(session),
-            _ => Err(closed()),
-        }
-    }
-
-    /// Returns a session that certainly exists for some more time, waiting up to `limit` for one.
-    pub(super) async fn confirmed_session(&self, limit: Duration) -> Result<Arc<Session>> {
-        let confirmed = async {
-            loop {
-                let session = self.session(limit).await?;
-                session.confirmed().await;
-                if session.is_confirmed() {
-                    return Ok(session);
-                }
-            }
-        };
-        timeout(limit, confirmed)
-            .await
-            .unwrap_or_else(|_| Err(unconfirmed()))
-    }
-
-    /// Returns the present session.
-    pub(super) fn current(&self) -> Option<Arc<Session>> {
-        match &*self.states.borrow() {
-            State::Connected(session) if !session.is_over() => Some(Arc::clone(session)),
-            _ => None,
-        }
-    }
-
-    fn absent(&self) -> Error {
-        match &*self.states.borrow() {
-            State::Missing(Some(error)) => error.clone(),
-            _ => Error::unavailable("there is no session"),
+impl Ensemble {
+    pub(super) fn new(address: Arc<Address>) -> Self {
+        Self {
+            address,
+            epochs: Epochs::default(),
         }
     }
 }
 
-impl Drop for SessionSupervisor {
-    fn drop(&mut self) {
-        self.task.abort();
+impl Connect<Session> for Ensemble {
+    fn runtime(&self) -> Option<runtime::Id> {
+        None
     }
-}
 
-/// Opens one session after another.
-///
-/// After a panic it runs again, and first gives up the session that has no heartbeats since.
-async fn supervise(address: Arc<Address>, publish: watch::Sender<State>) {
-    publish.send_if_modified(end_session);
-    let mut backoff = Backoff::between(BACKOFF_MIN, BACKOFF_MAX);
-    let mut had_session = false;
-    loop {
+    fn epochs(&self) -> Epochs {
+        self.epochs.clone()
+    }
+
+    fn pauses(&self) -> Pauses {
+        Pauses::between(BACKOFF_MIN, BACKOFF_MAX, || 1.0)
+    }
+
+    async fn attempt(&mut self, epoch: u32, up: &mut Up<Session>) -> Result<Error> {
+        let address = &self.address;
         let sent_at = BootInstant::now();
         // The client library resolves names on threads of tokio, which panics without one.
-        match internal::without_panic(connect(&address, address.settings.session)).await {
-            Ok(client) => {
-                backoff.reset();
-                warn_of_other_timeout(&address, &client);
-                if had_session {
-                    reconnected("zookeeper");
-                }
-                had_session = true;
+        let connecting = connect(address, address.settings.session);
+        let client = internal::without_panic(connecting).await?;
+        warn_of_other_timeout(address, &client);
 
-                let liveness = Liveness::started(sent_at, BootInstant::now());
-                let session = Arc::new(Session::new(client, &liveness));
+        let liveness = Liveness::started(sent_at, BootInstant::now());
+        let session = Arc::new(Session::new(epoch, client, &liveness));
+        up.publish(&session, &());
+        keep_alive(&session, address, liveness).await;
+        Ok(Error::unavailable(<Session as net::Session>::ENDED))
+    }
 
-                // Sending fails when the store is dropped. This task is aborted then.
-                let _ = publish.send(State::Connected(Arc::clone(&session)));
-                keep_alive(&session, &address, liveness).await;
-                publish.send_if_modified(end_session);
-            }
-            Err(error) => {
-                // Requests that find no session return this error.
-                let _ = publish.send(State::Missing(Some(error)));
-                backoff.wait().await;
-            }
-        }
+    fn interval_after(&self, _error: &Error) -> Option<Duration> {
+        None
     }
 }
 
-/// Gives up the session, if there is one; returns whether this changes the state.
-fn end_session(state: &mut State) -> bool {
-    let State::Connected(session) = state else {
-        return false;
+/// Returns a session that certainly exists for some more time, waiting up to `limit` for one.
+pub(super) async fn confirmed_session(
+    supervisor: &SessionSupervisor,
+    limit: Duration,
+) -> Result<Arc<Session>> {
+    let confirmed = async {
+        loop {
+            let session = supervisor.session(limit).await?;
+            session.confirmed().await;
+            if session.is_confirmed() {
+                return Ok(session);
+            }
+        }
     };
-    session.give_up();
-    *state = State::Missing(Some(Error::unavailable("the session has ended")));
-    true
+    timeout(limit, confirmed)
+        .await
+        .unwrap_or_else(|_| Err(unconfirmed()))
 }
 
 pub(super) async fn connect(address: &Address, session: Duration) -> Result<Client> {
     let mut connector = Client::connector()
         .with_session_timeout(session)
         .with_fail_eagerly();
-    if let Some(login) = &address.credentials {
-        connector = connector.with_auth("digest", login.digest(address).await?.as_bytes());
+    if let Some(login) = address.digest().await? {
+        connector = connector.with_auth("digest", login.as_bytes());
     }
     if let Some(tls) = &address.tls {
         connector = tls::encrypted(connector, &address.servers, tls)?;
     }
 
     match (connector.connect(&address.cluster()).await, &address.tls) {
-        (Err(error), Some(tls)) => Err(tls::refusal(&address.servers, tls)
-            .await
-            .unwrap_or_else(|| store_error(error))),
+        (Err(error), Some(tls)) => {
+            let refusal = Connector::new(&HELP).refusal(&address.servers, tls).await;
+            Err(refusal.unwrap_or_else(|| store_error(error)))
+        }
         (Err(error @ (ZkError::NoHosts | ZkError::Timeout)), None) => {
-            Err(unreachable(&address.servers).await.caused_by(error))
+            let reasons = net::no_server(&address.servers, NO_SESSION).await;
+            Err(reasons.caused_by(error))
         }
         (connected, _) => connected.map_err(store_error),
     }
 }
 
-/// Returns the error of an ensemble that cannot be reached, with a reason for each server.
-///
-/// The client library reports only that it has no connection. So this connects to each server
-/// once more.
-async fn unreachable(servers: &[Host]) -> Error {
-    let reasons = join_all(servers.iter().map(reason)).await;
-    Error::unavailable(format!("no server can be reached: {}", reasons.join(", ")))
-}
-
-async fn reason(server: &Host) -> String {
-    let connecting = async {
-        let addresses = server.addresses().await.map_err(io::Error::other)??;
-        TcpStream::connect(&*addresses).await
-    };
-    match timeout(CONNECT_TIMEOUT, connecting).await {
-        Ok(Err(error)) if !is_closed(&error) => format!("{server}: {}", io_reason(&error)),
-        Ok(_) => format!(
-            "{server}: it accepts connections, but no session; is it in a quorum, and is its \
-             maxClientCnxns reached?"
-        ),
-        Err(_elapsed) => format!("{server}: no reply within {CONNECT_TIMEOUT:?}"),
-    }
-}
-
-/// Whether the server has accepted a connection and closed it at once.
-fn is_closed(error: &io::Error) -> bool {
-    use io::ErrorKind::{BrokenPipe, ConnectionReset};
-    [BrokenPipe, ConnectionReset].contains(&error.kind())
-}
+static HELP: Help = Help {
+    plain_scheme: "zookeeper://",
+    server_name: "",
+    socket: "",
+};
+const NO_SESSION: &str = "it accepts connections, but no session; is it in a quorum, and is its \
+     maxClientCnxns reached?";
 
 fn warn_of_other_timeout(address: &Address, client: &Client) {
     let requested = address.settings.session;
@@ -295,11 +201,5 @@ async fn heartbeat(session: &Session, address: &Address) -> Result<Heartbeat, Zk
     }
 }
 
-fn closed() -> Error {
-    Error::unavailable("the store was closed")
-}
-
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
-/// How long one server has to accept a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);

@@ -2,24 +2,18 @@
 //!
 //! Errors never repeat the part of a URL that may hold a password.
 
-mod password;
 mod settings;
-pub(crate) mod tls_files;
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
-use std::{fmt, io};
+use std::net::Ipv6Addr;
 
 use percent_encoding::percent_decode_str;
 
-use crate::runtime::background::run_blocking;
+use crate::net::host::Host;
 use crate::stray_character::{self, described, is_blank};
 use crate::{Error, Result};
 
-pub use password::Password;
 pub use settings::Setting;
 pub(crate) use settings::Settings;
-pub use tls_files::TlsFiles;
-pub(crate) use tls_files::absolute_path;
 
 /// The URLs that one store accepts.
 #[derive(Debug)]
@@ -62,35 +56,6 @@ pub struct StoreUrl {
 pub struct Credentials {
     pub user: String,
     pub password: Option<String>,
-}
-
-/// One server; an IPv6 address has no brackets here.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Host {
-    pub name: String,
-    pub port: u16,
-}
-
-impl Host {
-    /// Whether the server is on this machine.
-    #[must_use]
-    pub fn is_loopback(&self) -> bool {
-        let address = self.name.parse::<IpAddr>();
-        address.map_or(self.name == "localhost", |address| address.is_loopback())
-    }
-
-    /// Returns the addresses of the server, or the error of resolving its name.
-    ///
-    /// # Errors
-    /// [`is_unavailable`](Error::is_unavailable) if there is no thread to resolve the name.
-    pub async fn addresses(&self) -> Result<io::Result<Vec<SocketAddr>>> {
-        if let Ok(address) = self.name.parse() {
-            return Ok(Ok(vec![SocketAddr::new(address, self.port)]));
-        }
-        let Self { name, port } = self.clone();
-        let resolving = move || (name, port).to_socket_addrs().map(Iterator::collect);
-        run_blocking("resolving a host", resolving).await
-    }
 }
 
 impl UrlForm {
@@ -207,16 +172,6 @@ impl Credentials {
     }
 }
 
-impl fmt::Display for Host {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.name.contains(':') {
-            write!(f, "[{}]:{}", self.name, self.port)
-        } else {
-            write!(f, "{}:{}", self.name, self.port)
-        }
-    }
-}
-
 /// Refuses white space at the ends of a URL, a control character in it, and a comment behind it.
 ///
 /// White space inside is not refused, because the path of a folder may contain it.
@@ -267,15 +222,6 @@ pub fn is_host(text: &str) -> bool {
         None => name
             .bytes()
             .all(|c| c.is_ascii_alphanumeric() || b".-_".contains(&c)),
-    }
-}
-
-/// Formats the reason of an I/O error without its number.
-pub fn io_reason(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    match text.split_once(" (os error") {
-        Some((reason, _)) => reason.to_lowercase(),
-        None => text,
     }
 }
 

@@ -2,17 +2,15 @@
 
 mod address_map;
 mod settings;
-mod tls;
 
 use std::fmt;
-use std::path::PathBuf;
 
-use leasehold_core::internal::{Host, Password, Setting, StoreUrl, Transport};
+use leasehold_core::internal::net::{Host, Login, Password, Target, Tls, check_identity};
+use leasehold_core::internal::{Setting, StoreUrl, Transport};
 use leasehold_core::{Error, Result};
 
 pub(crate) use address_map::AddressMap;
 pub(crate) use settings::{Settings, check_grace, longest_lease};
-pub(crate) use tls::Tls;
 
 /// A server, and the user and database for its connections.
 #[derive(Clone)]
@@ -25,12 +23,6 @@ pub(crate) struct Address {
     /// Whether a sentinel or a node of a cluster has named the server, and not the URL.
     pub(crate) is_announced: bool,
     pub(crate) settings: Settings,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
-    Tcp { host: Host, tls: Option<Tls> },
-    Socket(PathBuf),
 }
 
 pub(crate) const PORT: u16 = 6379;
@@ -67,39 +59,26 @@ impl Address {
     pub(super) fn of_host(url: &StoreUrl, host: &Host, database: i64) -> Result<Self> {
         let target = Target::Tcp {
             host: host.clone(),
-            tls: Tls::parse(url)?,
+            tls: tls(url)?,
         };
         Self::of_target(url, target, database)
     }
 
     fn of_target(url: &StoreUrl, target: Target, database: i64) -> Result<Self> {
-        let credentials = url.credentials.as_ref();
-        let user = credentials.map(|stated| stated.user.clone());
-        let password = credentials.and_then(|stated| stated.password.clone());
-        let is_given = |text: &String| !text.is_empty();
+        let database = match url.settings.get("db") {
+            Some(text) => parse_database(text)?,
+            None => database,
+        };
+        let Login { user, password } = Login::of_url(url)?;
         Ok(Self {
             target,
-            database: match url.settings.get("db") {
-                Some(text) => parse_database(text)?,
-                None => database,
-            },
-            user: user.filter(is_given),
-            password: match url.settings.get("password-file") {
-                Some(path) => Some(Password::in_file(path)?),
-                None => password.filter(is_given).map(Password::new),
-            },
+            database,
+            user,
+            password,
             old_protocol: url.settings.number("protocol")? == Some(2),
             is_announced: false,
             settings: Settings::default(),
         })
-    }
-
-    /// Returns whether others may read the connection: it leaves this machine without TLS.
-    pub(crate) fn is_exposed(&self) -> bool {
-        match &self.target {
-            Target::Tcp { host, tls } => tls.is_none() && !host.is_loopback(),
-            Target::Socket(_) => false,
-        }
     }
 
     /// Returns the address with the password that its file or its function has now.
@@ -121,7 +100,7 @@ impl Address {
     }
 
     pub(crate) fn is_encrypted(&self) -> bool {
-        matches!(self.target, Target::Tcp { tls: Some(_), .. })
+        self.target.is_encrypted()
     }
 
     /// Returns the URL without its scheme, user, password and settings.
@@ -139,8 +118,16 @@ fn socket(url: &StoreUrl) -> Result<Target> {
         return Err(Error::invalid("the URL names no socket")
             .help("write redis+unix:///run/redis/redis.sock"));
     }
-    Tls::parse(url)?;
+    tls(url)?;
     Ok(Target::Socket(url.path.clone().into()))
+}
+
+fn tls(url: &StoreUrl) -> Result<Option<Tls>> {
+    let tls = Tls::of_url(url, "a scheme with TLS, such as rediss:// or redlocks://")?;
+    if let Some(tls) = &tls {
+        check_identity(tls)?;
+    }
+    Ok(tls)
 }
 
 /// Returns the database that the path of a URL names.
@@ -235,7 +222,7 @@ mod tests {
     fn plus_sign_in_a_path_is_kept() {
         let address = parse("rediss://h?ca=/etc/a+b.pem").expect("good");
         let mut tls = Tls::default();
-        tls.files.authority = Some("/etc/a+b.pem".into());
+        tls.authority = Some("/etc/a+b.pem".into());
         assert_eq!(address.target, tcp("h", PORT, Some(tls)));
     }
 

@@ -17,10 +17,10 @@ use tokio::time::{Instant, timeout};
 use super::address::Address;
 use super::endpoint::Endpoint;
 use super::link::{Link, LinkConfig, State};
-use super::session::Session;
-use super::topology::Seeds;
-use super::watched::Watched;
-use leasehold_core::internal::{Host, background};
+use super::seeds::Seeds;
+use super::session::{Session, connector};
+use leasehold_core::internal::background;
+use leasehold_core::internal::net::{Connector, Host, Watched};
 use leasehold_core::{Error, Result};
 use slots::Ranges;
 use table::Table;
@@ -44,6 +44,7 @@ pub(crate) type Connect<S> = Box<dyn Fn(Endpoint) -> S + Send + Sync>;
 /// The masters of a cluster, with the connections of a store to each.
 pub(crate) struct Cluster<S> {
     seeds: Seeds,
+    connector: Connector,
     connect: Connect<S>,
     table: RwLock<Table<S>>,
     /// Counts the changes of the table.
@@ -55,6 +56,7 @@ impl<S: ClusterNode> Cluster<S> {
     pub(super) fn new(seeds: Seeds, connect: Connect<S>) -> Self {
         Self {
             seeds,
+            connector: connector(),
             connect,
             table: RwLock::new(Table::default()),
             changes: Watched::new(()),
@@ -139,7 +141,8 @@ impl<S: ClusterNode> Cluster<S> {
     }
 
     fn connect_to(&self, announced: &Host) -> S {
-        (self.connect)(Endpoint::Node(self.seeds.server_at(announced.clone())))
+        let address = self.seeds.server_at(announced.clone());
+        (self.connect)(Endpoint::node(address, self.connector.clone()))
     }
 
     fn apply(&self, ranges: &Ranges) {
@@ -156,7 +159,11 @@ impl<S: ClusterNode> Cluster<S> {
     fn links(&self) -> Vec<(Host, Link)> {
         let links = self.seeds.iter().map(|(host, address)| {
             let channel = format!("leasehold:seed:{}", super::ids::fresh_client());
-            (host.clone(), Link::spawn(LinkConfig::new(address, channel)))
+            let endpoint = Endpoint::seed(address, self.connector.clone());
+            (
+                host.clone(),
+                Link::spawn(LinkConfig::new(endpoint, channel)),
+            )
         });
         links.collect()
     }

@@ -3,16 +3,24 @@
 use std::fmt;
 use std::sync::Arc;
 
+use async_trait::async_trait;
+
 use super::address::{Address, Settings};
-use super::handshake::{ServerClock, handshake};
-use super::sentinel::WatchedMaster;
-use super::session::{Session, Value, command};
-use super::watched::Watched;
+use super::handshake::handshake;
+use super::server_info::ServerClock;
+use super::session::{Session, Value, command, connector};
+use leasehold_core::internal::net::{Connector, Watched};
 use leasehold_core::{Error, Result};
 
-/// A server, or a role that moves from one server to another.
+/// A server, or a role that moves from one server to another, and what connects to it.
 #[derive(Clone, Debug)]
-pub(crate) enum Endpoint {
+pub(crate) struct Endpoint {
+    role: Role,
+    pub(super) connector: Connector,
+}
+
+#[derive(Clone, Debug)]
+enum Role {
     /// A sentinel, or a node that names the masters of its cluster, whatever its role is.
     Seed(Address),
     /// A server with locks.
@@ -20,7 +28,20 @@ pub(crate) enum Endpoint {
     /// A master of a cluster.
     Node(Address),
     /// The master that sentinels name.
-    Master(Arc<WatchedMaster>),
+    Master(Arc<dyn Locate>),
+}
+
+/// A role that moves from one server to another.
+#[async_trait]
+pub(crate) trait Locate: fmt::Debug + fmt::Display + Send + Sync {
+    /// Returns the user and the settings for the server, without its host.
+    fn login(&self) -> &Address;
+
+    /// Returns the address of the server that has the role now.
+    async fn locate(&self) -> Result<Address>;
+
+    /// Returns when another server has the role than the one at `address`.
+    async fn moved_from(&self, address: &Address);
 }
 
 /// A server whose name or address may come to lead to another server.
@@ -36,33 +57,50 @@ pub(crate) struct SingleServer {
 
 impl Endpoint {
     pub(crate) fn server(address: Address) -> Self {
-        Self::Server(Arc::new(SingleServer {
+        let server = SingleServer {
             address,
             refusal: Watched::new(None),
-        }))
+        };
+        Self::new(Role::Server(Arc::new(server)), connector())
+    }
+
+    pub(super) fn seed(address: Address, connector: Connector) -> Self {
+        Self::new(Role::Seed(address), connector)
+    }
+
+    pub(super) fn node(address: Address, connector: Connector) -> Self {
+        Self::new(Role::Node(address), connector)
+    }
+
+    pub(super) fn master(master: impl Locate + 'static, connector: Connector) -> Self {
+        Self::new(Role::Master(Arc::new(master)), connector)
+    }
+
+    fn new(role: Role, connector: Connector) -> Self {
+        Self { role, connector }
     }
 
     /// Returns the address of the server that has the role now.
     pub(super) async fn locate(&self) -> Result<Address> {
-        match self {
-            Self::Master(master) => master.locate().await,
-            Self::Seed(_) | Self::Server(_) | Self::Node(_) => Ok(self.address().clone()),
+        match &self.role {
+            Role::Master(master) => master.locate().await,
+            Role::Seed(_) | Role::Server(_) | Role::Node(_) => Ok(self.address().clone()),
         }
     }
 
     /// Returns when another server has the role.
     pub(super) async fn moved_from(&self, address: &Address) {
-        match self {
-            Self::Seed(_) | Self::Server(_) | Self::Node(_) => std::future::pending().await,
-            Self::Master(master) => master.moved_from(address).await,
+        match &self.role {
+            Role::Seed(_) | Role::Server(_) | Role::Node(_) => std::future::pending().await,
+            Role::Master(master) => master.moved_from(address).await,
         }
     }
 
     /// Returns the number of times that a connection led to the wrong server.
     pub(super) fn refusals(&self) -> u64 {
-        match self {
-            Self::Server(server) => server.refusal.version(),
-            Self::Seed(_) | Self::Node(_) | Self::Master(_) => 0,
+        match &self.role {
+            Role::Server(server) => server.refusal.version(),
+            Role::Seed(_) | Role::Node(_) | Role::Master(_) => 0,
         }
     }
 
@@ -71,7 +109,7 @@ impl Endpoint {
     ///
     /// Sentinels and clusters name the right server themselves.
     pub(super) async fn refused(&self, session: &Session, seen: u64) -> Error {
-        let Self::Server(server) = self else {
+        let Role::Server(server) = &self.role else {
             return std::future::pending().await;
         };
         tokio::select! {
@@ -95,23 +133,26 @@ impl Endpoint {
     /// The links to a node have a connection for requests and one for notifications, by RESP2.
     /// Where no other request is sent, RESP3 serves with one.
     pub(crate) fn for_notifications(&self) -> Self {
-        match self {
-            Self::Node(address) => Self::Node(Address {
-                old_protocol: false,
-                ..address.clone()
-            }),
-            Self::Seed(_) | Self::Server(_) | Self::Master(_) => self.clone(),
+        match &self.role {
+            Role::Node(address) => {
+                let address = Address {
+                    old_protocol: false,
+                    ..address.clone()
+                };
+                Self::node(address, self.connector.clone())
+            }
+            Role::Seed(_) | Role::Server(_) | Role::Master(_) => self.clone(),
         }
     }
 
     /// Refuses a server that does not have the role, or not yet.
     pub(super) async fn verify(&self, session: &Session) -> Result<()> {
-        match self {
-            Self::Seed(_) => Ok(()),
-            Self::Server(_) if self.refusals() == 0 => Ok(()),
+        match &self.role {
+            Role::Seed(_) => Ok(()),
+            Role::Server(_) if self.refusals() == 0 => Ok(()),
             // Not every link has a handshake.
-            Self::Server(_) => Box::pin(handshake(session, &ServerClock::default())).await,
-            Self::Node(_) | Self::Master(_) => verify_master(session).await,
+            Role::Server(_) => Box::pin(handshake(session, &ServerClock::default())).await,
+            Role::Node(_) | Role::Master(_) => verify_master(session).await,
         }
     }
 
@@ -124,26 +165,19 @@ impl Endpoint {
     }
 
     fn address(&self) -> &Address {
-        match self {
-            Self::Seed(address) | Self::Node(address) => address,
-            Self::Server(server) => &server.address,
-            // The user and the settings for the master, without its host.
-            Self::Master(master) => &master.seeds().server,
+        match &self.role {
+            Role::Seed(address) | Role::Node(address) => address,
+            Role::Server(server) => &server.address,
+            Role::Master(master) => master.login(),
         }
-    }
-}
-
-impl From<Address> for Endpoint {
-    fn from(address: Address) -> Self {
-        Self::Seed(address)
     }
 }
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Master(master) => master.seeds().fmt(f),
-            Self::Seed(_) | Self::Server(_) | Self::Node(_) => self.address().fmt(f),
+        match &self.role {
+            Role::Master(master) => master.fmt(f),
+            Role::Seed(_) | Role::Server(_) | Role::Node(_) => self.address().fmt(f),
         }
     }
 }

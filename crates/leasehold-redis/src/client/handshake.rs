@@ -1,52 +1,21 @@
 //! The handshake with a server. It checks that locks are safe on this server.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::join5;
 
 use super::ids::fresh_client;
-use super::link::Handshake;
 use super::redirect::Redirect;
 use super::reply_error;
 use super::script::{PROBE, SERVER_ID};
-use super::session::{Session, Value, command, decode};
-use leasehold_core::internal::BootInstant;
+use super::server_info::{ServerClock, field, info_section, read_clock};
+use super::session::{Handshake, Session, Value, decode};
 use leasehold_core::{Error, Result};
 
 /// The oldest Redis with all features that leasehold needs: `GETRANGE`, `PUBSUB` and `TIME` in
 /// scripts that write, RESP3, and channels in ACLs.
 const OLDEST: (u32, u32) = (6, 2);
-
-/// The server's clock, as this client reads it.
-#[derive(Debug, Default)]
-pub(crate) struct ServerClock {
-    /// Microseconds to add to this machine's clock.
-    ahead: AtomicU64,
-}
-
-impl ServerClock {
-    /// Returns the server's time. It is never ahead of the server, except for the difference in
-    /// rate of two clocks since the last reply.
-    pub(crate) fn micros(&self) -> u64 {
-        (BootInstant::now().as_nanos() / 1_000).wrapping_add(self.ahead.load(Ordering::Relaxed))
-    }
-
-    /// Sets the clock to the server's time in a reply that was read at `read`.
-    pub(crate) fn set(&self, server_micros: u64, read: BootInstant) {
-        self.ahead.store(
-            server_micros.wrapping_sub(read.as_nanos() / 1_000),
-            Ordering::Relaxed,
-        );
-    }
-}
-
-/// Returns a server's time in microseconds; `None` if no clock shows it.
-pub(crate) fn micros_of(seconds: u64, micros: u64) -> Option<u64> {
-    let whole = seconds.checked_mul(1_000_000)?;
-    let time = whole.checked_add(micros)?;
-    (time <= TIME_MAX).then_some(time)
-}
 
 /// Checks version, eviction policy, role, clock and scripts of a server.
 pub(crate) async fn handshake(session: &Session, clock: &ServerClock) -> Result<()> {
@@ -103,17 +72,6 @@ impl Report {
     }
 }
 
-async fn read_clock(session: &Session, clock: &ServerClock) -> Result<()> {
-    let (seconds, micros) = session.request(&command("TIME")).await?;
-    let read = BootInstant::now();
-    let time = micros_of(seconds, micros).ok_or_else(reply_error::protocol_error)?;
-    clock.set(time, read);
-    Ok(())
-}
-
-/// The largest time that a token has digits for: the year 2286, in microseconds.
-const TIME_MAX: u64 = 9_999_999_999_999_999;
-
 /// A key that the users of all stores have the right to access.
 const PROBE_KEY: &str = "leasehold:redlock:{probe}";
 /// The reply of Redis and Valkey to the probe.
@@ -140,23 +98,6 @@ fn check_scripts(reply: Result<Value>) -> Result<()> {
         Some(cause) => refused.caused_by(cause),
         None => refused,
     })
-}
-
-/// Returns a section of INFO; empty if the user may not read it.
-pub(crate) async fn info_section(session: &Session, section: &str) -> Result<String> {
-    let mut request = command("INFO");
-    request.arg(section);
-    match session.request(&request).await {
-        Err(error) if error.is_denied() || error.is_unsupported() => Ok(String::new()),
-        section => section,
-    }
-}
-
-pub(crate) fn field<'a>(about: &'a str, name: &str) -> Option<&'a str> {
-    about
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-        .map(str::trim)
 }
 
 /// Refuses a sentinel. `mode` is the `redis_mode` of the server.
@@ -246,7 +187,6 @@ impl ServerId {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     #[test]
     fn unsupported_versions_roles_and_policies_are_refused() {
@@ -289,20 +229,5 @@ mod tests {
                     .is_unsupported()
             );
         }
-    }
-
-    proptest! {
-        /// A token has no digits for a later time.
-        #[test]
-        fn time_of_a_server_ends_in_2286(seconds: u64, micros: u64) {
-            prop_assert!(micros_of(seconds, micros).is_none_or(|time| time <= TIME_MAX));
-        }
-    }
-
-    #[test]
-    fn impossible_time_is_refused() {
-        assert_eq!(micros_of(u64::MAX, 5), None);
-        assert_eq!(micros_of(1, u64::MAX), None);
-        assert_eq!(micros_of(1, 5), Some(1_000_005));
     }
 }

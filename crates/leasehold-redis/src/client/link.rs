@@ -1,60 +1,39 @@
 //! A connection that is re-established whenever it breaks, until its store is closed.
 
-mod supervisor;
-
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join};
 use tokio::runtime::{self, Handle};
-use tokio::task::AbortHandle;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout;
 
+use super::address::Address;
 use super::endpoint::Endpoint;
 use super::reply_error;
-use super::session::{PushHandler, Session};
-use super::watched::{CloseOnDrop, Watched};
-use leasehold_core::internal::background::{self, caller_runtime};
+use super::session::{Handshake, Opening, PushHandler, Session};
+use leasehold_core::internal::background;
+use leasehold_core::internal::net::{self, Connect, Epochs, Pauses, Supervised, Up};
 use leasehold_core::{Error, Result};
-use supervisor::supervise;
 
-/// The result of a handshake: the id of the server's history, if its scripts can detect a missing
-/// connection.
-pub(crate) type Handshake = Option<Arc<str>>;
+/// How long one attempt to connect may take.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+const BACKOFF_MIN: Duration = Duration::from_millis(10);
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// The time between two attempts to connect, if the first one led to a replica.
+const REPLICA_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the link checks that replies arrive.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// After this many checks without a reply to a request in flight, the connection counts as deaf.
+const SILENT_CHECKS_MAX: u32 = 4;
+/// After this many checks the handshake is repeated.
+const HANDSHAKE_EVERY: u32 = 120;
+
+pub(crate) type Link = Supervised<Session>;
+pub(crate) type State = net::State<Session>;
 /// Performs the handshake of a new session, and repeats it from time to time.
 pub(crate) type DoHandshake =
     Arc<dyn Fn(Arc<Session>) -> BoxFuture<'static, Result<Handshake>> + Send + Sync>;
-
-/// ```text
-/// Connecting ──► Up(1) ──► Down(2) ──► Up(3) ──► …
-///      └───────► Down(1) ─┘ ↺
-/// ```
-/// The number is the epoch. Every change raises it, so that a message of one epoch cannot be taken
-/// for one of another.
-#[derive(Clone, Debug)]
-pub(crate) enum State {
-    Connecting,
-    Down(u32, Error),
-    Up(Arc<Session>, Handshake),
-}
-
-impl State {
-    pub(crate) fn epoch(&self) -> u32 {
-        match self {
-            Self::Connecting => 0,
-            Self::Down(epoch, _) => *epoch,
-            Self::Up(session, _) => session.epoch,
-        }
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct Link {
-    states: Watched<State>,
-    runtime: Option<runtime::Id>,
-    supervisor: AbortHandle,
-}
 
 /// The links of a client to one server.
 #[derive(Debug)]
@@ -88,6 +67,7 @@ impl Links {
     }
 }
 
+#[derive(Clone)]
 pub(crate) struct LinkConfig {
     pub(crate) endpoint: Endpoint,
     pub(crate) channel: String,
@@ -99,23 +79,11 @@ pub(crate) struct LinkConfig {
     pub(crate) epochs: Epochs,
 }
 
-/// The numbers of sessions. Links that share them have no number in common, and a later session of
-/// any of them has a larger number.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Epochs(Arc<AtomicU32>);
-
-impl Epochs {
-    /// Returns the number of the next session; the next number is that of its end.
-    fn next(&self) -> u32 {
-        self.0.fetch_add(2, Ordering::Relaxed) + 1
-    }
-}
-
 impl LinkConfig {
     /// A link on the background thread that ignores notifications and has no handshake.
-    pub(crate) fn new(endpoint: impl Into<Endpoint>, channel: String) -> Self {
+    pub(crate) fn new(endpoint: Endpoint, channel: String) -> Self {
         Self {
-            endpoint: endpoint.into(),
+            endpoint,
             channel,
             on_push: Arc::new(|_, _| {}),
             handshake: Arc::new(|_| Box::pin(async { Ok(None) })),
@@ -125,107 +93,210 @@ impl LinkConfig {
     }
 }
 
-impl Link {
-    pub(crate) fn spawn(config: LinkConfig) -> Self {
-        let states = Watched::new(State::Connecting);
-        let runtime = config.runtime.as_ref().map(Handle::id);
-        let config = Arc::new(config);
-        let closing = CloseOnDrop(states.clone());
-        let supervisor =
-            background::spawn_restarting(move || supervise(Arc::clone(&config), closing.0.clone()));
-        Self {
-            states,
-            runtime,
-            supervisor,
-        }
+impl Connect<Session> for LinkConfig {
+    fn runtime(&self) -> Option<runtime::Id> {
+        self.runtime.as_ref().map(Handle::id)
     }
 
-    /// Whether the caller's runtime drives this link, so that a request does not switch threads.
-    pub(crate) fn is_on_caller_runtime(&self) -> bool {
-        self.runtime.is_some() && self.runtime == caller_runtime()
+    fn epochs(&self) -> Epochs {
+        self.epochs.clone()
     }
 
-    /// Closes the connection, so that the link connects again with a new handshake.
-    #[cold]
-    pub(crate) fn reconnect(&self) {
-        if let State::Up(session, _) = &*self.states.borrow() {
-            session.close();
-        }
+    fn pauses(&self) -> Pauses {
+        reconnects(self.endpoint.settings().crash_grace)
     }
 
-    /// Calls `read` with the state. It must not block.
-    pub(crate) fn with_state<T>(&self, read: impl FnOnce(&State) -> T) -> T {
-        read(&self.states.borrow())
+    async fn attempt(&mut self, epoch: u32, up: &mut Up<Session>) -> Result<Error> {
+        let refusals = self.endpoint.refusals();
+        let connected = connect(self, epoch).await.inspect_err(|error| {
+            tracing::debug!(server = %self.endpoint, %error, "cannot connect");
+        })?;
+        let session = &connected.session;
+        up.publish(session, &connected.handshake_result);
+
+        let broke = || Error::unavailable(<Session as net::Session>::ENDED);
+        Ok(tokio::select! {
+            biased;
+            error = self.endpoint.refused(session, refusals) => error,
+            () = monitor(self, session, &connected.handshake_result) => broke(),
+            () = self.endpoint.moved_from(&connected.address) => broke(),
+        })
     }
 
-    pub(crate) fn epoch(&self) -> u32 {
-        self.states.borrow().epoch()
+    fn interval_after(&self, error: &Error) -> Option<Duration> {
+        interval_after(error, self.endpoint.settings().crash_grace)
     }
+}
 
-    pub(crate) fn states(&self) -> Watched<State> {
-        self.states.clone()
+/// Returns the pauses of a link: they stay below a twentieth of the crash grace.
+///
+/// Without crash detection the lease limits the outage, but a link does not know the lease. So the
+/// pauses follow the outage.
+fn reconnects(grace: Option<Duration>) -> Pauses {
+    let between = |max| Pauses::between(BACKOFF_MIN, max, fastrand::f64);
+    match grace {
+        Some(grace) => between(BACKOFF_MAX.min(grace / 20)),
+        None => between(BACKOFF_MAX).following_outage(),
     }
+}
 
-    /// Returns the session, or the next one within `timeout`; otherwise the reason for its absence.
-    ///
-    /// It does not wait while the server is a replica, which may last.
-    pub(crate) async fn session(&self, timeout: Duration) -> Result<Arc<Session>> {
-        if let State::Up(session, _) = &*self.states.borrow()
-            && !session.is_closed()
-        {
-            return Ok(Arc::clone(session));
-        }
-        Box::pin(self.wait_for_session(timeout)).await
-    }
+/// Returns the time from an attempt that led to a replica to the next one.
+///
+/// A replica stays one for longer than a server loads its data. A hold must survive the pause.
+fn interval_after(error: &Error, grace: Option<Duration>) -> Option<Duration> {
+    let longest = grace.map_or(REPLICA_INTERVAL, |grace| REPLICA_INTERVAL.min(grace / 8));
+    reply_error::shows_replica(error).then_some(longest)
+}
 
-    #[cold]
-    async fn wait_for_session(&self, timeout: Duration) -> Result<Arc<Session>> {
-        let until = Instant::now() + timeout;
-        let found = |state: &State| match state {
-            State::Up(session, _) if !session.is_closed() => Some(Ok(Arc::clone(session))),
-            State::Down(_, error) if reply_error::shows_replica(error) => Some(Err(error.clone())),
-            _ => None,
-        };
-        match timeout_at(until, self.states.wait_for(found)).await {
-            Ok(Ok(found)) => found,
-            _ => Err(self.last_error()),
-        }
-    }
+/// A session after its handshake.
+struct Connected {
+    session: Arc<Session>,
+    address: Address,
+    handshake_result: Handshake,
+}
 
-    /// Waits until there has been no session for `timeout`, and returns the reason.
-    pub(crate) async fn unreachable(&self, timeout: Duration) -> Error {
-        loop {
-            let down = |state: &State| matches!(state, State::Down(..)).then_some(());
-            if self.states.wait_for(down).await.is_err() {
-                return Error::unavailable("the store was closed");
-            }
-            if let Err(error) = self.session(timeout).await {
-                return error;
-            }
-        }
-    }
-
-    /// Waits for the first attempt to connect, and returns its error.
-    pub(crate) async fn first(&self) -> Result<()> {
-        let first = self.states.wait_for(|state| match state {
-            State::Connecting => None,
-            State::Up(..) => Some(Ok(())),
-            State::Down(_, error) => Some(Err(error.clone())),
-        });
-        let closed = |_| Err(Error::unavailable("the store was closed"));
-        first.await.unwrap_or_else(closed)
-    }
-
-    fn last_error(&self) -> Error {
-        match &*self.states.borrow() {
-            State::Down(_, error) => error.clone(),
-            State::Connecting | State::Up(..) => Error::unavailable("the server does not reply"),
+/// Connects to the server that has the role of the endpoint.
+///
+/// If the role moves meanwhile, the attempt ends: a server that has lost the role may be paused.
+async fn connect(config: &mut LinkConfig, epoch: u32) -> Result<Connected> {
+    let endpoint = config.endpoint.clone();
+    let locating = timeout(CONNECT_MAX, endpoint.locate()).await;
+    let address = locating.unwrap_or_else(|_| Err(Error::unavailable("no sentinel replies")))?;
+    tokio::select! {
+        biased;
+        connected = connect_to(config, address.clone(), epoch) => connected,
+        () = endpoint.moved_from(&address) => {
+            Err(Error::unavailable("another server has become the master"))
         }
     }
 }
 
-impl Drop for Link {
-    fn drop(&mut self) {
-        self.supervisor.abort();
+async fn connect_to(config: &mut LinkConfig, address: Address, epoch: u32) -> Result<Connected> {
+    let LinkConfig {
+        endpoint,
+        handshake,
+        runtime,
+        ..
+    } = config;
+    let located = address.clone();
+    let connector = endpoint.connector.clone();
+    let channel = config.channel.clone();
+    let on_push = Arc::clone(&config.on_push);
+    let begun = Arc::new(AtomicBool::new(false));
+    let begins = Arc::clone(&begun);
+
+    let opening = async move {
+        begins.store(true, Ordering::Release);
+        let opening = Opening {
+            connector: &connector,
+            address: &address,
+            channel: &channel,
+            epoch,
+        };
+        Session::connect(opening, on_push).await
+    };
+
+    let handshaken = async {
+        let Ok(opened) = background::run_on(runtime.as_ref(), opening).await else {
+            // From now on the background thread drives the connection.
+            *runtime = None;
+            return Err(Error::unavailable(
+                "the runtime that drove the connection has ended",
+            ));
+        };
+        let session = Arc::new(opened?);
+        let checking = async {
+            endpoint.verify(&session).await?;
+            handshake(Arc::clone(&session)).await
+        };
+
+        // The server executes the subscription first. The checks do not wait for its reply.
+        let (subscribed, checked) = join(session.subscribe(), checking).await;
+        subscribed?;
+        let handshake_result = checked?;
+        Ok(Connected {
+            session,
+            address: located,
+            handshake_result,
+        })
+    };
+
+    if let Ok(connected) = timeout(CONNECT_MAX, handshaken).await {
+        return connected;
+    }
+    if begun.load(Ordering::Acquire) {
+        return Err(no_reply(endpoint.is_encrypted()));
+    }
+    *runtime = None;
+    Err(Error::unavailable(
+        "the runtime that drove the connection is not polled",
+    ))
+}
+
+fn no_reply(is_encrypted: bool) -> Error {
+    let error = Error::unavailable(format!("the server did not reply within {CONNECT_MAX:?}"));
+    if is_encrypted {
+        error.help("check that this port uses TLS; without TLS, write redis:// or redlock://")
+    } else {
+        error
+    }
+}
+
+/// Returns when the session has ended or is deaf, or the server has changed.
+///
+/// One timer serves all requests: a timer per request would cost as much time as the request.
+async fn monitor(config: &LinkConfig, session: &Arc<Session>, handshake_result: &Handshake) {
+    let mut silent = 0;
+    let mut received = 0;
+    for check in 1u32.. {
+        let closed = timeout(POLL_INTERVAL, session.closed_signal());
+        if closed.await.is_ok() {
+            return;
+        }
+
+        let (in_flight, now_received) = session.progress();
+        let is_silent = in_flight && now_received == received;
+        silent = if is_silent { silent + 1 } else { 0 };
+        received = now_received;
+        if silent >= SILENT_CHECKS_MAX {
+            return;
+        }
+
+        let is_handshake_due = check % HANDSHAKE_EVERY == 0;
+        if is_handshake_due && !is_same_server(config, session, handshake_result).await {
+            return;
+        }
+    }
+}
+
+async fn is_same_server(
+    config: &LinkConfig,
+    session: &Arc<Session>,
+    handshake_result: &Handshake,
+) -> bool {
+    let again = timeout(CONNECT_MAX, (config.handshake)(Arc::clone(session))).await;
+    again.is_ok_and(|again| again.is_ok_and(|again| again == *handshake_result))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replica_is_tried_once_a_second_unless_a_hold_would_end() {
+        let seconds = Duration::from_secs;
+        let replica = reply_error::read_only();
+
+        assert_eq!(interval_after(&replica, None), Some(seconds(1)));
+        assert_eq!(
+            interval_after(&replica, Some(seconds(10))),
+            Some(seconds(1))
+        );
+        assert_eq!(
+            interval_after(&replica, Some(seconds(2))),
+            Some(seconds(2) / 8)
+        );
+        let broke = Error::unavailable("the connection broke");
+        assert_eq!(interval_after(&broke, None), None);
     }
 }

@@ -7,20 +7,23 @@
 
 pub(super) mod view;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
 use super::address::Address;
+use super::endpoint::{Endpoint, Locate};
 use super::link::{Link, LinkConfig};
 use super::reply_error;
-use super::session::{Session, Value, command, with_reply_timeout};
-use super::topology::{Seeds, Sentinels};
-use super::watched::Watched;
+use super::seeds::Sentinels;
+use super::session::{Session, Value, command, connector, with_reply_timeout};
 use leasehold_core::internal::background;
+use leasehold_core::internal::net::{Connector, Watched};
 use leasehold_core::{Error, Result};
 use view::{Sighting, View};
 
@@ -34,6 +37,13 @@ const ASK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a sentinel may take to reply.
 const REPLY_MAX: Duration = Duration::from_secs(1);
 
+/// Returns the master as an endpoint. The tasks that follow it begin here.
+pub(super) fn endpoint(sentinels: Sentinels) -> Endpoint {
+    let connector = connector();
+    let master = WatchedMaster::follow(sentinels, &connector);
+    Endpoint::master(master, connector)
+}
+
 /// Follows the master from one server to the next.
 #[derive(Debug)]
 pub(crate) struct WatchedMaster {
@@ -44,11 +54,14 @@ pub(crate) struct WatchedMaster {
 
 impl WatchedMaster {
     /// Starts to ask the sentinels.
-    pub(super) fn follow(sentinels: Sentinels) -> Self {
+    pub(super) fn follow(sentinels: Sentinels, connector: &Connector) -> Self {
         let seeds = sentinels.seeds.iter();
         let view = Watched::new(View::of(seeds.len()));
         let tasks = seeds.enumerate().map(|(number, (_, address))| {
-            let sentinel = Arc::new(Sentinel::connect(address, sentinels.master.clone()));
+            let sentinel = Arc::new(Sentinel::connect(
+                Endpoint::seed(address, connector.clone()),
+                sentinels.master.clone(),
+            ));
             let view = view.clone();
             background::spawn_restarting(move || {
                 ask_repeatedly(Arc::clone(&sentinel), number, view.clone())
@@ -61,12 +74,19 @@ impl WatchedMaster {
             view,
         }
     }
+}
+
+#[async_trait]
+impl Locate for WatchedMaster {
+    fn login(&self) -> &Address {
+        &self.sentinels.seeds.server
+    }
 
     /// Returns the address of the master.
     ///
     /// # Errors
     /// The error of a sentinel, if none has named a master and all have failed.
-    pub(super) async fn locate(&self) -> Result<Address> {
+    async fn locate(&self) -> Result<Address> {
         let known = self.view.wait_for(|view| match view.master() {
             Some(master) => Some(Ok(self.sentinels.seeds.server_at(master.host.clone()))),
             None => view.has_failed().then(|| Err(view.error())),
@@ -76,7 +96,7 @@ impl WatchedMaster {
     }
 
     /// Returns when the sentinels name another master than the one at `address`.
-    pub(super) async fn moved_from(&self, address: &Address) {
+    async fn moved_from(&self, address: &Address) {
         let is_other = |view: &View| {
             let master = view.master()?;
             let present = self.sentinels.seeds.server_at(master.host.clone());
@@ -87,9 +107,12 @@ impl WatchedMaster {
             std::future::pending::<()>().await;
         }
     }
+}
 
-    pub(super) fn seeds(&self) -> &Seeds {
-        &self.sentinels.seeds
+/// Writes the URL without user, password and settings.
+impl fmt::Display for WatchedMaster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.sentinels.seeds.fmt(f)
     }
 }
 
@@ -110,12 +133,12 @@ struct Sentinel {
 }
 
 impl Sentinel {
-    fn connect(address: Address, master: String) -> Self {
+    fn connect(endpoint: Endpoint, master: String) -> Self {
         let switched = Arc::<Notify>::default();
         let notified = Arc::clone(&switched);
         let link = Link::spawn(LinkConfig {
             on_push: Arc::new(move |_, _| notified.notify_one()),
-            ..LinkConfig::new(address, SWITCHES.to_owned())
+            ..LinkConfig::new(endpoint, SWITCHES.to_owned())
         });
         Self {
             link,

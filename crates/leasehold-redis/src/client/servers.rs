@@ -11,6 +11,7 @@ use super::endpoint::{Endpoint, verify_master};
 use super::link::Link;
 use super::redirect::Redirect;
 use super::script::Script;
+use super::sentinel;
 use super::session::{Session, Value};
 use super::topology::Topology;
 use leasehold_core::{Error, Result};
@@ -47,7 +48,9 @@ impl<S: ClusterNode> StoreServers<S> {
     pub(crate) fn new(topology: Topology, connect: Connect<S>) -> Self {
         match topology {
             Topology::Single(address) => Self::One(Arc::new(connect(Endpoint::server(address)))),
-            Topology::Sentinel(sentinels) => Self::One(Arc::new(connect(sentinels.endpoint()))),
+            Topology::Sentinel(sentinels) => {
+                Self::One(Arc::new(connect(sentinel::endpoint(sentinels))))
+            }
             Topology::Cluster(seeds) => Self::Cluster(Arc::new(Cluster::new(seeds, connect))),
         }
     }

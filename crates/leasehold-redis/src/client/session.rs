@@ -13,14 +13,20 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::reply_error;
-use super::watched::Watched;
+use leasehold_core::internal::net::{self, Watched};
 use leasehold_core::{Error, Result};
+
+pub(crate) use open::{Opening, connector};
 
 /// The parts of requests and replies. No other file names the crate, but `script.rs` and
 /// `reply_error.rs`.
 pub(crate) use redis::{
     Cmd as Command, FromRedisValue as FromReply, RedisError as RequestError, Value, cmd as command,
 };
+
+/// What the checks of a connection found: the id of the server's history, if its scripts can detect
+/// a missing connection.
+pub(crate) type Handshake = Option<Arc<str>>;
 
 /// Receives the channel and the text of a notification.
 pub(crate) type PushHandler = Arc<dyn Fn(&str, &str) + Send + Sync>;
@@ -226,6 +232,31 @@ impl Session {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.life.is_closed()
+    }
+}
+
+impl net::Session for Session {
+    type Checked = Handshake;
+
+    const SERVICE: &'static str = "redis";
+    const ENDED: &'static str = "the connection broke";
+    const ABSENT: &'static str = "the server does not reply";
+
+    fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed()
+    }
+
+    fn close(&self) {
+        self.close();
+    }
+
+    /// A server may stay a replica.
+    fn outlasts_requests(error: &Error) -> bool {
+        reply_error::shows_replica(error)
     }
 }
 

@@ -67,7 +67,7 @@ pub(super) const CHECKS: &[Check<Facts>] = &[
         .message("a master that is cut off from its replicas keeps granting locks after a failover")
         .remedy("CONFIG SET min-replicas-to-write 1"),
     Check::warning("no-tls", |facts: &Facts| {
-        facts.address.is_exposed().then(String::new)
+        facts.address.target.is_exposed().then(String::new)
     })
     .exposed()
     .remedy("use rediss:// or redlocks://, or a network without other users"),

@@ -1,7 +1,11 @@
 //! The rights of a user, tried one by one on a key of the examination.
 
+use std::sync::Arc;
+
 use super::{Kind, cause, open, send};
-use crate::client::{Address, Command, RequestError, Session, command, fresh_client};
+use crate::client::{
+    Address, Command, Opening, RequestError, Session, command, connector, fresh_client,
+};
 use crate::redisson::Class;
 use leasehold_core::internal::examination::{danger, warning};
 use leasehold_core::{Finding, Result, Severity};
@@ -106,8 +110,14 @@ fn all_rights(needed: &[&Right]) -> Finding {
 }
 
 async fn try_subscription(address: &Address, channel: &str) -> Result<Option<Finding>> {
-    let opening = Session::open(address, channel, 1, std::sync::Arc::new(|_, _| {}));
-    let Err(error) = opening.await else {
+    let connector = connector();
+    let opening = Opening {
+        connector: &connector,
+        address,
+        channel,
+        epoch: 1,
+    };
+    let Err(error) = Session::open(opening, Arc::new(|_, _| {})).await else {
         return Ok(None);
     };
     // A server that accepts no connection at all shows nothing about this command.

@@ -186,7 +186,7 @@ impl Settings {
     }
 
     /// Returns the name of a setting that needs TLS.
-    pub(super) fn first_with_tls(&self) -> Option<&'static str> {
+    pub(crate) fn first_with_tls(&self) -> Option<&'static str> {
         let (setting, _) = self.0.iter().find(|(setting, _)| setting.needs_tls)?;
         Some(setting.name)
     }

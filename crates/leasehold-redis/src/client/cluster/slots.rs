@@ -1,7 +1,7 @@
 //! Slots of keys, and the masters that have them.
 
-use crate::client::handshake::field;
 use crate::client::reply_error;
+use crate::client::server_info::field;
 use crate::client::session::{Session, Value, command};
 use leasehold_core::internal::Host;
 use leasehold_core::{Error, Result};

@@ -15,25 +15,29 @@ use tokio::runtime::Handle;
 use super::{INVALIDATION, PushHandler, Session};
 use crate::client::address::Address;
 use crate::client::reply_error;
-use crate::client::stream::Stream;
-use crate::client::watched::{CloseOnDrop, Watched};
 use leasehold_core::internal::background;
+use leasehold_core::internal::net::{CloseOnDrop, Connector, Help, Stream, Watched};
 use leasehold_core::{Error, Result};
 
 /// How many requests may be queued for a driver.
 const REQUESTS_MAX: usize = 4096;
 
+/// A connection that is being opened.
+#[derive(Clone, Copy)]
+pub(crate) struct Opening<'a> {
+    pub(crate) connector: &'a Connector,
+    pub(crate) address: &'a Address,
+    /// The channel to which the connection will be subscribed.
+    pub(crate) channel: &'a str,
+    pub(crate) epoch: u32,
+}
+
 impl Session {
     /// Connects and subscribes; returns when the server has confirmed the subscription.
     ///
     /// The current runtime drives the connection.
-    pub(crate) async fn open(
-        address: &Address,
-        channel: &str,
-        epoch: u32,
-        on_push: PushHandler,
-    ) -> Result<Self> {
-        let session = Self::connect(address, channel, epoch, on_push).await?;
+    pub(crate) async fn open(opening: Opening<'_>, on_push: PushHandler) -> Result<Self> {
+        let session = Self::connect(opening, on_push).await?;
         session.subscribe().await?;
         Ok(session)
     }
@@ -41,51 +45,39 @@ impl Session {
     /// Connects. The first request of the connection must be to [`subscribe`](Self::subscribe).
     ///
     /// The current runtime drives the connection.
-    pub(crate) async fn connect(
-        address: &Address,
-        channel: &str,
-        epoch: u32,
-        on_push: PushHandler,
-    ) -> Result<Self> {
-        let address = &address.with_current_password().await?;
+    pub(crate) async fn connect(opening: Opening<'_>, on_push: PushHandler) -> Result<Self> {
+        let address = &opening.address.with_current_password().await?;
+        let opening = Opening { address, ..opening };
         if address.old_protocol {
-            return Self::open_old(address, channel, epoch, on_push).await;
+            return Self::open_old(opening, on_push).await;
         }
-        match Self::open_new(address, channel, epoch, Arc::clone(&on_push)).await {
-            Err(error) if lacks_resp3(&error) => {
-                Self::open_old(address, channel, epoch, on_push).await
-            }
+        match Self::open_new(opening, Arc::clone(&on_push)).await {
+            Err(error) if lacks_resp3(&error) => Self::open_old(opening, on_push).await,
             opened => opened,
         }
     }
 
     /// Connects without a subscription, for requests that any server and proxy supports.
     pub(crate) async fn open_unsubscribed(address: &Address) -> Result<Self> {
-        let address = &address.with_current_password().await?;
-        Self::log_in(address, ProtocolVersion::RESP2, config(), "", 1).await
+        let opening = Opening {
+            connector: &connector(),
+            address: &address.with_current_password().await?,
+            channel: "",
+            epoch: 1,
+        };
+        Self::log_in(opening, ProtocolVersion::RESP2, config()).await
     }
 
     /// RESP3: one connection for requests, replies and notifications.
-    async fn open_new(
-        address: &Address,
-        channel: &str,
-        epoch: u32,
-        on_push: PushHandler,
-    ) -> Result<Self> {
+    async fn open_new(opening: Opening<'_>, on_push: PushHandler) -> Result<Self> {
         let config = config().set_push_sender(push_sender(on_push));
-        Self::log_in(address, ProtocolVersion::RESP3, config, channel, epoch).await
+        Self::log_in(opening, ProtocolVersion::RESP3, config).await
     }
 
     /// RESP2: a connection for requests, and one that is subscribed already.
-    async fn open_old(
-        address: &Address,
-        channel: &str,
-        epoch: u32,
-        on_push: PushHandler,
-    ) -> Result<Self> {
-        let (subscription, messages) = subscribe(address, channel).await?.split();
-        let protocol = ProtocolVersion::RESP2;
-        let mut session = Self::log_in(address, protocol, config(), channel, epoch).await?;
+    async fn open_old(opening: Opening<'_>, on_push: PushHandler) -> Result<Self> {
+        let (subscription, messages) = subscribe(opening).await?.split();
+        let mut session = Self::log_in(opening, ProtocolVersion::RESP2, config()).await?;
 
         session.drive(receive(messages, on_push));
         session.subscription = Some(subscription);
@@ -93,21 +85,19 @@ impl Session {
     }
 
     async fn log_in(
-        address: &Address,
+        opening: Opening<'_>,
         protocol: ProtocolVersion,
         config: AsyncConnectionConfig,
-        channel: &str,
-        epoch: u32,
     ) -> Result<Self> {
-        let login = login(address, protocol);
-        let mut stream = Stream::connect(address).await?;
+        let login = login(opening.address, protocol);
+        let mut stream = opening.stream().await?;
         let first_bytes = stream.first_bytes();
         let connecting = MultiplexedConnection::new_with_config(&login, stream, config);
         let connected = connecting.await;
         let (connection, driver) =
             connected.map_err(|error| login_error(error, &first_bytes.lock()))?;
 
-        let mut session = Self::new(epoch, channel, connection);
+        let mut session = Self::new(opening.epoch, opening.channel, connection);
         session.drive(driver);
         Ok(session)
     }
@@ -147,6 +137,31 @@ impl Session {
     }
 }
 
+impl Opening<'_> {
+    async fn stream(self) -> Result<Stream> {
+        let connected = self.connector.connect(&self.address.target).await;
+        connected.map_err(|error| {
+            if self.address.is_announced && error.is_unavailable() {
+                return error.help(ANNOUNCED_HELP);
+            }
+            error
+        })
+    }
+}
+
+const ANNOUNCED_HELP: &str = "the sentinels or the nodes of the cluster announce this address; if \
+     clients reach the server at another one, write address-map=ANNOUNCED=REACHED";
+
+/// Returns what connects to Redis servers. All connections of an address share it.
+pub(crate) fn connector() -> Connector {
+    static HELP: Help = Help {
+        plain_scheme: "redis://",
+        server_name: " (or write it as server-name=)",
+        socket: "check the path, and `unixsocketperm` of the server",
+    };
+    Connector::new(&HELP)
+}
+
 fn config() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_response_timeout(None)
@@ -170,14 +185,14 @@ fn push_sender(on_push: PushHandler) -> impl Fn(PushInfo) -> Result<(), ()> + Se
     }
 }
 
-async fn subscribe(address: &Address, channel: &str) -> Result<PubSub> {
-    let login = login(address, ProtocolVersion::RESP2);
-    let mut stream = Stream::connect(address).await?;
+async fn subscribe(opening: Opening<'_>) -> Result<PubSub> {
+    let login = login(opening.address, ProtocolVersion::RESP2);
+    let mut stream = opening.stream().await?;
     let first_bytes = stream.first_bytes();
     let connected = PubSub::new(&login, stream).await;
     let mut subscription = connected.map_err(|error| login_error(error, &first_bytes.lock()))?;
 
-    let subscribed = subscription.subscribe(channel).await;
+    let subscribed = subscription.subscribe(opening.channel).await;
     subscribed.map_err(|error| named_if_closed(reply_error::store_error(error)))?;
     Ok(subscription)
 }

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 /// A handle of the value.
 #[derive(Debug)]
-pub(crate) struct Watched<T>(Arc<Shared<T>>);
+pub struct Watched<T>(Arc<Shared<T>>);
 
 #[derive(Debug)]
 struct Shared<T> {
@@ -29,10 +29,10 @@ struct Present<T> {
 
 /// Nobody changes the value any more.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Closed;
+pub struct Closed;
 
 impl<T> Watched<T> {
-    pub(crate) fn new(value: T) -> Self {
+    pub fn new(value: T) -> Self {
         Self(Arc::new(Shared {
             present: Mutex::new(Present {
                 value,
@@ -44,11 +44,11 @@ impl<T> Watched<T> {
     }
 
     /// Returns the value, which is locked meanwhile.
-    pub(crate) fn borrow(&self) -> MappedMutexGuard<'_, T> {
+    pub fn borrow(&self) -> MappedMutexGuard<'_, T> {
         MutexGuard::map(self.0.present.lock(), |present| &mut present.value)
     }
 
-    pub(crate) fn set(&self, value: T) {
+    pub fn set(&self, value: T) {
         let mut previous = value;
         self.set_if(|present| {
             std::mem::swap(present, &mut previous);
@@ -59,7 +59,7 @@ impl<T> Watched<T> {
     }
 
     /// Changes the value; `change` returns whether it did.
-    pub(crate) fn set_if(&self, change: impl FnOnce(&mut T) -> bool) {
+    pub fn set_if(&self, change: impl FnOnce(&mut T) -> bool) {
         let mut present = self.0.present.lock();
         if change(&mut present.value) {
             present.version += 1;
@@ -69,34 +69,34 @@ impl<T> Watched<T> {
     }
 
     /// Ends all waits that the present value does not end.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         self.0.present.lock().is_closed = true;
         self.0.changed.notify_waiters();
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         self.0.present.lock().is_closed
     }
 
     /// Waits until the value is closed.
-    pub(crate) async fn closed(&self) {
+    pub async fn closed(&self) {
         let never = |_: &Present<T>| None::<()>;
         // Only the close ends this wait.
         let _ = self.wait(never).await;
     }
 
-    pub(crate) fn version(&self) -> u64 {
+    pub fn version(&self) -> u64 {
         self.0.present.lock().version
     }
 
     /// Waits until the version is another one, and returns it.
-    pub(crate) async fn changed_from(&self, version: u64) -> Result<u64, Closed> {
+    pub async fn changed_from(&self, version: u64) -> Result<u64, Closed> {
         let other = |present: &Present<T>| (present.version != version).then_some(present.version);
         self.wait(other).await
     }
 
     /// Waits for a value in which `find` finds something.
-    pub(crate) async fn wait_for<R>(&self, find: impl Fn(&T) -> Option<R>) -> Result<R, Closed> {
+    pub async fn wait_for<R>(&self, find: impl Fn(&T) -> Option<R>) -> Result<R, Closed> {
         self.wait(|present| find(&present.value)).await
     }
 
@@ -130,7 +130,7 @@ impl<T> Clone for Watched<T> {
 }
 
 /// Closes a value at the end of a task.
-pub(crate) struct CloseOnDrop<T>(pub(crate) Watched<T>);
+pub struct CloseOnDrop<T>(pub Watched<T>);
 
 impl<T> Drop for CloseOnDrop<T> {
     fn drop(&mut self) {

@@ -1,12 +1,39 @@
-//! A password, which may be in a file, or come from a function of the program.
+//! The user and the password of a client. A password may be in a file, or come from a function of
+//! the program.
 
 use std::error::Error as StdError;
 use std::fmt::Display;
 use std::sync::Arc;
 
-use super::{absolute_path, io_reason};
+use super::host::io_reason;
+use super::tls_settings::absolute_path;
 use crate::runtime::background::run_blocking;
+use crate::stores::url::StoreUrl;
 use crate::{Error, Result};
+
+/// The user and the password of a URL, without the empty ones.
+#[derive(Clone)]
+pub struct Login {
+    pub user: Option<String>,
+    pub password: Option<Password>,
+}
+
+impl Login {
+    /// Returns the login of a URL. A file of `password-file=` replaces the password of the URL.
+    pub fn of_url(url: &StoreUrl) -> Result<Self> {
+        let credentials = url.credentials.as_ref();
+        let user = credentials.map(|stated| stated.user.clone());
+        let password = credentials.and_then(|stated| stated.password.clone());
+        let is_given = |text: &String| !text.is_empty();
+        Ok(Self {
+            user: user.filter(is_given),
+            password: match url.settings.get("password-file") {
+                Some(path) => Some(Password::in_file(path)?),
+                None => password.filter(is_given).map(Password::new),
+            },
+        })
+    }
+}
 
 /// A password, and where a new connection finds the present one.
 #[derive(Clone)]

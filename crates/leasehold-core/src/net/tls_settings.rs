@@ -1,17 +1,20 @@
-//! The files of TLS that a URL names.
+//! The settings of TLS in a URL.
 
 use std::path::PathBuf;
 
-use super::{StoreUrl, Transport};
+use super::host::Host;
+use crate::stores::url::{StoreUrl, Transport};
 use crate::{Error, Result};
 
-/// The PEM files that TLS needs.
+/// TLS of a connection: PEM files by their paths. The certificate of the server is always verified.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TlsFiles {
+pub struct Tls {
     /// The authority to trust; the authorities of the system if it is `None`.
     pub authority: Option<PathBuf>,
     /// The client's own certificate, for servers that require one.
     pub identity: Option<Identity>,
+    /// The name in the server's certificate, if it is not the host of the connection.
+    pub server_name: Option<String>,
 }
 
 /// A certificate and its key, each a PEM file.
@@ -21,11 +24,11 @@ pub struct Identity {
     pub key: PathBuf,
 }
 
-impl TlsFiles {
-    /// Returns the files that a URL names; `None` if its scheme is one without TLS.
+impl Tls {
+    /// Returns the settings of a URL; `None` if its scheme is one without TLS.
     ///
     /// `schemes` describes the schemes with TLS in the error of a setting that requires one.
-    pub fn parse(url: &StoreUrl, schemes: &str) -> Result<Option<Self>> {
+    pub fn of_url(url: &StoreUrl, schemes: &str) -> Result<Option<Self>> {
         if url.transport != Transport::Tls {
             return match url.settings.first_with_tls() {
                 Some(setting) => Err(Error::invalid(format!("{setting}= requires {schemes}"))),
@@ -48,7 +51,14 @@ impl TlsFiles {
         Ok(Some(Self {
             authority: path("ca").map(PathBuf::from),
             identity,
+            server_name: url.settings.get("server-name").map(str::to_owned),
         }))
+    }
+
+    /// Returns the name that the certificate of a server must have.
+    #[must_use]
+    pub fn name_of<'a>(&'a self, host: &'a Host) -> &'a str {
+        self.server_name.as_deref().unwrap_or(&host.name)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The PEM files that a URL names.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::{built_in, system_roots};
-use crate::stores::url::tls_files::{Identity, TlsFiles};
+use crate::net::tls_settings::{Identity, Tls};
 use crate::{Error, Result};
 
 /// The files with their content.
@@ -44,7 +45,7 @@ struct PemFile {
 
 impl PemFiles {
     /// Reads the files.
-    pub fn read(paths: &TlsFiles) -> Result<Self> {
+    pub fn read(paths: &Tls) -> Result<Self> {
         let authority = paths.authority.as_deref();
         let identity = paths.identity.as_ref().map(ClientIdentity::read);
         Ok(Self {
@@ -88,6 +89,17 @@ impl PemFiles {
         })
     }
 
+    /// Returns the text of the authority; `None` for the authorities of the system.
+    pub fn authority_text(&self) -> Option<Cow<'_, str>> {
+        self.authority.as_ref().map(PemFile::text)
+    }
+
+    /// Returns the texts of the client's certificate and of its key.
+    pub fn identity_texts(&self) -> Option<(Cow<'_, str>, Cow<'_, str>)> {
+        let identity = self.identity.as_ref()?;
+        Some((identity.certificate.text(), identity.key.text()))
+    }
+
     fn roots(&self) -> Result<RootCertStore> {
         let Some(authority) = &self.authority else {
             return system_roots();
@@ -128,6 +140,10 @@ impl PemFile {
             path: path.to_owned(),
             content,
         })
+    }
+
+    fn text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.content)
     }
 
     fn certificates(&self) -> Result<Vec<CertificateDer<'static>>> {

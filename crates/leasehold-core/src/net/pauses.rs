@@ -1,0 +1,112 @@
+//! The pauses between the attempts to open a session.
+
+use std::time::Duration;
+
+use crate::runtime::backoff::Backoff;
+
+/// A connection that lasted for less than this counts as a failed attempt: a proxy may accept a
+/// connection and close it at once.
+const STABLE_AFTER: Duration = Duration::from_secs(1);
+
+/// Pauses that grow while attempts fail.
+#[derive(Clone, Debug)]
+pub struct Pauses {
+    backoff: Backoff,
+    shortest: Duration,
+    random: fn() -> f64,
+    follow_outage: bool,
+}
+
+impl Pauses {
+    /// `random` returns a number from 0 to 1, by which a pause is shortened to at most a half: the
+    /// clients of one server must not return together.
+    #[must_use]
+    pub fn between(shortest: Duration, longest: Duration, random: fn() -> f64) -> Self {
+        Self {
+            backoff: Backoff::between(shortest, longest),
+            shortest,
+            random,
+            follow_outage: false,
+        }
+    }
+
+    /// Limits a pause to a twelfth of the outage so far: a long pause must not prolong a short
+    /// outage.
+    #[must_use]
+    pub fn following_outage(self) -> Self {
+        Self {
+            follow_outage: true,
+            ..self
+        }
+    }
+
+    /// Returns the pause after a session that has ended.
+    pub(super) fn after_end(&mut self, lasted: Duration) -> Duration {
+        if lasted < STABLE_AFTER {
+            return self.next();
+        }
+        self.backoff.reset();
+        Duration::ZERO
+    }
+
+    /// Returns the pause after an attempt that failed.
+    pub(super) fn after_failure(&mut self, outage: Duration) -> Duration {
+        let pause = self.next();
+        if self.follow_outage {
+            return pause.min(self.shortest.max(outage / 12));
+        }
+        pause
+    }
+
+    fn next(&mut self) -> Duration {
+        let part = 0.5 + (self.random)() / 2.0;
+        self.backoff.next_pause().mul_f64(part)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORTEST: Duration = Duration::from_millis(10);
+    const LONGEST: Duration = Duration::from_secs(1);
+
+    fn pauses() -> Pauses {
+        Pauses::between(SHORTEST, LONGEST, || 0.5)
+    }
+
+    #[test]
+    fn pauses_grow_while_attempts_fail() {
+        let mut pauses = pauses();
+        let hour = Duration::from_secs(3600);
+        let after: Vec<Duration> = (0..20).map(|_| pauses.after_failure(hour)).collect();
+
+        assert!(after.iter().all(|pause| *pause <= LONGEST), "{after:?}");
+        assert!(after[0] <= SHORTEST, "{after:?}");
+        assert!(after[10] >= LONGEST / 2, "{after:?}");
+    }
+
+    #[test]
+    fn pauses_follow_the_outage() {
+        let mut pauses = pauses().following_outage();
+
+        for _ in 0..8 {
+            let pause = pauses.after_failure(Duration::from_millis(600));
+            assert!(pause <= Duration::from_millis(50), "{pause:?}");
+        }
+        assert!(pauses.after_failure(Duration::from_secs(60)) >= LONGEST / 2);
+    }
+
+    #[test]
+    fn short_lived_session_counts_as_a_failed_attempt() {
+        let mut pauses = pauses();
+
+        let after: Vec<Duration> = (0..10).map(|_| pauses.after_end(Duration::ZERO)).collect();
+        assert!(after[0] <= SHORTEST, "{after:?}");
+        assert!(after[9] >= Duration::from_millis(250), "{after:?}");
+
+        // A session that was stable is opened again at once.
+        assert_eq!(pauses.after_end(STABLE_AFTER), Duration::ZERO);
+        assert!(pauses.after_end(Duration::ZERO) <= SHORTEST);
+    }
+}

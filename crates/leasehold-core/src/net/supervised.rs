@@ -1,0 +1,293 @@
+//! A session that is opened again whenever it ends, until its store is closed.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use tokio::runtime;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::pauses::Pauses;
+use super::watched::{CloseOnDrop, Watched};
+use crate::runtime::background::{self, caller_runtime};
+use crate::{Error, Result, metrics};
+
+/// One connection, or one session of a service. It ends, and is not opened again.
+pub trait Session: Debug + Send + Sync + 'static {
+    /// What the checks of an opened session found.
+    type Checked: Clone + Debug + Send + 'static;
+
+    /// The name of the service in metrics.
+    const SERVICE: &'static str;
+    /// The error of a session that has ended.
+    const ENDED: &'static str;
+    /// The error if there is no session, and no attempt has failed.
+    const ABSENT: &'static str;
+
+    fn epoch(&self) -> u32;
+
+    fn is_closed(&self) -> bool;
+
+    /// Ends the session. It must not block.
+    fn close(&self);
+
+    /// Whether the cause of an error usually outlasts the time for which a request can wait.
+    fn outlasts_requests(error: &Error) -> bool;
+}
+
+/// Opens the sessions of a [`Supervised`].
+pub trait Connect<S: Session>: Clone + Send + Sync + 'static {
+    /// The runtime that drives the connections; `None` for the background thread.
+    fn runtime(&self) -> Option<runtime::Id>;
+
+    fn epochs(&self) -> Epochs;
+
+    fn pauses(&self) -> Pauses;
+
+    /// Opens a session and checks it, publishes it by [`Up::publish`], and returns why it has
+    /// ended. Opening and checking are one step, so that their requests can be sent together.
+    ///
+    /// # Errors
+    /// The reason why no session was published. The attempt ends in bounded time.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the session.
+    fn attempt(&mut self, epoch: u32, up: &mut Up<S>)
+    -> impl Future<Output = Result<Error>> + Send;
+
+    /// Returns the time from one attempt to the next, if the error is one after which the usual
+    /// pause is wrong.
+    fn interval_after(&self, error: &Error) -> Option<Duration>;
+}
+
+/// ```text
+/// Connecting ──► Up(1) ──► Down(2) ──► Up(3) ──► …
+///      └───────► Down(1) ─┘ ↺
+/// ```
+/// The number is the epoch. Every change raises it, so that a message of one epoch cannot be taken
+/// for one of another.
+#[derive(Clone, Debug)]
+pub enum State<S: Session> {
+    Connecting,
+    Down(u32, Error),
+    Up(Arc<S>, S::Checked),
+}
+
+impl<S: Session> State<S> {
+    pub fn epoch(&self) -> u32 {
+        match self {
+            Self::Connecting => 0,
+            Self::Down(epoch, _) => *epoch,
+            Self::Up(session, _) => session.epoch(),
+        }
+    }
+
+    /// Returns the session, unless it has ended.
+    fn open_session(&self) -> Option<&Arc<S>> {
+        match self {
+            Self::Up(session, _) if !session.is_closed() => Some(session),
+            _ => None,
+        }
+    }
+}
+
+/// The numbers of sessions. Supervisors that share them have no number in common, and a later
+/// session of any of them has a larger number.
+#[derive(Clone, Debug, Default)]
+pub struct Epochs(Arc<AtomicU32>);
+
+impl Epochs {
+    /// Returns the number of the next session; the next number is that of its end.
+    fn next(&self) -> u32 {
+        self.0.fetch_add(2, Ordering::Relaxed) + 1
+    }
+}
+
+/// A session of a store, or the reason why there is none.
+#[derive(Debug)]
+pub struct Supervised<S: Session> {
+    states: Watched<State<S>>,
+    runtime: Option<runtime::Id>,
+    supervisor: AbortHandle,
+}
+
+impl<S: Session> Supervised<S> {
+    /// Starts the task that opens sessions. The background thread must have been started.
+    pub fn spawn(service: impl Connect<S>) -> Self {
+        let states = Watched::new(State::Connecting);
+        let runtime = service.runtime();
+        let closing = CloseOnDrop(states.clone());
+        let supervisor =
+            background::spawn_restarting(move || supervise(service.clone(), closing.0.clone()));
+        Self {
+            states,
+            runtime,
+            supervisor,
+        }
+    }
+
+    /// Whether the caller's runtime drives the session, so that a request does not switch threads.
+    pub fn is_on_caller_runtime(&self) -> bool {
+        self.runtime.is_some() && self.runtime == caller_runtime()
+    }
+
+    /// Closes the session, so that a new one is opened and checked.
+    #[cold]
+    pub fn reconnect(&self) {
+        if let State::Up(session, _) = &*self.states.borrow() {
+            session.close();
+        }
+    }
+
+    /// Calls `read` with the state. It must not block.
+    pub fn with_state<T>(&self, read: impl FnOnce(&State<S>) -> T) -> T {
+        read(&self.states.borrow())
+    }
+
+    pub fn epoch(&self) -> u32 {
+        self.states.borrow().epoch()
+    }
+
+    pub fn states(&self) -> Watched<State<S>> {
+        self.states.clone()
+    }
+
+    /// Returns the present session, if it is open.
+    pub fn current(&self) -> Option<Arc<S>> {
+        self.states.borrow().open_session().cloned()
+    }
+
+    /// Returns the session, or the next one within `timeout`; otherwise the reason for its absence.
+    ///
+    /// It does not wait while the last error [outlasts requests](Session::outlasts_requests).
+    pub async fn session(&self, timeout: Duration) -> Result<Arc<S>> {
+        if let Some(session) = self.current() {
+            return Ok(session);
+        }
+        Box::pin(self.wait_for_session(timeout)).await
+    }
+
+    #[cold]
+    async fn wait_for_session(&self, timeout: Duration) -> Result<Arc<S>> {
+        let until = Instant::now() + timeout;
+        let found = |state: &State<S>| match state {
+            State::Down(_, error) if S::outlasts_requests(error) => Some(Err(error.clone())),
+            state => state.open_session().cloned().map(Ok),
+        };
+        match timeout_at(until, self.states.wait_for(found)).await {
+            Ok(Ok(found)) => found,
+            _ => Err(self.last_error()),
+        }
+    }
+
+    /// Waits until there has been no session for `timeout`, and returns the reason.
+    pub async fn unreachable(&self, timeout: Duration) -> Error {
+        loop {
+            let down = |state: &State<S>| matches!(state, State::Down(..)).then_some(());
+            if self.states.wait_for(down).await.is_err() {
+                return closed();
+            }
+            if let Err(error) = self.session(timeout).await {
+                return error;
+            }
+        }
+    }
+
+    /// Waits for the first attempt to connect, and returns its error.
+    pub async fn first(&self) -> Result<()> {
+        let first = self.states.wait_for(|state| match state {
+            State::Connecting => None,
+            State::Up(..) => Some(Ok(())),
+            State::Down(_, error) => Some(Err(error.clone())),
+        });
+        first.await.unwrap_or_else(|_| Err(closed()))
+    }
+
+    fn last_error(&self) -> Error {
+        match &*self.states.borrow() {
+            State::Down(_, error) => error.clone(),
+            State::Connecting | State::Up(..) => Error::unavailable(S::ABSENT),
+        }
+    }
+}
+
+impl<S: Session> Drop for Supervised<S> {
+    fn drop(&mut self) {
+        self.supervisor.abort();
+    }
+}
+
+fn closed() -> Error {
+    Error::unavailable("the store was closed")
+}
+
+/// Publishes the sessions of a [`Supervised`].
+#[derive(Debug)]
+pub struct Up<S: Session> {
+    states: Watched<State<S>>,
+    /// Since when the session of this attempt exists.
+    since: Option<Instant>,
+    had_session: bool,
+}
+
+impl<S: Session> Up<S> {
+    /// Publishes a session that was opened and checked.
+    pub fn publish(&mut self, session: &Arc<S>, checked: &S::Checked) {
+        self.since = Some(Instant::now());
+        if self.had_session {
+            metrics::reconnected(S::SERVICE);
+        }
+        self.had_session = true;
+        let state = State::Up(Arc::clone(session), checked.clone());
+        self.states.set(state);
+    }
+}
+
+/// Opens one session after another, and publishes the state.
+///
+/// After a panic it runs again, and first gives up the session that nobody has watched since.
+async fn supervise<S: Session>(mut service: impl Connect<S>, states: Watched<State<S>>) {
+    if matches!(&*states.borrow(), State::Up(..)) {
+        end(&states, Error::unavailable(S::ENDED));
+    }
+    let mut up = Up {
+        states: states.clone(),
+        since: None,
+        had_session: false,
+    };
+    let mut pauses = service.pauses();
+    let mut ended_at = Instant::now();
+
+    loop {
+        let epoch = service.epochs().next();
+        let begun = Instant::now();
+        let outcome = service.attempt(epoch, &mut up).await;
+        let since = up.since.take();
+        let usual = match since {
+            Some(since) => pauses.after_end(since.elapsed()),
+            None => pauses.after_failure(ended_at.elapsed()),
+        };
+
+        let error = outcome.unwrap_or_else(|error| error);
+        let interval = service.interval_after(&error);
+        let pause = interval.map_or(usual, |interval| interval.saturating_sub(begun.elapsed()));
+        if since.is_some() {
+            end(&states, error);
+            ended_at = Instant::now();
+        } else {
+            states.set(State::Down(epoch + 1, error));
+        }
+        sleep(pause).await;
+    }
+}
+
+/// Closes the session and publishes its end.
+fn end<S: Session>(states: &Watched<State<S>>, error: Error) {
+    let epoch = states.borrow().epoch();
+    if let State::Up(session, _) = &*states.borrow() {
+        session.close();
+    }
+    states.set(State::Down(epoch + 1, error));
+}
