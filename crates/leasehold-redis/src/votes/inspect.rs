@@ -139,11 +139,19 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
     }
 
     /// Lists the names with a record on each master.
+    ///
+    /// Only one of several masters may have the first names, so the list is cut when the votes are
+    /// counted.
     pub(super) async fn list_on_masters(
         &self,
         pattern: &str,
         count_max: usize,
     ) -> Vec<Result<BTreeSet<Name>>> {
+        let count_max = if self.masters.len() == 1 {
+            count_max
+        } else {
+            usize::MAX
+        };
         let scan = Scan {
             pattern,
             key_type: "string",

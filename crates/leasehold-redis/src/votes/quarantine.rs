@@ -215,3 +215,56 @@ fn check_longest_lease(longest: u64, of_others: u64) -> Result<()> {
          {INCARNATION_KEY} on every master"
     )))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lab_redis_model::{Reply, Server};
+    use proptest::prelude::*;
+
+    const SCRIPT: &str = include_str!("lua/incarnation.lua");
+
+    /// Connects to a server at a time of its clock, and returns the age of its incarnation.
+    fn age(server: &mut Server, now: i64) -> i64 {
+        let keys = [INCARNATION_KEY, SINCE_KEY];
+        let words = ["EVAL", SCRIPT, "2", keys[0], keys[1], "run", "60000"];
+        let words: Vec<Vec<u8>> = words.map(|word| word.as_bytes().to_vec()).into();
+        let Reply::List(parts) = server.execute(0, now, &words) else {
+            panic!("the script replies with a list");
+        };
+        let Reply::Bytes(age) = &parts[1] else {
+            panic!("the age is a text: {parts:?}");
+        };
+        let age = String::from_utf8_lossy(age).parse();
+        age.expect("a number")
+    }
+
+    proptest! {
+        /// The clock is set back again and again. An incarnation is never shown older than it is,
+        /// and ages from the first handshake after that.
+        ///
+        /// Shows G-34.
+        #[test]
+        fn incarnation_ages_after_its_clock_was_set_back(
+            steps in prop::collection::vec((0i64..1_000, 0i64..3_000, any::<bool>()), 1..12),
+        ) {
+            let mut server = Server::new("0123456789");
+            let mut clock = 1_750_000_000_000_000;
+            prop_assert_eq!(age(&mut server, clock), 0);
+            let mut known_for = 0;
+            let mut ages_for = 0;
+            for (passed, back, is_set_back) in steps {
+                clock += passed;
+                known_for += passed;
+                ages_for += passed;
+                if is_set_back {
+                    clock -= back;
+                    ages_for = 0;
+                }
+                let age = age(&mut server, clock);
+                prop_assert!(age >= 0 && age <= known_for, "{} of {}", age, known_for);
+                prop_assert!(age >= ages_for, "{} is below {}", age, ages_for);
+            }
+        }
+    }
+}

@@ -172,6 +172,79 @@ async fn hold_with_a_short_watchdog_survives_a_lost_reply() {
     let _fixed = fixed.acquire().await.expect("granted");
     let left = server.command(&["PTTL", "b"]);
     assert!(matches!(left, Reply::Int(..=1000)), "{left:?}");
+
+    cut_off(&wire);
+    sleep(SECOND * 2).await;
+    held.check().expect_err("its lease on the server has ended");
+}
+
+/// The server has refused the request of a waiter, and the reply is slow. The release that follows
+/// wakes the waiter.
+///
+/// Shows G-52, L2.
+#[tokio::test]
+async fn release_during_a_request_wakes_the_waiter() {
+    for format in [LOCK, FENCED, READ_WRITE, SEMAPHORE] {
+        let (server, wire, ours) = wired(format, Duration::ZERO).await;
+        let theirs = connect(&server.url(), format).await;
+        let [holder, waiter] = [(), ()].map(|()| claim_of(Share::MUTEX));
+        enter(&*theirs, &holder, OnContention::Queue).await;
+        let queued = enter(&*ours, &waiter, OnContention::Queue).await;
+
+        wire.delay(SECOND / 2);
+        let releasing = async {
+            // The waiter has subscribed, and the server has refused its next request.
+            sleep(SECOND * 7 / 4).await;
+            wire.delay(Duration::ZERO);
+            theirs.leave(&holder).await.expect("the store replies");
+            sleep(SECOND).await;
+        };
+        let mut waiting = pin!(ours.changed(&waiter, queued));
+        let (granted, ()) = join(timeout(SECOND * 6, &mut waiting), releasing).await;
+        let standing = granted.expect(format).expect("the store replies");
+        assert!(standing.token().is_some(), "{format}: {standing:?}");
+    }
+}
+
+/// Each message makes the task that awaits a loss look whether the claim still holds.
+///
+/// Shows G-14.
+#[tokio::test]
+async fn fixed_lease_of_a_watched_hold_ends_in_time() {
+    for format in [LOCK, FENCED, READ_WRITE, SEMAPHORE] {
+        let server = Redis::start();
+        let ours = connect(&server.url(), format).await;
+        let mut fixed = claim_of(Share::MUTEX);
+        fixed.auto_renew = false;
+        let held = enter(&*ours, &fixed, OnContention::Queue).await;
+        let watching = timeout(LEASE / 2, ours.changed(&fixed, held));
+        watching.await.expect_err("it holds");
+        sleep(LEASE / 4).await;
+        let watching = timeout(LEASE / 4, ours.changed(&fixed, held));
+        let _ended = watching.await;
+
+        let theirs = connect(&server.url(), format).await;
+        let standing = enter(&*theirs, &claim_of(Share::MUTEX), OnContention::Fail).await;
+        assert!(standing.token().is_some(), "{format}: {standing:?}");
+    }
+}
+
+/// The engine asks a writer whose hold is gone to become a reader.
+///
+/// Shows G-07, G-55.
+#[tokio::test]
+async fn downgrade_of_a_hold_that_is_gone_takes_nothing() {
+    let server = Redis::start();
+    let ours = connect(&server.url(), READ_WRITE).await;
+    let writer = claim_of(Share::WRITER);
+    enter(&*ours, &writer, OnContention::Queue).await;
+    server.command(&["DEL", "a"]);
+
+    let mut reader = writer.clone();
+    reader.share = Share::READER;
+    let standing = enter(&*ours, &reader, OnContention::Queue).await;
+    assert_eq!(standing, Standing::Gone);
+    assert_eq!(server.command(&["EXISTS", "a"]), Reply::Int(0));
 }
 
 /// A server, and a client behind a wire that is slow while the client connects. The server knows the

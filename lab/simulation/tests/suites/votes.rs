@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use lab_redis_model::Reply;
 use lab_simulation::testbed::{Redis, Wire, delay_all};
-use leasehold::Locks;
-use leasehold::stores::RedlockGuardExt;
+use leasehold::{Locks, Name};
+use leasehold::store::{OnContention, Store as _};
+use leasehold::stores::{Redlock, RedlockGuardExt};
+use leasehold_conformance::support::claim;
 use tokio::time::{Instant, sleep};
 
 use super::clients::{cut_off, open, remote};
@@ -30,9 +32,13 @@ async fn start() -> ([Redis; 3], [Wire; 3], Locks) {
 
 /// Lets a master vote for a claim of another client.
 fn vote_for_another(master: &Redis, token: usize, lease: Duration) {
+    vote_for(master, RECORD, token, lease);
+}
+
+fn vote_for(master: &Redis, key: &str, token: usize, lease: Duration) {
     let record = format!("{token:019}H{token:019}{token:022}{:011} M 9 0 1 h p l", 0);
     let life = (DAY + lease).as_millis().to_string();
-    master.command(&["SET", RECORD, &record, "PX", &life]);
+    master.command(&["SET", key, &record, "PX", &life]);
 }
 
 fn has_vote(master: &Redis) -> bool {
@@ -105,6 +111,49 @@ async fn vote_is_kept_beyond_the_lease_or_until_a_leave_arrives() {
     wires[0].refuse(false);
     sleep(LEASE / 30).await;
     assert!(!has_vote(&masters[0]));
+}
+
+/// Each master has votes for names that no other one knows.
+///
+/// Shows G-18.
+#[tokio::test]
+async fn names_of_a_quorum_are_listed_behind_those_of_minorities() {
+    let (masters, _wires, locks) = start().await;
+    for (at, master) in masters.iter().enumerate() {
+        for number in 0..3 {
+            let name = format!("leasehold:redlock:{{{at}-{number}}}");
+            vote_for(master, &name, 1, LEASE);
+        }
+    }
+    let _held = locks.mutex("held").acquire().await.expect("granted");
+    let names = locks.list("", 2).await.expect("they reply");
+    let names: Vec<&str> = names.iter().map(Name::as_str).collect();
+    assert_eq!(names, ["held"]);
+}
+
+/// Two of three masters have lost their votes. The renewal restores them, and they do not count.
+///
+/// Shows G-10.
+#[tokio::test]
+async fn lost_renewal_leaves_no_restored_vote() {
+    let masters = [(); 3].map(|()| Redis::start());
+    let hosts = masters.each_ref().map(Redis::address).join(",");
+    let url = format!("redlock://{hosts}?dialect=classic");
+    let store = Redlock::builder(&url).expect("a good URL");
+    let store = store.connect().await.expect("the store opens");
+    let claim = claim("a");
+    let entered = store.enter(&claim, OnContention::Queue).await;
+    entered.expect("granted").standing.token().expect("granted");
+
+    for master in &masters[..2] {
+        master.command(&["DEL", "a"]);
+    }
+    let renewed = store.renew(std::slice::from_ref(&claim)).await;
+    assert_eq!(renewed.expect("they reply"), [None]);
+    sleep(SOON).await;
+    for master in &masters {
+        assert_eq!(master.command(&["EXISTS", "a"]), Reply::Int(0));
+    }
 }
 
 /// Shows L2.
