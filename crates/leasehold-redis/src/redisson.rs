@@ -10,37 +10,38 @@
 
 mod address;
 mod class;
-mod enter;
 mod field;
-mod inspect;
 mod keys;
 mod local_claim;
-mod requests;
-mod wait;
+mod server;
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::runtime::Handle;
+use tokio::time::sleep;
 
 use super::examination::{self, Kind};
 use crate::client;
 use crate::client::{
-    Channels, DoHandshake, Link, LinkConfig, Links, PushHandler, READ_TIMEOUT, Scan, ServerClock,
-    Session,
+    ChannelSubscription, Channels, DoHandshake, Link, LinkConfig, Links, PushHandler, Scan,
+    ServerClock, Session, reply_timeout,
 };
 use crate::local_claims::LocalClaims;
 use address::RedissonAddress;
 pub(crate) use class::Class;
-use keys::KeyMapper;
+use field::InspectReply;
 use leasehold_core::internal::{BootInstant, Password, background};
 use leasehold_core::store::{
-    Claim, Entered, Extensions, OnContention, OwnLeases, Standing, Store, check_shrinks,
+    Claim, Entered, Extensions, OnContention, OwnLeases, Share, Standing, Store, check_shrinks,
+    replies,
 };
-use leasehold_core::{ClaimId, Examination, Guarantees, LockState, Name, Result};
+use leasehold_core::{ClaimId, Error, Examination, Guarantees, LockState, Name, Result, Token};
 use local_claim::{ClaimField, RedissonClaim};
+use server::{LockReply, RedissonServer, mode_of};
 
 /// The locks of Redisson 3.24 and newer on a Redis server: `RLock`, `RFencedLock`,
 /// `RReadWriteLock` or `RPermitExpirableSemaphore`.
@@ -61,14 +62,20 @@ use local_claim::{ClaimField, RedissonClaim};
 /// [`inspect`](leasehold_core::Locks::inspect) shows only the waiters of this client.
 #[derive(Debug)]
 pub struct Redisson {
-    /// The background link receives the messages of all channels.
-    links: Links,
+    server: RedissonServer,
     claims: LocalClaims<ClaimField>,
     channels: Arc<Channels>,
-    clock: Arc<ServerClock>,
-    mapper: KeyMapper,
-    watchdog: Option<Duration>,
 }
+
+/// The head start of the notified waiters of other clients: a round trip of a Java program.
+const HEAD_START: Duration = Duration::from_millis(3);
+/// The longest time between two attempts of a waiter. Releases are published, and leases end at a
+/// known time. This pause bounds the wait if a program deletes the key without a message.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// A key whose lease has ended still exists for less than this time.
+const EXPIRY_DELAY: Duration = Duration::from_millis(2);
+/// How often a claim checks whether it is the first waiter of this client.
+const POSITION_CHECK: Duration = Duration::from_secs(1);
 
 /// The address of a Redis server and the settings of the store on it.
 #[derive(Clone, Debug)]
@@ -166,56 +173,249 @@ impl Redisson {
             handshake: handshake(Arc::clone(&clock)),
             ..LinkConfig::new(endpoint.clone(), format!("leasehold:{purpose}:{client}"))
         };
-        let store = Self {
-            links: Links {
-                caller: Link::spawn(LinkConfig {
-                    runtime,
-                    ..link("inbox")
-                }),
-                background: Link::spawn(LinkConfig {
-                    on_push: notify(Arc::clone(&channels)),
-                    ..link("far")
-                }),
+        let links = Links {
+            caller: Link::spawn(LinkConfig {
+                runtime,
+                ..link("inbox")
+            }),
+            background: Link::spawn(LinkConfig {
+                on_push: notify(Arc::clone(&channels)),
+                ..link("far")
+            }),
+        };
+        links.first().await?;
+        Ok(Self {
+            server: RedissonServer {
+                links,
+                clock,
+                mapper: address.mapper,
+                watchdog: address.watchdog,
             },
             claims: LocalClaims::default(),
             channels,
-            clock,
-            mapper: address.mapper,
-            watchdog: address.watchdog,
-        };
-        store.links.first().await?;
-        Ok(store)
+        })
     }
 
     /// Returns the state of a claim that this store supports.
     fn begin(&self, claim: &Claim) -> Result<Arc<RedissonClaim>> {
-        self.mapper.class.check(claim.share)?;
-        self.check_lease(claim)?;
-        let keys = self.mapper.keys(&claim.name)?;
+        let server = &self.server;
+        server.mapper.class.check(claim.share)?;
+        server.check_lease(claim)?;
+        let keys = server.mapper.keys(&claim.name)?;
         // The timeouts of requests follow the lease that the server has.
         let mut kept = claim.clone();
-        kept.lease = self.store_lease(claim);
+        kept.lease = server.store_lease(claim);
         let local = self.claims.begin(&kept, ClaimField::new(keys));
         check_shrinks(claim.share, local.share())?;
         Ok(local)
+    }
+
+    /// Tries to acquire the lock for a claim, or lets it wait behind other claims of this client.
+    async fn enter_first(
+        &self,
+        local: &Arc<RedissonClaim>,
+        share: Share,
+        on_contention: OnContention,
+    ) -> Result<Entered> {
+        let lease = local.claim.lease;
+        let until = kept_from_now(local);
+        let waits = on_contention == OnContention::Queue;
+        local.set_share(share);
+        if waits {
+            let name = &local.claim.name;
+            // A request without a reply may have been granted. Only another one shows that.
+            if self.claims.has_waiters(name) && !local.has_unanswered() {
+                return Ok(Entered::new(self.claims.wait(local, until), lease));
+            }
+            self.claims.leave_head_start(name).await;
+        }
+
+        let mut refused = None;
+        let standing = match self.lock(local).await? {
+            LockReply::Granted(token) => Standing::Held { token },
+            LockReply::Held(_) if waits => self.claims.wait(local, until),
+            LockReply::Held(held) => {
+                let reply = InspectReply::of_holders(held.holders, share.capacity());
+                refused = Some(replies::refused(reply.lock_state(&local.claim.name), None));
+                self.claims.gone(local)
+            }
+            LockReply::Gone => self.claims.gone(local),
+        };
+        Ok(Entered::new(standing, lease).with_refused(refused))
+    }
+
+    /// Lets a writer become a reader.
+    async fn shrink(&self, local: &Arc<RedissonClaim>, share: Share) -> Result<Standing> {
+        if self.server.mapper.class == Class::Semaphore {
+            return Err(Error::unsupported("permits are given back all at once"));
+        }
+        // A mutex and a writer are the same.
+        if share != Share::READER {
+            return Ok(local.standing());
+        }
+
+        let reply = self.server.lock(&self.claims, local, "downgrade").await?;
+        match reply {
+            LockReply::Granted(token) => {
+                local.set_share(share);
+                Ok(Standing::Held { token })
+            }
+            LockReply::Held(_) | LockReply::Gone => Ok(self.claims.gone(local)),
+        }
+    }
+
+    /// Whether the server still has the hold of a claim. If so, its lease starts again.
+    async fn still_holds(&self, local: &Arc<RedissonClaim>) -> Result<bool> {
+        let renewed = self.server.renew_held(std::slice::from_ref(local)).await?;
+        Ok(renewed == [true])
+    }
+
+    /// Renews a claim that waited, and returns an error if the server cannot be reached.
+    async fn renew_waiting(
+        &self,
+        local: &Arc<RedissonClaim>,
+        sent_at: BootInstant,
+    ) -> Result<Option<Duration>> {
+        let lease = local.claim.lease;
+        match local.renew_waiting(sent_at, lease) {
+            (Standing::Queued { .. }, None) => {
+                self.claims.gone(local);
+                Ok(None)
+            }
+            (Standing::Queued { .. }, remaining) => {
+                let timeout = reply_timeout(local.claim.lease);
+                self.server.links.background.session(timeout).await?;
+                Ok(remaining)
+            }
+            // It was granted meanwhile.
+            (Standing::Held { .. }, _) => {
+                let is_held = self.still_holds(local).await?;
+                Ok(is_held.then_some(lease))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Tries once to acquire the lock.
+    async fn lock(&self, local: &Arc<RedissonClaim>) -> Result<LockReply> {
+        let mode = mode_of(local.share());
+        self.server.lock(&self.claims, local, mode).await
+    }
+
+    /// Waits until a claim is no longer waiting: it is held or gone.
+    async fn wait_for_grant(&self, local: &Arc<RedissonClaim>) -> Result<Standing> {
+        loop {
+            let listening = self.listen(local).await?;
+            if let Some(standing) = self.wait_with(local, &listening).await? {
+                return Ok(standing);
+            }
+        }
+    }
+
+    /// Waits while the subscription lasts. Returns `None` when its connection is closed.
+    async fn wait_with(
+        &self,
+        local: &Arc<RedissonClaim>,
+        listening: &ChannelSubscription,
+    ) -> Result<Option<Standing>> {
+        while listening.is_open() {
+            // A release may precede or follow each step, so notifications count from here.
+            let mut message = pin!(listening.message.notified());
+            message.as_mut().enable();
+            let mut changed = pin!(local.changed.notified());
+            changed.as_mut().enable();
+
+            if let Some(standing) = self.ended(local) {
+                return Ok(Some(standing));
+            }
+            let pause = if self.claims.is_first(local) {
+                self.claims.leave_head_start(&local.claim.name).await;
+                match self.lock(local).await? {
+                    LockReply::Granted(token) => return Ok(Some(Standing::Held { token })),
+                    LockReply::Gone => return Ok(Some(self.claims.gone(local))),
+                    LockReply::Held(held) => pause_of(held.left),
+                }
+            } else {
+                POSITION_CHECK
+            };
+
+            tokio::select! {
+                biased;
+                () = message => {}
+                () = changed => {}
+                () = listening.closed() => {}
+                () = sleep(pause.min(kept_for(local))) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Waits until a hold has been lost.
+    async fn wait_for_loss(&self, local: &Arc<RedissonClaim>, token: Token) -> Result<Standing> {
+        loop {
+            let listening = self.listen(local).await?;
+            while listening.is_open() {
+                let mut message = pin!(listening.message.notified());
+                message.as_mut().enable();
+                let mut changed = pin!(local.changed.notified());
+                changed.as_mut().enable();
+
+                if local.standing().token() != Some(token) {
+                    return Ok(local.standing());
+                }
+                if !self.server.check_hold(local).await? {
+                    return Ok(self.claims.gone(local));
+                }
+                tokio::select! {
+                    biased;
+                    () = message => {}
+                    () = changed => {}
+                    () = listening.closed() => {}
+                }
+            }
+        }
+    }
+
+    async fn listen(&self, local: &RedissonClaim) -> Result<ChannelSubscription> {
+        let timeout = reply_timeout(local.claim.lease);
+        let session = self.server.links.background.session(timeout).await?;
+        let channel = &local.details.keys.channel;
+        self.channels.listen(&session, channel, timeout).await
+    }
+
+    /// Returns the standing of a claim that no longer waits.
+    fn ended(&self, local: &RedissonClaim) -> Option<Standing> {
+        let standing = local.standing();
+        if !matches!(standing, Standing::Queued { .. }) {
+            return Some(standing);
+        }
+        let is_kept = local.kept_until() > BootInstant::now();
+        (!is_kept).then(|| self.claims.gone(local))
     }
 }
 
 #[async_trait]
 impl Store for Redisson {
     fn guarantees(&self) -> Guarantees {
-        self.mapper.class.guarantees()
+        self.server.mapper.class.guarantees()
     }
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
         let local = self.begin(claim)?;
-        let found = self
-            .find_entered(&local, claim.share, on_contention)
-            .await?;
-        match found {
-            Some(standing) => Ok(Entered::new(standing, self.store_lease(claim))),
-            None => self.enter_first(&local, claim.share, on_contention).await,
-        }
+        let standing = match local.standing() {
+            Standing::Held { .. } if claim.share != local.share() => {
+                self.shrink(&local, claim.share).await?
+            }
+            Standing::Held { .. } if self.still_holds(&local).await? => local.standing(),
+            Standing::Held { .. } => self.claims.gone(&local),
+            Standing::Queued { .. } if on_contention == OnContention::Queue => {
+                local.set_share(claim.share);
+                local.keep_until(kept_from_now(&local));
+                local.standing()
+            }
+            _ => return self.enter_first(&local, claim.share, on_contention).await,
+        };
+        Ok(Entered::new(standing, local.claim.lease))
     }
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
@@ -246,7 +446,7 @@ impl Store for Redisson {
         let renewed: HashMap<ClaimId, bool> = held
             .iter()
             .map(|local| local.claim.id)
-            .zip(self.renew_held(&held).await?)
+            .zip(self.server.renew_held(&held).await?)
             .collect();
 
         let mut leases = Vec::with_capacity(claims.len());
@@ -255,7 +455,7 @@ impl Store for Redisson {
                 None => None,
                 Some(local) => match renewed.get(&local.claim.id) {
                     None => self.renew_waiting(&local, sent_at).await?,
-                    Some(true) => Some(self.store_lease(&local.claim)),
+                    Some(true) => Some(local.claim.lease),
                     Some(false) => {
                         self.claims.gone(&local);
                         None
@@ -269,34 +469,34 @@ impl Store for Redisson {
     async fn leave(&self, claim: &Claim) -> Result<bool> {
         let local = self.claims.close(claim.id);
         let has_waited = local.as_ref().is_some_and(|local| local.has_waited());
-        let held = self.unlock(claim, local.as_ref()).await?;
+        let may_lock_late = local.is_some_and(|local| local.may_lock_late());
+        let (held, notified) = self.server.unlock(claim, may_lock_late).await?;
+        if notified > 0 {
+            self.claims.give_head_start(&claim.name, HEAD_START);
+        }
         self.claims.forget(claim.id);
         Ok(held || has_waited)
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
-        let keys = self.mapper.keys(name)?;
-        let script = &self.mapper.class.scripts().inspect;
-        let reply = self
-            .run(script, READ_TIMEOUT, &keys.to_inspect(), &[])
-            .await?;
-        let mut lock_state = self.parse_inspected(reply)?.lock_state(name);
-
+        let keys = self.server.mapper.keys(name)?;
+        let mut lock_state = self.server.inspect(&keys).await?.lock_state(name);
         lock_state.entries.extend(self.claims.waiters(name));
         Ok(lock_state)
     }
 
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
-        let pattern = client::pattern_of(&self.mapper.listed_prefix(prefix));
-        let scripts = self.mapper.class.scripts();
+        let mapper = &self.server.mapper;
+        let pattern = client::pattern_of(&mapper.listed_prefix(prefix));
+        let scripts = mapper.class.scripts();
         let scan = Scan {
             pattern: &pattern,
             key_type: scripts.key_type,
             script: &scripts.list,
             count_max,
         };
-        let names = client::list(&self.links.background, scan, |key: &str| {
-            let name = self.mapper.name_of(key);
+        let names = client::list(&self.server.links.background, scan, |key: &str| {
+            let name = mapper.name_of(key);
             name.filter(|name| name.as_str().starts_with(prefix))
         });
         Ok(names.await?.into_iter().collect())
@@ -309,7 +509,7 @@ impl Store for Redisson {
 
 impl OwnLeases for Redisson {
     fn lease_of(&self, claim: &Claim) -> Duration {
-        self.store_lease(claim)
+        self.server.store_lease(claim)
     }
 }
 
@@ -325,4 +525,18 @@ fn handshake(clock: Arc<ServerClock>) -> DoHandshake {
 
 fn notify(channels: Arc<Channels>) -> PushHandler {
     Arc::new(move |channel, _| channels.notify(channel))
+}
+
+/// Returns until when this client keeps a claim that waits from now on.
+fn kept_from_now(local: &RedissonClaim) -> BootInstant {
+    BootInstant::now().saturating_add(local.claim.lease)
+}
+
+/// Returns for how long this client still keeps a waiting claim.
+fn kept_for(local: &RedissonClaim) -> Duration {
+    local.kept_until().duration_since(BootInstant::now())
+}
+
+fn pause_of(left: Option<Duration>) -> Duration {
+    left.map_or(PAUSE_MAX, |left| PAUSE_MAX.min(left + EXPIRY_DELAY))
 }

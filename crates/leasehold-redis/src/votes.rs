@@ -1,72 +1,64 @@
-//! Locks by the votes of independent Redis servers, the masters: what the stores `redlock` and
-//! `redis_plain` share.
+//! Locks by the votes of independent Redis servers, the masters: what [`Redlock`](redlock::Redlock)
+//! and [`RedisPlain`](plain::RedisPlain) share.
 //!
-//! A claim holds the lock once a majority of the masters has granted it. [`voting`] counts the
-//! votes. `docs/protocols/redlock.md` describes the protocol in steps. A single server is one master, and its vote is the majority.
+//! A claim holds the lock once a majority of the masters has granted it. [`quorum`] counts the
+//! votes. `docs/protocols/redlock.md` describes the protocol in steps. A single server is one master,
+//! and its vote is the majority.
 //!
-//! A [`VoteFormat`] defines how a lock is written on a master. [`SingleKey`] is the format of other
+//! A [`VoteFormat`] defines how a lock is written on a master. `SingleKey` is the format of other
 //! libraries; both stores can use it.
 
-mod acquire;
 mod departures;
 mod events;
 mod format;
 mod inspect;
 mod master;
+mod masters;
 mod open;
 pub(crate) mod plain;
 mod quarantine;
-mod quorum_count;
+pub(crate) mod quorum;
 mod record;
 pub(crate) mod redlock;
-mod requests;
-mod round;
 #[cfg(test)]
 mod tests;
 mod tracked_claim;
 mod vote;
-pub(crate) mod voting;
 mod wait;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 use parking_lot::Mutex;
-use tokio::runtime::Handle;
+use tokio::time::Instant;
 
+use crate::client::id_text;
 use crate::local_claims::LocalClaims;
-use acquire::AcquireOutcome;
+use departures::{Departures, MasterDeparture};
 use events::Events;
+use format::{Keys, LeaveRequest, LeaveScope, VoteFormat, VoteKind, VoteRequest};
 use leasehold_core::internal::BootInstant;
-use leasehold_core::store::{
-    Claim, Entered, Extensions, OnContention, Standing, Store, Votes, replies,
-};
-use leasehold_core::{Error, Guarantees, LockState, Name, Result, ServerVote, Token};
-use master::Master;
+use leasehold_core::store::{Claim, Entered, OnContention, Share, Standing, replies, units};
+use leasehold_core::{Error, Guarantees, Result, Token};
+use masters::Masters;
+use quorum::{QuorumCount, RoundResult, TallyOutcome};
+use record::{DAY, Holder, millis};
 use tracked_claim::{ClaimVotes, TrackedClaim};
-use vote::VoteMode;
-use voting::quorum;
+use vote::{LeaveReply, request_vote};
 
-pub(super) use format::{Call, Keys, SingleKey, VoteArguments, VoteFormat};
-pub(super) use open::{MasterSettings, VotingBuilder};
-pub(super) use quarantine::INCARNATION_KEY;
-pub(super) use record::{
-    CLIENT_LEN, Holder, ID_LEN, Inspected, TOKEN_LEN, hashed, parse_info, write_info,
-};
-pub(super) use requests::{LeaveRequest, VoteRequest};
+pub(super) use record::{hashed, parse_info, write_info};
 
-/// The locks of one client on its masters: on at least this number of servers.
+/// The claims of one client, and the masters that vote for them.
 #[derive(Debug)]
-pub struct VotingStore<const MASTERS_MIN: usize> {
-    masters: Vec<Arc<Master>>,
+pub(crate) struct Voting {
+    masters: Masters,
+    /// One for each master.
+    departures: Vec<Arc<Departures>>,
     claims: Arc<LocalClaims<ClaimVotes>>,
     client: Arc<str>,
     /// The last three digits of each token of this client. Two clients rarely propose the same.
     token_digits: u64,
-    runtime: Option<Handle>,
     format: &'static dyn VoteFormat,
     longest_lease: Duration,
     /// Why the last round did not reach a quorum.
@@ -75,25 +67,62 @@ pub struct VotingStore<const MASTERS_MIN: usize> {
     events: Option<Arc<Events>>,
 }
 
+/// What a voting round is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum VoteMode {
+    /// To hold the lock now.
+    Acquire,
+    /// To hold the lock, or to receive a notification when it is free.
+    AcquireOrNotify,
+    /// To keep the lock. A master that has not voted yet may vote too, if it remembers tokens.
+    Renew,
+}
+
+/// The outcome of an attempt to acquire the lock.
+enum AcquireOutcome {
+    Won(Token),
+    /// Another claim has the lock.
+    Contended {
+        /// Its remaining lease, if it has an end.
+        remaining: Option<Duration>,
+        /// The claim itself, if the masters have named it.
+        holder: Option<Holder>,
+    },
+}
+
+/// How often a round with split votes is repeated before the lock counts as held by another claim.
+const SPLITS_MAX: u32 = 6;
+/// How often a token that is too low is raised.
+const RAISES_MAX: u32 = 4;
+/// The highest token: a record has 19 digits for it.
+const TOKEN_MAX: u64 = 9_999_999_999_999_999_999;
+/// The number of tokens that differ only in their client's digits.
+const TOKEN_STEP: u64 = 1_000;
+/// The head start of a notified waiter of another client: a few round trips.
+const HEAD_START: Duration = Duration::from_millis(5);
 /// The number of claims that one call of `renew` renews at the same time. The limit keeps each
 /// renewal short, however many claims there are.
 const RENEWALS_AT_ONCE: usize = 64;
 
-#[async_trait]
-impl<const MASTERS_MIN: usize> Store for VotingStore<MASTERS_MIN> {
+impl Voting {
     fn guarantees(&self) -> Guarantees {
         open::guarantees(self.format)
     }
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
         let tracked = self.tracked(claim)?;
-        if let Some(standing) = self.find_entered(&tracked, on_contention).await? {
-            return Ok(Entered::new(standing, claim.lease));
-        }
-        if on_contention == OnContention::Fail {
-            return self.enter_now(&tracked).await;
-        }
-        let standing = self.enter_queue(&tracked).await?;
+        let waits = on_contention == OnContention::Queue;
+        let standing = match tracked.standing() {
+            Standing::Held { token } if self.confirm(&tracked, token).await? => {
+                Standing::Held { token }
+            }
+            Standing::Queued { .. } if waits => {
+                tracked.keep_until(BootInstant::now().saturating_add(claim.lease));
+                tracked.standing()
+            }
+            _ if waits => self.enter_queue(&tracked).await?,
+            _ => return self.enter_now(&tracked).await,
+        };
         Ok(Entered::new(standing, claim.lease))
     }
 
@@ -103,10 +132,10 @@ impl<const MASTERS_MIN: usize> Store for VotingStore<MASTERS_MIN> {
         };
         match (tracked.standing(), seen) {
             (Standing::Held { token }, Standing::Held { token: seen }) if token == seen => {
-                self.wait_for_loss(&tracked, token).await
+                wait::wait_for_loss(self, &tracked, token).await
             }
             (Standing::Queued { .. }, Standing::Queued { .. }) => {
-                self.wait_for_grant(&tracked).await
+                wait::wait_for_grant(self, &tracked).await
             }
             (standing, _) => Ok(standing),
         }
@@ -141,84 +170,6 @@ impl<const MASTERS_MIN: usize> Store for VotingStore<MASTERS_MIN> {
         Ok(was_there || tracked.is_some_and(|tracked| tracked.has_waited()))
     }
 
-    /// Returns the holder that a quorum of masters reports, and the waiters of this client.
-    async fn inspect(&self, name: &Name) -> Result<LockState> {
-        let key = self.format.keys(name)?.lock;
-        let observations = self.observe(&key).await?;
-        let mut lock_state = replies::lock_state(name.clone());
-
-        if let Some((holder, token)) = self.elected(&observations) {
-            lock_state.entries.push(self.entry(holder, token));
-            lock_state.last_token = Some(token);
-        } else {
-            lock_state.last_token = observations
-                .iter()
-                .filter_map(|seen| seen.status.last_token)
-                .max();
-        }
-
-        lock_state.entries.extend(self.claims.waiters(name));
-        if self.masters.len() > 1 {
-            let statuses = observations.into_iter().map(|seen| seen.status);
-            lock_state.servers = statuses.collect();
-        }
-        Ok(lock_state)
-    }
-
-    /// Returns the names of which a quorum of masters holds a record.
-    async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
-        let pattern = self.format.pattern(prefix);
-        let listings = self.list_on_masters(&pattern, count_max).await;
-
-        let mut votes: BTreeMap<Name, usize> = BTreeMap::new();
-        for name in self.of_quorum(listings)?.into_iter().flatten() {
-            *votes.entry(name).or_default() += 1;
-        }
-
-        let held = votes
-            .into_iter()
-            .filter(|(_, count)| *count >= self.quorum());
-        Ok(held.map(|(name, _)| name).take(count_max).collect())
-    }
-
-    fn extensions(&self) -> Extensions<'_> {
-        let extensions = Extensions::default();
-        if MASTERS_MIN == 1 {
-            return extensions;
-        }
-        extensions.with_votes(self)
-    }
-}
-
-impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
-    fn quorum(&self) -> usize {
-        quorum(self.masters.len())
-    }
-
-    /// Whether too few masters for a quorum remain if this number of them is missing.
-    fn no_quorum_without(&self, missing: usize) -> bool {
-        quorum_count::no_quorum_without(missing, self.masters.len())
-    }
-
-    /// Returns the standing of a claim that an earlier request has entered.
-    async fn find_entered(
-        &self,
-        tracked: &Arc<TrackedClaim>,
-        on_contention: OnContention,
-    ) -> Result<Option<Standing>> {
-        match tracked.standing() {
-            Standing::Held { token } => {
-                let is_held = self.confirm(tracked, token).await?;
-                Ok(is_held.then_some(Standing::Held { token }))
-            }
-            Standing::Queued { .. } if on_contention == OnContention::Queue => {
-                tracked.keep_until(BootInstant::now().saturating_add(tracked.claim.lease));
-                Ok(Some(tracked.standing()))
-            }
-            _ => Ok(None),
-        }
-    }
-
     async fn enter_now(&self, tracked: &Arc<TrackedClaim>) -> Result<Entered> {
         let claim = &tracked.claim;
         match self.try_acquire(tracked, VoteMode::Acquire).await? {
@@ -229,7 +180,7 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
                 let entry = holder
                     .as_ref()
                     .zip(token)
-                    .map(|(holder, token)| self.entry(holder, token));
+                    .map(|(holder, token)| inspect::entry(self, holder, token));
                 lock_state.entries.extend(entry);
 
                 let standing = self.claims.gone(tracked);
@@ -268,7 +219,8 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
                 // The masters do not know a waiting claim, but its waiter must receive an error
                 // when they cannot be reached.
                 if self.quorum_error.lock().is_some() {
-                    self.reach_quorum().await?;
+                    self.masters.reach_quorum().await?;
+                    *self.quorum_error.lock() = None;
                 }
                 Ok(remaining)
             }
@@ -287,21 +239,329 @@ impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
     #[cold]
     fn validity_without_renewal(&self, claim: &Claim, from: BootInstant) -> Duration {
         let tracked = self.claims.get(claim.id);
-        let until = tracked.and_then(|tracked| tracked.quorum_until(self.quorum()));
+        let until = tracked.and_then(|tracked| tracked.safe_until(self.masters.quorum()));
         until.map_or(Duration::ZERO, |until| until.duration_since(from))
+    }
+
+    /// Returns the state of a claim that this store supports.
+    fn tracked(&self, claim: &Claim) -> Result<Arc<TrackedClaim>> {
+        if units(claim.share) != units(Share::MUTEX) {
+            return Err(Error::unsupported(format!(
+                "this store supports mutexes only, not {}",
+                claim.share.kind()
+            ))
+            .help("use a mutex, or the stores redis: and file: for shares"));
+        }
+        if claim.lease > self.longest_lease {
+            return Err(Error::invalid(format!(
+                "the longest lease on these masters is {:?}",
+                self.longest_lease
+            ))
+            .help(
+                "use a shorter lease, or set a larger longest-lease= in the URLs of all clients",
+            ));
+        }
+
+        let keys = self.format.keys(&claim.name)?;
+        let master_locks = if self.format.remembers_last_token() {
+            0
+        } else {
+            self.masters.all.len()
+        };
+        let votes = ClaimVotes::new(keys, master_locks, self.masters.micros());
+        Ok(self.claims.begin(claim, votes))
+    }
+
+    /// Returns how long the masters keep a vote.
+    ///
+    /// It is longer than the holder's lease, because the masters' clocks may run faster.
+    fn vote_life(&self, lease: Duration) -> Duration {
+        if self.masters.all.len() == 1 {
+            lease
+        } else {
+            lease.mul_f64(1.01) + Duration::from_millis(2)
+        }
+    }
+
+    /// Votes until the claim holds the lock, or another claim seems to hold it.
+    async fn try_acquire(
+        &self,
+        tracked: &Arc<TrackedClaim>,
+        mode: VoteMode,
+    ) -> Result<AcquireOutcome> {
+        let mut splits = 0;
+        let mut raises = 0;
+        loop {
+            let token = self.proposal(tracked)?;
+            let result = self.vote(tracked, token, mode).await;
+            if result.outcome == TallyOutcome::Won {
+                let token = Token::new(token).expect("a clock has started");
+                self.claims.hold(tracked, token);
+                tracked.request_decided();
+                return Ok(AcquireOutcome::Won(token));
+            }
+
+            self.take_back(tracked, &result);
+            let error = (!result.has_quorum()).then(|| result.no_quorum());
+            self.quorum_error.lock().clone_from(&error);
+            if let Some(error) = error {
+                return Err(error);
+            }
+            if result.is_held() || splits == SPLITS_MAX || raises == RAISES_MAX {
+                return Ok(AcquireOutcome::Contended {
+                    remaining: result.remaining,
+                    holder: result.holder().cloned(),
+                });
+            }
+            if result.is_stale() {
+                raises += 1;
+            } else {
+                splits += 1;
+                tokio::time::sleep(split_pause(splits)).await;
+            }
+        }
+    }
+
+    /// Returns whether a claim still holds the lock. If it does, its lease starts again.
+    async fn confirm(&self, tracked: &Arc<TrackedClaim>, token: Token) -> Result<bool> {
+        let result = self.vote(tracked, token.get(), VoteMode::Renew).await;
+        match result.outcome {
+            TallyOutcome::Won => Ok(true),
+            TallyOutcome::Lost => {
+                // The remaining votes would block other claims.
+                self.take_back(tracked, &result);
+                Ok(false)
+            }
+            TallyOutcome::Unknown => Err(result.no_quorum()),
+        }
+    }
+
+    /// Returns a token that is larger than every token that the claim has received or proposed: the
+    /// time of the masters' clocks, or the successor of the highest token.
+    ///
+    /// These tokens may be ahead of the clocks by any amount: a clock that was ahead may have been
+    /// corrected since.
+    fn proposal(&self, tracked: &TrackedClaim) -> Result<u64> {
+        let seen = tracked.highest_reply_token().max(tracked.highest_token());
+        let token = self.masters.micros() * 1_000 + self.token_digits;
+        if token > seen {
+            return Ok(token);
+        }
+        if seen > TOKEN_MAX - 2 * TOKEN_STEP {
+            return Err(Error::damaged(format!(
+                "the store's last token for this name, {seen}, leaves no larger token"
+            ))
+            .help("find the program that wrote it, and delete the key; or use another name"));
+        }
+        Ok((seen / TOKEN_STEP + 1) * TOKEN_STEP + self.token_digits)
+    }
+
+    /// Requests the votes of all masters for a token.
+    async fn vote(&self, tracked: &Arc<TrackedClaim>, token: u64, mode: VoteMode) -> RoundResult {
+        let lease = tracked.claim.lease;
+        let renewal = match mode {
+            VoteMode::Renew => tracked.begin_renewal(),
+            VoteMode::Acquire | VoteMode::AcquireOrNotify => 0,
+        };
+        let request = Arc::new(self.vote_request(tracked, token, mode, renewal));
+
+        // The lease counts from before the request.
+        let valid_until = BootInstant::now().saturating_add(lease);
+        tracked.request_sent(token);
+        let mut round = self.masters.round(|master, wait| {
+            let tracked = Arc::clone(tracked);
+            let request = Arc::clone(&request);
+            async move {
+                let vote = request_vote(&master, &request, wait, &tracked, valid_until).await;
+                (master, vote)
+            }
+        });
+
+        let limit = (lease / 10).clamp(Duration::from_millis(100), Duration::from_secs(1));
+        let deadline = Instant::now() + limit;
+        let tally = self.masters.tally(&mut round.requests, token, deadline);
+        let result = tally.await;
+        decided(tracked, mode, renewal, &result);
+        result
+    }
+
+    fn vote_request(
+        &self,
+        tracked: &TrackedClaim,
+        token: u64,
+        mode: VoteMode,
+        renewal: u32,
+    ) -> VoteRequest {
+        let claim = &tracked.claim;
+        let kind = self.vote_kind(tracked, mode);
+        let mut record = self.format.record(claim, token, &self.client);
+        if kind == VoteKind::Restore {
+            // The words of a record have no plus sign, and its readers skip this last word.
+            record.push_str(" +");
+            record.push_str(&renewal.to_string());
+        }
+
+        let waiter = match mode {
+            VoteMode::AcquireOrNotify => format!("{}{}", self.client, tracked.details.since),
+            VoteMode::Acquire | VoteMode::Renew => String::new(),
+        };
+        VoteRequest {
+            format: self.format,
+            keys: tracked.details.keys.clone(),
+            id: id_text(claim.id),
+            token,
+            record,
+            record_life: millis(self.record_life(claim.lease)).to_string(),
+            counter_life: self.counter_life(claim.lease),
+            waiter,
+            kind,
+        }
+    }
+
+    /// Returns how a master votes on a request.
+    ///
+    /// In a format without a last token, a renewal restores a lost vote only while a quorum of
+    /// votes is valid. With a single server it never restores a vote: the lost key was the lock.
+    fn vote_kind(&self, tracked: &TrackedClaim, mode: VoteMode) -> VoteKind {
+        if mode != VoteMode::Renew {
+            return VoteKind::Grant;
+        }
+        let safe_until = tracked.safe_until(self.masters.quorum());
+        let is_valid = safe_until.is_some_and(|until| until > BootInstant::now());
+        let has_others = self.masters.all.len() > 1;
+        if !self.format.remembers_last_token() && has_others && is_valid {
+            return VoteKind::Restore;
+        }
+        VoteKind::Keep
+    }
+
+    /// Returns how long a master keeps the record of a claim with this lease.
+    fn record_life(&self, lease: Duration) -> Duration {
+        let vote_life = self.vote_life(lease);
+        if self.format.remembers_last_token() {
+            vote_life + DAY
+        } else {
+            vote_life
+        }
+    }
+
+    /// Returns how long a master keeps the counter of tokens. The format has one if its record does
+    /// not keep the last token.
+    fn counter_life(&self, lease: Duration) -> String {
+        if self.format.remembers_last_token() || !self.format.guarantees_tokens() {
+            return String::new();
+        }
+        millis(lease + DAY).to_string()
+    }
+
+    /// Takes back the votes that masters may have given in a lost round.
+    fn take_back(&self, tracked: &Arc<TrackedClaim>, result: &RoundResult) {
+        let keys = tracked.details.keys.clone();
+        let scope = LeaveScope::Quiet;
+        let request = Arc::new(self.leave_request(&tracked.claim, keys, result.token, scope));
+        let round = self.masters.round(|master, _| {
+            let tracked = Some(Arc::clone(tracked));
+            let request = Arc::clone(&request);
+            let departures = Arc::clone(&self.departures[master.at]);
+            let has_refused = result.refused_by.contains(&master.at);
+            async move {
+                // A master that refused has replied: no vote of this round can follow there.
+                if !has_refused {
+                    // Without a reply it is repeated. Any other error leaves the vote to its lease.
+                    let _ = departures.leave(MasterDeparture { request, tracked }).await;
+                }
+            }
+        });
+        drop(round);
+    }
+
+    /// Leaves all masters. Returns whether any of them had the claim.
+    async fn leave_all(&self, claim: &Claim, tracked: Option<&Arc<TrackedClaim>>) -> Result<bool> {
+        let (keys, highest_token) = match tracked {
+            Some(tracked) => (tracked.details.keys.clone(), tracked.highest_token()),
+            None => (self.format.keys(&claim.name)?, 0),
+        };
+        let scope = if self.claims.has_waiters(&claim.name) {
+            LeaveScope::KeepWaiters
+        } else {
+            LeaveScope::StopWaiting
+        };
+        let request = Arc::new(self.leave_request(claim, keys, highest_token, scope));
+
+        let mut round = self.masters.round(|master, _| {
+            let tracked = tracked.cloned();
+            let request = Arc::clone(&request);
+            let departures = Arc::clone(&self.departures[master.at]);
+            async move {
+                let left = departures.leave(MasterDeparture { request, tracked }).await;
+                (master, left)
+            }
+        });
+
+        let mut count = QuorumCount::of(self.masters.all.len());
+        let mut was_there = false;
+        while !count.is_reached() {
+            let next = round.requests.next().await;
+            let (master, reply) = next.expect("the masters reply, or are too few");
+            match reply {
+                Ok(reply) => {
+                    count.succeed();
+                    was_there |= reply != LeaveReply::NotHeld;
+                    if reply == LeaveReply::HandedOver {
+                        self.claims.give_head_start(&claim.name, HEAD_START);
+                    }
+                }
+                Err(error) => {
+                    count.fail(&master.url, error)?;
+                    if count.is_impossible() {
+                        count.result()?;
+                    }
+                }
+            }
+        }
+        Ok(was_there)
+    }
+
+    fn leave_request(
+        &self,
+        claim: &Claim,
+        keys: Keys,
+        highest_token: u64,
+        scope: LeaveScope,
+    ) -> LeaveRequest {
+        LeaveRequest {
+            format: self.format,
+            keys,
+            id: id_text(claim.id),
+            hexadecimal_id: claim.id.to_string(),
+            highest_token: format!("{highest_token:019}"),
+            client: self.client.to_string(),
+            scope,
+            counter_life: self.counter_life(claim.lease),
+        }
     }
 }
 
-impl<const MASTERS_MIN: usize> Votes for VotingStore<MASTERS_MIN> {
-    fn votes(&self, claim: &Claim) -> Vec<ServerVote> {
-        let now = BootInstant::now();
-        let tracked = self.claims.get(claim.id);
-        let vote = |master: &Arc<Master>| {
-            let tracked = tracked.as_ref();
-            let until = tracked.and_then(|tracked| tracked.vote_until(master.at));
-            let remaining = until.map_or(Duration::ZERO, |until| until.duration_since(now));
-            replies::server_vote(master.url.clone(), remaining)
-        };
-        self.masters.iter().map(vote).collect()
+/// Records the outcome of a round in the claim.
+fn decided(tracked: &TrackedClaim, mode: VoteMode, renewal: u32, result: &RoundResult) {
+    let is_won = result.outcome == TallyOutcome::Won;
+    // A round that a waiting claim has won ends when the claim holds.
+    if result.outcome == TallyOutcome::Lost || mode == VoteMode::Renew && is_won {
+        tracked.request_decided();
     }
+    if is_won {
+        tracked.won_renewal(renewal);
+        tracing::trace!(
+            name = tracked.claim.name.as_str(),
+            token = result.token,
+            votes = result.tally.granted,
+            "granted"
+        );
+    }
+}
+
+/// Returns a random pause after split votes, so that the rival claims do not collide again.
+fn split_pause(splits: u32) -> Duration {
+    let longest = 2_000 + 4_000 * u64::from(splits);
+    Duration::from_micros(fastrand::u64(500..longest))
 }

@@ -1,4 +1,5 @@
-//! The field of a hash that is a holder, and what a key is instead of a lock.
+//! The field of a hash that is a holder, what the server knows of a lock, and what a key is instead
+//! of one.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use crate::votes::{hashed, parse_info, write_info};
 use leasehold_core::store::{
     Claim, Share, Standing, claim_id_from_bytes, foreign_claimant, replies,
 };
-use leasehold_core::{Entry, Error, Token};
+use leasehold_core::{Entry, Error, LockState, Name, Result, Token};
 
 /// The length of a client id of Redisson.
 const UUID_LEN: usize = 36;
@@ -49,10 +50,74 @@ impl RawHolder {
     }
 }
 
+/// What the server knows of one lock.
+pub(super) struct InspectReply {
+    /// The last token of an `RFencedLock`.
+    counter: Option<Token>,
+    /// The size of a semaphore.
+    slots: u32,
+    holders: Vec<RawHolder>,
+}
+
+impl InspectReply {
+    /// Creates what a reply to a claim that was refused says.
+    pub(super) fn of_holders(holders: Vec<RawHolder>, slots: u32) -> Self {
+        Self {
+            counter: None,
+            slots,
+            holders,
+        }
+    }
+
+    /// Returns the holders, of leasehold or of Redisson.
+    pub(super) fn lock_state(&self, name: &Name) -> LockState {
+        let mut lock_state = replies::lock_state(name.clone());
+        for raw in &self.holders {
+            let mut entry = holder(raw, self.counter, self.slots);
+            if raw.kind == "Q" {
+                let ahead = u32::try_from(lock_state.entries.len()).unwrap_or(u32::MAX);
+                entry.standing = Standing::Queued { ahead };
+            }
+            add_entry(&mut lock_state, entry);
+        }
+        let tokens = lock_state.holders().filter_map(Entry::token);
+        lock_state.last_token = self.counter.or(tokens.max());
+        lock_state
+    }
+
+    /// Reads the words of a reply. Returns `None` if they are malformed.
+    pub(super) fn parse(words: &[Vec<u8>]) -> Option<Result<Self>> {
+        let text = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
+        let [other, counter, slots, holders @ ..] = words else {
+            return None;
+        };
+        if !other.is_empty() {
+            return Some(Err(foreign(&text(other))));
+        }
+
+        Some(Ok(Self {
+            counter: text(counter).parse().ok().and_then(Token::new),
+            slots: text(slots).parse().unwrap_or(0),
+            holders: RawHolder::parse_all(holders),
+        }))
+    }
+}
+
+/// Adds a holder or a waiter, or one more permit of a holder.
+fn add_entry(lock_state: &mut LockState, entry: Entry) {
+    let same = lock_state.entries.iter_mut().find(|one| one.id == entry.id);
+    let Some(same) = same else {
+        lock_state.entries.push(entry);
+        return;
+    };
+    let more = Share::slots(same.share.weight() + 1, same.share.capacity());
+    same.share = more.unwrap_or(same.share);
+}
+
 /// Reads a field of leasehold or of Redisson.
 ///
 /// `counter` is the last token of an `RFencedLock`, and `slots` the size of a semaphore.
-pub(super) fn holder(raw: &RawHolder, counter: Option<Token>, slots: u32) -> Entry {
+fn holder(raw: &RawHolder, counter: Option<Token>, slots: u32) -> Entry {
     let share = match &*raw.kind {
         "R" => Share::READER,
         "W" => Share::WRITER,

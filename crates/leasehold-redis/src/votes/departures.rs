@@ -8,12 +8,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::format::LeaveRequest;
 use super::master::Master;
-use super::requests::{LeaveRequest, lock_master};
 use super::tracked_claim::TrackedClaim;
-use leasehold_core::Error;
+use super::vote::{LeaveReply, lock_master, request_leave};
 use leasehold_core::internal::{Backlog, Backoff, Repeat, background, repeat};
 use leasehold_core::store::Standing;
+use leasehold_core::{Error, Result};
 
 /// A claim that leaves one master.
 #[derive(Clone, Debug)]
@@ -25,28 +26,55 @@ pub(super) struct MasterDeparture {
 /// How many departures are kept for a master. Almost all of their votes end by themselves.
 const COUNT_MAX: usize = 1_000;
 
-/// Repeats the request in the background until the master replies.
-#[cold]
-pub(super) fn leave_later(master: &Arc<Master>, departure: MasterDeparture) {
-    if take_place(&master.departures, &departure) {
-        return;
-    }
-    let (is_only, given_up) = master.departures.push(Arc::new(departure), COUNT_MAX);
+/// One master, and the departures that it has not replied to.
+#[derive(Debug)]
+pub(super) struct Departures {
+    master: Arc<Master>,
+    backlog: Backlog<MasterDeparture>,
+}
 
-    if let Some(departure) = given_up {
-        tracing::warn!(
-            server = master.url,
-            key = departure.request.keys.lock,
-            "too many votes cannot be taken back; the oldest one remains until the server ends it"
-        );
+impl Departures {
+    pub(super) fn from(master: &Arc<Master>) -> Arc<Self> {
+        Arc::new(Self {
+            master: Arc::clone(master),
+            backlog: Backlog::default(),
+        })
     }
-    if is_only {
-        let pauses = Backoff::between(Duration::from_secs(1), Duration::from_secs(60));
-        let master = Arc::downgrade(master);
-        background::spawn_restarting(move || {
-            let master = master.clone();
-            repeat(move || master.upgrade(), pauses.clone())
-        });
+
+    /// Leaves the master. A request without a reply is repeated in the background.
+    pub(super) async fn leave(self: &Arc<Self>, departure: MasterDeparture) -> Result<LeaveReply> {
+        let _master_lock = lock_master(departure.tracked.as_deref(), &self.master).await;
+        let reply = request_leave(&self.master, &departure.request).await;
+        // The engine repeats the request to a master that is the only one.
+        if self.master.is_one_of_several() && reply.as_ref().is_err_and(Error::is_unavailable) {
+            self.leave_later(departure);
+        }
+        reply
+    }
+
+    /// Repeats the request in the background until the master replies.
+    #[cold]
+    fn leave_later(self: &Arc<Self>, departure: MasterDeparture) {
+        if take_place(&self.backlog, &departure) {
+            return;
+        }
+        let (is_only, given_up) = self.backlog.push(Arc::new(departure), COUNT_MAX);
+
+        if let Some(departure) = given_up {
+            tracing::warn!(
+                server = self.master.url,
+                key = departure.request.keys.lock,
+                "too many votes cannot be taken back; the oldest one remains until the server ends it"
+            );
+        }
+        if is_only {
+            let pauses = Backoff::between(Duration::from_secs(1), Duration::from_secs(60));
+            let departures = Arc::downgrade(self);
+            background::spawn_restarting(move || {
+                let departures = departures.clone();
+                repeat(move || departures.upgrade(), pauses.clone())
+            });
+        }
     }
 }
 
@@ -67,29 +95,28 @@ fn take_place(departures: &Backlog<MasterDeparture>, departure: &MasterDeparture
     )
 }
 
-impl Repeat for Master {
+impl Repeat for Departures {
     type Request = MasterDeparture;
 
     fn backlog(&self) -> &Backlog<MasterDeparture> {
-        &self.departures
+        &self.backlog
     }
 
     async fn has_reply(&self, departure: &MasterDeparture) -> bool {
         let tracked = departure.tracked.as_deref();
-        let _master_lock = lock_master(tracked, self).await;
+        let _master_lock = lock_master(tracked, &self.master).await;
         if tracked.is_some_and(|tracked| tracked.standing() != Standing::Gone) {
             // The claim waits or holds after a lost round. It leaves all masters at its end.
             return true;
         }
-        let reply = departure.request.send(self).await;
+        let reply = request_leave(&self.master, &departure.request).await;
         !reply.as_ref().is_err_and(Error::is_unavailable)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::format::{SingleKey, VoteFormat as _};
-    use super::super::requests::LeaveScope;
+    use super::super::format::{LeaveScope, SingleKey, VoteFormat as _};
     use super::*;
     use leasehold_conformance::support::claim;
 

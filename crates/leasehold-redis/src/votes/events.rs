@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
 
-use crate::client::{ChannelSubscription, Channels, READ_TIMEOUT, Session};
+use crate::client::{ChannelSubscription, Channels, READ_TIMEOUT, Session, command};
 use leasehold_core::Result;
 
 /// How long after the reply a notification may arrive. With RESP2 it arrives on a second
@@ -102,9 +102,9 @@ impl Events {
         let mut notified = pin!(listening.message.notified());
         notified.as_mut().enable();
 
-        let mut set = redis::cmd("SET");
+        let mut set = command("SET");
         set.arg(&self.test_key).arg("").arg("PX").arg("1000");
-        let mut del = redis::cmd("DEL");
+        let mut del = command("DEL");
         del.arg(&self.test_key);
         for request in [set, del] {
             session.request::<()>(&request).await?;

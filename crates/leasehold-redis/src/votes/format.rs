@@ -1,20 +1,21 @@
-//! The formats in which a lock is kept on a master.
+//! The formats in which a lock is kept on a master, and the requests that they write.
 
+mod fenced;
 mod single_key;
 
 use std::fmt::Debug;
 use std::time::Duration;
 
 use super::record::{Holder, Inspected};
-use super::requests::{LeaveRequest, VoteRequest};
-use crate::client::Script;
+use crate::client::{Script, Session, decode};
 use leasehold_core::store::Claim;
 use leasehold_core::{Name, Result};
 
-pub(crate) use single_key::SingleKey;
+pub(super) use fenced::Fenced;
+pub(super) use single_key::SingleKey;
 
 /// A format in which a lock is kept on a master.
-pub(crate) trait VoteFormat: Debug + Send + Sync {
+pub(super) trait VoteFormat: Debug + Send + Sync {
     /// Returns the keys of a lock.
     fn keys(&self, name: &Name) -> Result<Keys>;
 
@@ -33,7 +34,9 @@ pub(crate) trait VoteFormat: Debug + Send + Sync {
     /// Returns the record of a claim that holds the lock.
     fn record(&self, claim: &Claim, token: u64, client: &str) -> String;
 
-    fn vote<'a>(&self, request: &'a VoteRequest, vote: VoteArguments<'a>) -> Call<'a>;
+    /// Returns the call that requests a vote. `incarnation` is the one that the connection found;
+    /// it is empty if quarantine is off.
+    fn vote<'a>(&self, request: &'a VoteRequest, kind: VoteKind, incarnation: &'a str) -> Call<'a>;
 
     fn leave<'a>(&self, request: &'a LeaveRequest) -> Call<'a>;
 
@@ -59,32 +62,24 @@ impl dyn VoteFormat {
 
 /// The keys of one lock.
 #[derive(Clone, Debug)]
-pub(crate) struct Keys {
-    pub(crate) lock: String,
+pub(super) struct Keys {
+    pub(super) lock: String,
     /// The clients that wait for the lock.
-    pub(crate) waiters: String,
+    pub(super) waiters: String,
     /// The counter of tokens; empty in a format that has none.
-    pub(crate) counter: String,
+    pub(super) counter: String,
 }
 
 /// A script with its keys and arguments.
-pub(crate) struct Call<'a> {
-    pub(crate) script: &'static Script,
-    pub(crate) keys: Vec<&'a str>,
-    pub(crate) arguments: Vec<&'a str>,
-}
-
-/// The arguments of a vote that differ between masters.
-#[derive(Clone, Copy)]
-pub(crate) struct VoteArguments<'a> {
-    /// The incarnation that the connection found; empty if quarantine is off.
-    pub(crate) incarnation: &'a str,
-    pub(crate) kind: VoteKind,
+pub(super) struct Call<'a> {
+    pub(super) script: &'static Script,
+    pub(super) keys: Vec<&'a str>,
+    pub(super) arguments: Vec<&'a str>,
 }
 
 /// What a master does with a vote request if the claim does not have its vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum VoteKind {
+pub(super) enum VoteKind {
     /// Gives its vote, if no other claim has it.
     Grant,
     /// Gives its vote only if it remembers the last token. Otherwise the hold may have been lost.
@@ -101,5 +96,79 @@ impl VoteKind {
             Self::Keep => "K",
             Self::Restore => "R",
         }
+    }
+}
+
+/// Requests the vote of a master for a claim and a token.
+#[derive(Debug)]
+pub(super) struct VoteRequest {
+    pub(super) format: &'static dyn VoteFormat,
+    pub(super) keys: Keys,
+    /// The claim's id.
+    pub(super) id: String,
+    pub(super) token: u64,
+    pub(super) record: String,
+    /// In milliseconds, like all lifetimes here.
+    pub(super) record_life: String,
+    /// Empty if the format has no counter.
+    pub(super) counter_life: String,
+    /// The client, and since when it waits; empty if it needs no notification.
+    pub(super) waiter: String,
+    pub(super) kind: VoteKind,
+}
+
+/// Takes the vote of a master back.
+#[derive(Debug)]
+pub(super) struct LeaveRequest {
+    pub(super) format: &'static dyn VoteFormat,
+    pub(super) keys: Keys,
+    /// The claim's id.
+    pub(super) id: String,
+    pub(super) hexadecimal_id: String,
+    /// The highest token that the claim has proposed; zero if it is unknown.
+    pub(super) highest_token: String,
+    pub(super) client: String,
+    pub(super) scope: LeaveScope,
+    /// Empty if the format has no counter.
+    pub(super) counter_life: String,
+}
+
+/// Which clients a master notifies of a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LeaveScope {
+    /// None: the claim never held the lock.
+    Quiet,
+    /// The first waiter. Other claims of this client still wait.
+    KeepWaiters,
+    /// The first waiter. This client no longer waits.
+    StopWaiting,
+}
+
+impl LeaveRequest {
+    /// Returns the arguments that the scripts of all formats have.
+    pub(super) fn arguments(&self) -> Vec<&str> {
+        let departing_client = match self.scope {
+            LeaveScope::StopWaiting => &self.client,
+            LeaveScope::Quiet | LeaveScope::KeepWaiters => "",
+        };
+        let quiet = match self.scope {
+            LeaveScope::Quiet => "Q",
+            LeaveScope::KeepWaiters | LeaveScope::StopWaiting => "",
+        };
+
+        vec![
+            &self.id,
+            &self.highest_token,
+            &self.client,
+            departing_client,
+            quiet,
+        ]
+    }
+}
+
+impl Call<'_> {
+    pub(super) async fn run(&self, session: &Session) -> Result<String> {
+        let reply = self.script.run(session, &self.keys, &self.arguments).await;
+        decode(reply?)
     }
 }

@@ -6,15 +6,12 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use super::departures::MasterDeparture;
-use super::open::MasterSettings;
-use super::quarantine::{Quarantine, RunIds, read_incarnation};
+use super::quarantine::{MasterSettings, Quarantine, RunIds, read_incarnation};
 use crate::client;
 use crate::client::{
     Address, DoHandshake, Endpoint, Handshake, Link, LinkConfig, Links, PushHandler, ServerClock,
     Session, State,
 };
-use leasehold_core::internal::Backlog;
 use leasehold_core::{Error, Result};
 
 #[derive(Debug)]
@@ -28,8 +25,6 @@ pub(super) struct Master {
     /// Set when the master misses a reply deadline, and cleared by its next reply. A round does not
     /// wait for a silent master unless a quorum needs it.
     pub(super) silent: AtomicBool,
-    /// Those without a reply.
-    pub(super) departures: Backlog<MasterDeparture>,
 }
 
 /// What all masters of a store share.
@@ -79,8 +74,12 @@ impl Master {
             clock,
             quarantine,
             silent: AtomicBool::new(false),
-            departures: Backlog::default(),
         }
+    }
+
+    /// Whether the store has other masters.
+    pub(super) fn is_one_of_several(&self) -> bool {
+        self.quarantine.settings.is_one_of_several()
     }
 
     /// Returns the session for a request, as [`session_of`] does.

@@ -7,13 +7,19 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
+
+use super::format::SingleKey;
+use super::open::{VotingBuilder, VotingConfig};
+use super::quarantine::MasterSettings;
+use super::{Voting, inspect};
 use crate::client;
 use crate::client::Address;
 use crate::client::groups::{DATABASE, DIALECT, PASSWORD, TLS, TLS_NAME, TOKENS};
 use crate::examination::Kind;
-use crate::votes::{MasterSettings, SingleKey, VotingBuilder, VotingStore};
 use leasehold_core::internal::UrlForm;
-use leasehold_core::{Error, Result};
+use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store};
+use leasehold_core::{Error, Guarantees, LockState, Name, Result};
 
 /// Locks on a Redis server in the format of redis-py, rslock and `SET NX PX`.
 ///
@@ -31,10 +37,11 @@ use leasehold_core::{Error, Result};
 /// [unsupported](leasehold_core::Error::is_unsupported). The order of waiters is not guaranteed, and a
 /// crashed client's lock is free when its lease ends. The server does not know the waiters, so
 /// [`inspect`](leasehold_core::Locks::inspect) shows only the waiters of this client.
-pub type RedisPlain = VotingStore<1>;
+#[derive(Debug)]
+pub struct RedisPlain(Voting);
 
 /// The address of a Redis server and the settings of the store on it.
-pub type RedisPlainBuilder = VotingBuilder<1>;
+pub type RedisPlainBuilder = VotingBuilder<RedisPlain>;
 
 impl RedisPlain {
     /// Parses the URL of a server with `dialect=plain`: `redis://[user[:password]@]host[:port]`,
@@ -65,16 +72,55 @@ impl RedisPlain {
 
         let counts_tokens = url.settings.switch("tokens")?.unwrap_or(false);
         let address = Address::of_server(&url)?;
-        Ok(RedisPlainBuilder {
-            shown_url: format!("{address}?dialect=plain"),
-            addresses: vec![address],
-            kind: Kind::Plain,
-            format: SingleKey::new(counts_tokens),
-            settings: MasterSettings {
-                longest_lease: Duration::MAX,
-                quarantine: false,
+        Ok(VotingBuilder {
+            config: VotingConfig {
+                shown_url: format!("{address}?dialect=plain"),
+                addresses: vec![address],
+                kind: Kind::Plain,
+                format: SingleKey::new(counts_tokens),
+                settings: MasterSettings {
+                    longest_lease: Duration::MAX,
+                    quarantine: false,
+                },
             },
+            store: Self,
         })
+    }
+}
+
+#[async_trait]
+impl Store for RedisPlain {
+    fn guarantees(&self) -> Guarantees {
+        self.0.guarantees()
+    }
+
+    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
+        self.0.enter(claim, on_contention).await
+    }
+
+    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
+        self.0.changed(claim, seen).await
+    }
+
+    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
+        self.0.renew(claims).await
+    }
+
+    async fn leave(&self, claim: &Claim) -> Result<bool> {
+        self.0.leave(claim).await
+    }
+
+    async fn inspect(&self, name: &Name) -> Result<LockState> {
+        let (lock_state, _) = inspect::inspect(&self.0, name).await?;
+        Ok(lock_state)
+    }
+
+    async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        inspect::list(&self.0, prefix, count_max).await
+    }
+
+    fn extensions(&self) -> Extensions<'_> {
+        Extensions::default()
     }
 }
 
@@ -100,14 +146,14 @@ mod tests {
     fn url_with_the_dialect_is_parsed() {
         let server =
             RedisPlain::builder("redis+unix:///run/s?dialect=plain&tokens=on&db=1").expect("good");
-        assert_eq!(server.addresses[0].database, 1);
+        assert_eq!(server.config.addresses[0].database, 1);
         assert_eq!(server.url(), "redis+unix:///run/s?dialect=plain");
-        assert!(server.format.guarantees_tokens());
-        assert!(!server.format.remembers_last_token());
+        assert!(server.config.format.guarantees_tokens());
+        assert!(!server.config.format.remembers_last_token());
 
         let server = RedisPlain::builder("rediss://me:p@a/2?dialect=plain").expect("good");
         assert_eq!(server.url(), "rediss://a:6379/2?dialect=plain");
-        assert!(!server.format.guarantees_tokens());
+        assert!(!server.config.format.guarantees_tokens());
     }
 
     #[test]

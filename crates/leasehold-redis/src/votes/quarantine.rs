@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::open::MasterSettings;
-use super::record::millis;
+use super::record::{INCARNATION_KEY, millis};
 use crate::client::{Handshake, Script, Session, decode, script};
 use leasehold_core::internal::BootInstant;
 use leasehold_core::{Error, Result};
@@ -32,10 +31,26 @@ use leasehold_core::{Error, Result};
 #[derive(Debug)]
 pub(super) struct Quarantine {
     url: String,
-    settings: MasterSettings,
+    pub(super) settings: MasterSettings,
     run_ids: Arc<RunIds>,
     incarnation: Mutex<Option<Incarnation>>,
     is_duplicate: AtomicBool,
+}
+
+/// The settings that do not concern a Redis connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MasterSettings {
+    /// The longest lease of all clients, and so the length of a quarantine.
+    /// [`Duration::MAX`] for a single server.
+    pub(crate) longest_lease: Duration,
+    pub(crate) quarantine: bool,
+}
+
+impl MasterSettings {
+    /// Whether the store has several servers.
+    pub(super) fn is_one_of_several(self) -> bool {
+        self.longest_lease < Duration::MAX
+    }
 }
 
 /// The run id of each master's server, by the master's URL.
@@ -50,8 +65,6 @@ pub(super) struct Incarnation {
     counts_from: BootInstant,
 }
 
-/// The key that a master has until it is emptied.
-pub(crate) const INCARNATION_KEY: &str = "leasehold:redlock:mark";
 /// The key of the time from which the age of an incarnation counts, if the incarnation is later
 /// than the server's clock.
 const SINCE_KEY: &str = "leasehold:redlock:mark:since";

@@ -3,12 +3,13 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::voting::VoteOutcome;
 use crate::client::id_from;
 use leasehold_core::store::{Claim, Share, claim_id_from_bytes, parse_words, write_words};
 use leasehold_core::{ClaimId, ClaimantInfo, Token};
 
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// The key that a master has until it is emptied.
+pub(super) const INCARNATION_KEY: &str = "leasehold:redlock:mark";
 pub(crate) const TOKEN_LEN: usize = 19;
 pub(crate) const ID_LEN: usize = 22;
 pub(crate) const CLIENT_LEN: usize = 11;
@@ -24,6 +25,17 @@ mod reply_at {
     pub(super) const NUMBER: usize = HELD_TOKEN + TOKEN_LEN;
     pub(super) const NUMBER_LEN: usize = 10;
     pub(super) const END: usize = NUMBER + NUMBER_LEN + ID_LEN;
+}
+
+/// A master's reply to a proposal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum VoteOutcome {
+    /// The claim has this vote.
+    Granted,
+    /// Another claim has it, for this token.
+    Held(u64),
+    /// It is free, or the claim's own, but the token is not above this one.
+    Stale(u64),
 }
 
 /// A master's reply to a vote request.

@@ -2,20 +2,29 @@
 //!
 //! A master remembers the last token that it has granted, and grants only a larger one. So all
 //! votes for a hold have the same token, and tokens rise even if the clocks do not. [`Fenced`] is
-//! this format, and [`votes`](super) counts the votes. `docs/protocols/redlock.md` describes
+//! this format, and [`Voting`] counts the votes. `docs/protocols/redlock.md` describes
 //! the protocol in steps.
 
-mod fenced;
+use std::sync::Arc;
+use std::time::Duration;
 
+use async_trait::async_trait;
+
+use super::format::{Fenced, SingleKey, VoteFormat};
+use super::master::Master;
+use super::open::{VotingBuilder, VotingConfig};
+use super::quarantine::MasterSettings;
+use super::quorum::quorum;
+use super::{Voting, inspect};
 use crate::client;
 use crate::client::Address;
 use crate::client::groups::{DATABASE, DIALECT, PASSWORD, QUARANTINE, TLS, TLS_NAME, TOKENS};
 use crate::examination::Kind;
-use crate::votes::voting::quorum;
-use crate::votes::{MasterSettings, SingleKey, VoteFormat, VotingBuilder, VotingStore};
-use fenced::Fenced;
-use leasehold_core::internal::{StoreUrl, Transport, UrlForm};
-use leasehold_core::{Error, Result};
+use leasehold_core::internal::{BootInstant, StoreUrl, Transport, UrlForm};
+use leasehold_core::store::{
+    Claim, Entered, Extensions, OnContention, Standing, Store, Votes, replies,
+};
+use leasehold_core::{Error, Guarantees, LockState, Name, Result, ServerVote};
 
 /// Locks on several Redis servers, of which a minority may fail.
 ///
@@ -32,10 +41,11 @@ use leasehold_core::{Error, Result};
 /// The store supports mutexes only, and rejects other shares as
 /// [unsupported](leasehold_core::Error::is_unsupported). The masters do not know the waiters, so
 /// [`inspect`](leasehold_core::Locks::inspect) shows only the waiters of this client.
-pub type Redlock = VotingStore<MASTERS_MIN>;
+#[derive(Debug)]
+pub struct Redlock(Voting);
 
 /// The servers of a store, and its settings.
-pub type RedlockBuilder = VotingBuilder<MASTERS_MIN>;
+pub type RedlockBuilder = VotingBuilder<Redlock>;
 
 /// The fewest masters of which one may fail.
 const MASTERS_MIN: usize = 3;
@@ -67,13 +77,67 @@ impl Redlock {
         check_distinct(&addresses)?;
 
         let format = format(&url)?;
-        Ok(RedlockBuilder {
-            shown_url: shown_url(&addresses, format),
-            addresses,
-            format,
-            settings: master_settings(&url)?,
-            kind: Kind::Redlock,
+        Ok(VotingBuilder {
+            config: VotingConfig {
+                shown_url: shown_url(&addresses, format),
+                addresses,
+                format,
+                settings: master_settings(&url)?,
+                kind: Kind::Redlock,
+            },
+            store: Self,
         })
+    }
+}
+
+#[async_trait]
+impl Store for Redlock {
+    fn guarantees(&self) -> Guarantees {
+        self.0.guarantees()
+    }
+
+    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
+        self.0.enter(claim, on_contention).await
+    }
+
+    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
+        self.0.changed(claim, seen).await
+    }
+
+    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
+        self.0.renew(claims).await
+    }
+
+    async fn leave(&self, claim: &Claim) -> Result<bool> {
+        self.0.leave(claim).await
+    }
+
+    async fn inspect(&self, name: &Name) -> Result<LockState> {
+        let (mut lock_state, statuses) = inspect::inspect(&self.0, name).await?;
+        lock_state.servers = statuses;
+        Ok(lock_state)
+    }
+
+    async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        inspect::list(&self.0, prefix, count_max).await
+    }
+
+    fn extensions(&self) -> Extensions<'_> {
+        Extensions::default().with_votes(self)
+    }
+}
+
+impl Votes for Redlock {
+    fn votes(&self, claim: &Claim) -> Vec<ServerVote> {
+        let now = BootInstant::now();
+        let tracked = self.0.claims.get(claim.id);
+        let vote = |master: &Arc<Master>| {
+            let tracked = tracked.as_ref();
+            let until = tracked.and_then(|tracked| tracked.vote_until(master.at));
+            let remaining = until.map_or(Duration::ZERO, |until| until.duration_since(now));
+            replies::server_vote(master.url.clone(), remaining)
+        };
+        self.0.masters.all.iter().map(vote).collect()
     }
 }
 
@@ -160,8 +224,6 @@ fn check_distinct(addresses: &[Address]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use leasehold_core::internal::Password;
 
@@ -175,13 +237,16 @@ mod tests {
         let url = "redlock://me:a%2Cb@a:1,b,[::1]:3/2?longest-lease=10s";
         let masters = Redlock::builder(url).expect("good");
         assert_eq!(masters.url(), "redlock://a:1/2,b:6379/2,[::1]:3/2");
-        for address in &masters.addresses {
+        for address in &masters.config.addresses {
             assert_eq!(address.password.as_ref().map(Password::as_str), Some("a,b"));
             assert_eq!(address.database, 2);
         }
-        assert_eq!(masters.settings.longest_lease, Duration::from_secs(10));
-        assert!(masters.settings.quarantine);
-        assert!(masters.format.remembers_last_token());
+        assert_eq!(
+            masters.config.settings.longest_lease,
+            Duration::from_secs(10)
+        );
+        assert!(masters.config.settings.quarantine);
+        assert!(masters.config.format.remembers_last_token());
     }
 
     #[test]
@@ -189,8 +254,8 @@ mod tests {
         let classic = Redlock::builder("redlocks://a,b,c?dialect=classic&ca=/x").expect("good");
         let url = "redlocks://a:6379,b:6379,c:6379?dialect=classic";
         assert_eq!(classic.url(), url);
-        assert!(!classic.format.remembers_last_token());
-        assert!(!classic.format.guarantees_tokens());
+        assert!(!classic.config.format.remembers_last_token());
+        assert!(!classic.config.format.guarantees_tokens());
     }
 
     /// Shows G-35.
@@ -217,7 +282,7 @@ mod tests {
             );
         }
         let even = Redlock::builder("redlock://a,b,c,d").expect("a warning only");
-        assert_eq!(even.addresses.len(), 4);
+        assert_eq!(even.config.addresses.len(), 4);
     }
 
     /// Shows G-35.
@@ -229,7 +294,7 @@ mod tests {
         };
         for count in [3, 5, 14, 15] {
             let masters = Redlock::builder(&url(count)).expect("few enough");
-            assert_eq!(masters.addresses.len(), count);
+            assert_eq!(masters.config.addresses.len(), count);
         }
         for count in [16, 17, 18, 31, 32, 33, 64] {
             let error = Redlock::builder(&url(count)).expect_err("too many");

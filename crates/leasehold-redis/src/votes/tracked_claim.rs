@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 
 use super::format::Keys;
-use super::voting::quorum;
+use super::quorum::quorum;
 use crate::local_claims::LocalClaim;
 use leasehold_core::internal::BootInstant;
 
@@ -106,8 +106,8 @@ impl TrackedClaim {
         state.votes[master] = Some(until);
     }
 
-    /// Returns until when a quorum of votes counts for the highest token.
-    pub(super) fn quorum_until(&self, quorum: usize) -> Option<BootInstant> {
+    /// Returns until when the claim is safe: a quorum of votes counts for the highest token.
+    pub(super) fn safe_until(&self, quorum: usize) -> Option<BootInstant> {
         let state = self.details.state.lock();
         let mut until: Vec<BootInstant> = state.votes.iter().flatten().copied().collect();
         until.sort_unstable_by(|one, other| other.cmp(one));
@@ -119,13 +119,6 @@ impl TrackedClaim {
         self.standing().token()?;
         let state = self.details.state.lock();
         state.votes.get(master).copied().flatten()
-    }
-
-    /// Returns the number of votes that count at a moment.
-    pub(super) fn votes_at(&self, now: BootInstant) -> usize {
-        let state = self.details.state.lock();
-        let votes = state.votes.iter().flatten();
-        votes.filter(|until| **until > now).count()
     }
 
     /// Returns the number of a renewal that begins.
@@ -243,12 +236,12 @@ mod tests {
         let now = BootInstant::now();
         let after = |seconds| now.saturating_add(Duration::from_secs(seconds));
         for (master, seconds) in [(0, 9), (1, 3), (4, 7)] {
-            assert_eq!(tracked.quorum_until(3), None);
+            assert_eq!(tracked.safe_until(3), None);
             tracked.granted_by(master, 5, after(seconds));
         }
 
-        assert_eq!(tracked.quorum_until(3), Some(after(3)));
+        assert_eq!(tracked.safe_until(3), Some(after(3)));
         tracked.granted_by(3, 5, after(5));
-        assert_eq!(tracked.quorum_until(3), Some(after(5)));
+        assert_eq!(tracked.safe_until(3), Some(after(5)));
     }
 }

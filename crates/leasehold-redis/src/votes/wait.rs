@@ -6,11 +6,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::VotingStore;
-use super::acquire::AcquireOutcome;
 use super::master::session_of;
 use super::tracked_claim::{Notified, TrackedClaim};
-use super::vote::VoteMode;
+use super::{AcquireOutcome, VoteMode, Voting};
 use crate::client::ChannelSubscription;
 use leasehold_core::internal::BootInstant;
 use leasehold_core::store::Standing;
@@ -33,164 +31,151 @@ struct Waiting {
     listening: Option<ChannelSubscription>,
 }
 
-impl<const MASTERS_MIN: usize> VotingStore<MASTERS_MIN> {
-    /// Waits until a claim is no longer waiting: it is held or gone.
-    pub(super) async fn wait_for_grant(&self, tracked: &Arc<TrackedClaim>) -> Result<Standing> {
-        let mut waiting = Waiting::default();
-        loop {
-            // A release may have preceded the subscription, so another attempt follows without a
-            // pause.
-            if !self.starts_listening(tracked, &mut waiting).await {
-                self.pause(tracked, &waiting).await;
-            }
-            waiting.attempt += 1;
-            if !matches!(tracked.standing(), Standing::Queued { .. }) {
-                return Ok(tracked.standing());
-            }
-            if tracked.kept_until() <= BootInstant::now() {
-                return Ok(self.claims.gone(tracked));
-            }
+/// Waits until a claim is no longer waiting: it is held or gone.
+pub(super) async fn wait_for_grant(
+    voting: &Voting,
+    tracked: &Arc<TrackedClaim>,
+) -> Result<Standing> {
+    let mut waiting = Waiting::default();
+    loop {
+        // A release may have preceded the subscription, so another attempt follows without a
+        // pause.
+        if !starts_listening(voting, tracked, &mut waiting).await {
+            pause(voting, tracked, &waiting).await;
+        }
+        waiting.attempt += 1;
+        if !matches!(tracked.standing(), Standing::Queued { .. }) {
+            return Ok(tracked.standing());
+        }
+        if tracked.kept_until() <= BootInstant::now() {
+            return Ok(voting.claims.gone(tracked));
+        }
 
-            if !self.claims.is_first(tracked) {
-                match self.quorum_error.lock().clone() {
-                    Some(error) => return Err(error),
-                    None => continue,
-                }
-            }
-            if let Some(standing) = self.attempt(tracked, &mut waiting).await? {
-                return Ok(standing);
+        if !voting.claims.is_first(tracked) {
+            match voting.quorum_error.lock().clone() {
+                Some(error) => return Err(error),
+                None => continue,
             }
         }
-    }
-
-    /// Waits until a hold has been lost.
-    pub(super) async fn wait_for_loss(
-        &self,
-        tracked: &Arc<TrackedClaim>,
-        token: Token,
-    ) -> Result<Standing> {
-        loop {
-            let mut changed = pin!(tracked.changed.notified());
-            changed.as_mut().enable();
-            if tracked.standing().token() != Some(token) {
-                return Ok(tracked.standing());
-            }
-
-            // The notification of one master decides nothing: a quorum has to confirm it.
-            let is_notified = tracked.notified(self.masters.len()) != Notified::None;
-            if is_notified && !self.confirm(tracked, token).await? {
-                return Ok(self.claims.gone(tracked));
-            }
-            changed.await;
+        let attempt = voting.try_acquire(tracked, VoteMode::AcquireOrNotify);
+        match attempt.await? {
+            AcquireOutcome::Won(token) => return Ok(Standing::Held { token }),
+            AcquireOutcome::Contended { remaining, .. } => waiting.remaining = remaining,
         }
     }
+}
 
-    /// Tries once to acquire the lock. Returns `None` if another claim holds it.
-    async fn attempt(
-        &self,
-        tracked: &Arc<TrackedClaim>,
-        waiting: &mut Waiting,
-    ) -> Result<Option<Standing>> {
-        let outcome = self.try_acquire(tracked, VoteMode::AcquireOrNotify).await?;
-        match outcome {
-            AcquireOutcome::Won(token) => Ok(Some(Standing::Held { token })),
-            AcquireOutcome::Contended { remaining, .. } => {
-                waiting.remaining = remaining;
-                Ok(None)
-            }
-        }
-    }
-
-    /// Waits until another attempt makes sense.
-    async fn pause(&self, tracked: &TrackedClaim, waiting: &Waiting) {
+/// Waits until a hold has been lost.
+pub(super) async fn wait_for_loss(
+    voting: &Voting,
+    tracked: &Arc<TrackedClaim>,
+    token: Token,
+) -> Result<Standing> {
+    loop {
         let mut changed = pin!(tracked.changed.notified());
         changed.as_mut().enable();
-        let standing = tracked.standing();
-        if standing.token().is_some() || standing == Standing::Gone {
+        if tracked.standing().token() != Some(token) {
+            return Ok(tracked.standing());
+        }
+
+        // The notification of one master decides nothing: a quorum has to confirm it.
+        let is_notified = tracked.notified(voting.masters.all.len()) != Notified::None;
+        if is_notified && !voting.confirm(tracked, token).await? {
+            return Ok(voting.claims.gone(tracked));
+        }
+        changed.await;
+    }
+}
+
+/// Waits until another attempt makes sense.
+async fn pause(voting: &Voting, tracked: &TrackedClaim, waiting: &Waiting) {
+    let mut changed = pin!(tracked.changed.notified());
+    changed.as_mut().enable();
+    let standing = tracked.standing();
+    if standing.token().is_some() || standing == Standing::Gone {
+        return;
+    }
+    let notified = tracked.notified(voting.masters.all.len());
+    if notified == Notified::Quorum {
+        return;
+    }
+    if !voting.claims.is_first(tracked) {
+        // The first waiter of this client tries for all. It notifies the next one when it
+        // stops waiting.
+        let _ = timeout(POSITION_CHECK, changed).await;
+        return;
+    }
+
+    let is_notified = notified == Notified::Minority;
+    let pause = if is_notified {
+        NOTIFICATION_SPREAD
+    } else {
+        retry_pause(voting, waiting)
+    };
+    let until = Instant::now() + pause;
+    if timeout_at(until, changed).await.is_err() || is_notified {
+        return;
+    }
+    // The first master has sent a notification; those of the others follow.
+    let until = until.min(Instant::now() + NOTIFICATION_SPREAD);
+    wait_for_notifications(voting, tracked, until).await;
+}
+
+/// Returns a random pause that doubles with each attempt and ends with the holder's lease.
+fn retry_pause(voting: &Voting, waiting: &Waiting) -> Duration {
+    let doubled = FIRST_PAUSE * (1 << waiting.attempt.min(6));
+    let pause = doubled
+        .min(retry_pause_max(voting, waiting))
+        .mul_f64(0.5 + fastrand::f64());
+    waiting.remaining.map_or(pause, |remaining| {
+        pause.min(remaining + Duration::from_millis(1))
+    })
+}
+
+/// Returns the longest pause before a waiter tries again.
+fn retry_pause_max(voting: &Voting, waiting: &Waiting) -> Duration {
+    let millis = if voting.format.remembers_last_token() {
+        300
+    } else if waiting.listening.is_some() {
+        // The server reports every release, but does not report that a notified client has
+        // crashed or left.
+        600
+    } else {
+        80
+    };
+    Duration::from_millis(millis)
+}
+
+/// Waits until a quorum of masters has sent a notification.
+async fn wait_for_notifications(voting: &Voting, tracked: &TrackedClaim, until: Instant) {
+    let masters = voting.masters.all.len();
+    while tracked.notified(masters) == Notified::Minority {
+        let mut changed = pin!(tracked.changed.notified());
+        changed.as_mut().enable();
+        let is_enough = tracked.notified(masters) == Notified::Quorum;
+        if is_enough || timeout_at(until, changed).await.is_err() {
             return;
         }
-        let notified = tracked.notified(self.masters.len());
-        if notified == Notified::Quorum {
-            return;
-        }
-        if !self.claims.is_first(tracked) {
-            // The first waiter of this client tries for all. It notifies the next one when it
-            // stops waiting.
-            let _ = timeout(POSITION_CHECK, changed).await;
-            return;
-        }
+    }
+}
 
-        let is_notified = notified == Notified::Minority;
-        let pause = if is_notified {
-            NOTIFICATION_SPREAD
-        } else {
-            self.retry_pause(waiting)
-        };
-        let until = Instant::now() + pause;
-        if timeout_at(until, changed).await.is_err() || is_notified {
-            return;
-        }
-        // The first master has sent a notification; those of the others follow.
-        let until = until.min(Instant::now() + NOTIFICATION_SPREAD);
-        self.wait_for_notifications(tracked, until).await;
+/// Subscribes the first waiter to the releases of its key. Returns whether the subscription is
+/// new.
+async fn starts_listening(voting: &Voting, tracked: &TrackedClaim, waiting: &mut Waiting) -> bool {
+    let Some(events) = &voting.events else {
+        return false;
+    };
+    let is_listening = waiting
+        .listening
+        .as_ref()
+        .is_some_and(ChannelSubscription::is_open);
+    if is_listening || !voting.claims.is_first(tracked) {
+        return false;
     }
 
-    /// Returns a random pause that doubles with each attempt and ends with the holder's lease.
-    fn retry_pause(&self, waiting: &Waiting) -> Duration {
-        let doubled = FIRST_PAUSE * (1 << waiting.attempt.min(6));
-        let pause = doubled
-            .min(self.retry_pause_max(waiting))
-            .mul_f64(0.5 + fastrand::f64());
-        waiting.remaining.map_or(pause, |remaining| {
-            pause.min(remaining + Duration::from_millis(1))
-        })
+    waiting.listening = None;
+    if let Ok((session, _)) = session_of(&voting.masters.all[0].links.caller) {
+        waiting.listening = events.listen(&session, &tracked.details.keys.lock).await;
     }
-
-    /// Returns the longest pause before a waiter tries again.
-    fn retry_pause_max(&self, waiting: &Waiting) -> Duration {
-        let millis = if self.format.remembers_last_token() {
-            300
-        } else if waiting.listening.is_some() {
-            // The server reports every release, but does not report that a notified client has
-            // crashed or left.
-            600
-        } else {
-            80
-        };
-        Duration::from_millis(millis)
-    }
-
-    /// Waits until a quorum of masters has sent a notification.
-    async fn wait_for_notifications(&self, tracked: &TrackedClaim, until: Instant) {
-        let masters = self.masters.len();
-        while tracked.notified(masters) == Notified::Minority {
-            let mut changed = pin!(tracked.changed.notified());
-            changed.as_mut().enable();
-            let is_enough = tracked.notified(masters) == Notified::Quorum;
-            if is_enough || timeout_at(until, changed).await.is_err() {
-                return;
-            }
-        }
-    }
-
-    /// Subscribes the first waiter to the releases of its key. Returns whether the subscription is
-    /// new.
-    async fn starts_listening(&self, tracked: &TrackedClaim, waiting: &mut Waiting) -> bool {
-        let Some(events) = &self.events else {
-            return false;
-        };
-        let is_listening = waiting
-            .listening
-            .as_ref()
-            .is_some_and(ChannelSubscription::is_open);
-        if is_listening || !self.claims.is_first(tracked) {
-            return false;
-        }
-
-        waiting.listening = None;
-        if let Ok((session, _)) = session_of(&self.masters[0].links.caller) {
-            waiting.listening = events.listen(&session, &tracked.details.keys.lock).await;
-        }
-        waiting.listening.is_some()
-    }
+    waiting.listening.is_some()
 }

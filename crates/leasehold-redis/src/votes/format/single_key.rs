@@ -9,12 +9,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use percent_encoding::utf8_percent_encode;
 
-use super::{Call, Keys, VoteArguments, VoteFormat};
+use super::{Call, Keys, LeaveRequest, VoteFormat, VoteKind, VoteRequest};
 use crate::client::{PLAIN, Script, id_from, id_text, list_script, pattern_of, script};
 use crate::votes::record::{
     CLIENT_LEN, Holder, ID_LEN, Inspected, TOKEN_LEN, hashed, parse_info, write_info,
 };
-use crate::votes::requests::{LeaveRequest, VoteRequest};
 use leasehold_core::store::{Claim, Share, foreign_claimant};
 use leasehold_core::{Error, Name, Result};
 
@@ -97,7 +96,12 @@ impl VoteFormat for SingleKey {
         value
     }
 
-    fn vote<'a>(&self, request: &'a VoteRequest, vote: VoteArguments<'a>) -> Call<'a> {
+    fn vote<'a>(
+        &self,
+        request: &'a VoteRequest,
+        kind: VoteKind,
+        _incarnation: &'a str,
+    ) -> Call<'a> {
         let keys = &request.keys;
         Call {
             script: &VOTE,
@@ -107,7 +111,7 @@ impl VoteFormat for SingleKey {
                 &request.record_life,
                 &request.counter_life,
                 &request.waiter,
-                vote.kind.argument(),
+                kind.argument(),
             ],
         }
     }

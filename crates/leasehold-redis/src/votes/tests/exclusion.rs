@@ -4,7 +4,8 @@ use stateright::{Model, Property};
 
 use super::register::VoteRegister;
 use crate::test_models::{breaks, holds};
-use crate::votes::voting::{Tally, TallyOutcome, VoteOutcome};
+use crate::votes::quorum::{Tally, TallyOutcome};
+use crate::votes::record::VoteOutcome;
 
 const MASTERS: usize = 3;
 const LEASE: u8 = 2;

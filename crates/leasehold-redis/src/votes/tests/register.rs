@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use lab_redis_model::{Reply, Server};
 use proptest::prelude::*;
 
-use crate::votes::voting::VoteOutcome;
+use crate::votes::record::VoteOutcome;
 
 /// What one master remembers of one lock. The end of a lease is an event.
 ///

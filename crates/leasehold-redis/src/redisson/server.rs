@@ -1,17 +1,17 @@
-//! The requests about claims, and their replies.
+//! The server: the requests about claims, and their replies.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Value;
-
-use super::Redisson;
 use super::class::{Class, permits};
-use super::field::{RawHolder, foreign, token_in, words};
-use super::keys::uuid_text;
-use super::local_claim::{LATE_MAX, RedissonClaim};
+use super::field::{InspectReply, RawHolder, foreign, token_in, words};
+use super::keys::{KeyMapper, RedissonKeys, uuid_text};
+use super::local_claim::{ClaimField, LATE_MAX, RedissonClaim};
 use crate::client;
-use crate::client::{Script, decode, reply_timeout, with_reply_timeout};
+use crate::client::{
+    Links, READ_TIMEOUT, Script, ServerClock, Value, decode, reply_timeout, with_reply_timeout,
+};
+use crate::local_claims::LocalClaims;
 use leasehold_core::internal::BootInstant;
 use leasehold_core::store::{Claim, Share, check_same_kind};
 use leasehold_core::{Error, Result, Token};
@@ -22,10 +22,19 @@ const NOT_AFTER: Duration = Duration::from_secs(5);
 const DEPARTED: Duration = Duration::from_secs(2 * LATE_MAX.as_secs());
 /// The `lockWatchdogTimeout` of Redisson, unless a program sets it.
 const WATCHDOG_DEFAULT: Duration = Duration::from_secs(30);
-/// The head start of the notified waiters of other clients: a round trip of a Java program.
-const HEAD_START: Duration = Duration::from_millis(3);
 /// The number of holds that one request renews.
 const RENEWALS_MAX: usize = 64;
+
+/// The server, and the rules by which keys and leases are written there.
+#[derive(Debug)]
+pub(super) struct RedissonServer {
+    /// The background link receives the messages of all channels.
+    pub(super) links: Links,
+    pub(super) clock: Arc<ServerClock>,
+    pub(super) mapper: KeyMapper,
+    /// The lease of holds that are renewed, if it replaces that of the lock.
+    pub(super) watchdog: Option<Duration>,
+}
 
 /// The reply to a request to lock.
 pub(super) enum LockReply {
@@ -65,7 +74,7 @@ enum LockOutcome {
 
 impl LockOutcome {
     fn parse(reply: Value) -> Option<Self> {
-        let words: Vec<Vec<u8>> = redis::from_redis_value(reply).ok()?;
+        let words: Vec<Vec<u8>> = decode(reply).ok()?;
         let [letter, detail, holders @ ..] = &words[..] else {
             return None;
         };
@@ -94,18 +103,15 @@ impl LockOutcome {
     }
 }
 
-impl Redisson {
-    /// Tries once to acquire the lock, and applies the reply to the claim.
-    pub(super) async fn lock(&self, local: &Arc<RedissonClaim>) -> Result<LockReply> {
-        self.request_lock(local, mode_of(local.share())).await
-    }
-
-    /// Lets a writer become a reader.
-    pub(super) async fn downgrade(&self, local: &Arc<RedissonClaim>) -> Result<LockReply> {
-        self.request_lock(local, "downgrade").await
-    }
-
-    async fn request_lock(&self, local: &Arc<RedissonClaim>, mode: &str) -> Result<LockReply> {
+impl RedissonServer {
+    /// Tries once to lock for a claim, in the way that `mode` names, and records a grant in
+    /// `claims`.
+    pub(super) async fn lock(
+        &self,
+        claims: &LocalClaims<ClaimField>,
+        local: &Arc<RedissonClaim>,
+        mode: &str,
+    ) -> Result<LockReply> {
         let mut sent_at = local.request_sent();
         let mut outcome = self.send_lock(local, mode, sent_at).await?;
         if let LockOutcome::Late { server_micros } = outcome {
@@ -116,17 +122,10 @@ impl Redisson {
             outcome = self.send_lock(local, mode, sent_at).await?;
         }
 
-        // A renewal at the same time must know of the request until the grant is recorded.
-        let applied = self.apply(local, outcome);
-        local.replied(sent_at);
-        applied
-    }
-
-    fn apply(&self, local: &Arc<RedissonClaim>, outcome: LockOutcome) -> Result<LockReply> {
-        match outcome {
+        let reply = match outcome {
             LockOutcome::Granted { token, field } => {
                 *local.details.field.lock() = Some(field);
-                if self.claims.hold(local, token) {
+                if claims.hold(local, token) {
                     Ok(LockReply::Granted(token))
                 } else {
                     Ok(LockReply::Gone)
@@ -137,7 +136,10 @@ impl Redisson {
             LockOutcome::Foreign(what) => Err(foreign(&what)),
             LockOutcome::OtherSize(size) => Err(other_size(local.share(), &size)),
             LockOutcome::Late { .. } => Err(Error::unavailable("the server's clock is not steady")),
-        }
+        };
+        // A renewal at the same time must know of the request until the grant is recorded.
+        local.replied(sent_at);
+        reply
     }
 
     /// Sends a request to lock, which was noted at `sent_at`, and returns the reply.
@@ -155,7 +157,7 @@ impl Redisson {
         let micros = NOT_AFTER.as_secs() * 1_000_000;
         let not_after = (self.clock.micros() + micros).to_string();
         let uuid = uuid_text(claim.id);
-        let lease = millis(self.store_lease(claim));
+        let lease = millis(claim.lease);
         let words = words(claim);
         let (permits, slots) = permits(local.share());
         let class = self.mapper.class;
@@ -186,15 +188,10 @@ impl Redisson {
         LockOutcome::parse(reply?).ok_or_else(|| self.protocol_error())
     }
 
-    /// Removes a claim from its lock, and notifies the waiters; `false` if it did not hold.
-    pub(super) async fn unlock(
-        &self,
-        claim: &Claim,
-        local: Option<&Arc<RedissonClaim>>,
-    ) -> Result<bool> {
+    /// Removes a claim from its lock. Returns whether it held, and how many clients were notified.
+    pub(super) async fn unlock(&self, claim: &Claim, may_lock_late: bool) -> Result<(bool, u64)> {
         let keys = self.mapper.keys(&claim.name)?;
         let departed = keys.departed(claim.id);
-        let may_lock_late = local.is_some_and(|local| local.may_lock_late());
         let refused_for = may_lock_late.then(|| millis(DEPARTED));
 
         let uuid = uuid_text(claim.id);
@@ -211,18 +208,26 @@ impl Redisson {
         let lease = self.store_lease(claim);
         let reply = self.run(script, lease, &names, &arguments).await?;
 
-        let (was_there, notified): (u64, u64) =
-            redis::from_redis_value(reply).map_err(|_| self.protocol_error())?;
-        if notified > 0 {
-            self.claims.give_head_start(&claim.name, HEAD_START);
-        }
-        Ok(was_there == 1)
+        let counts: Result<(u64, u64)> = decode(reply);
+        let (was_there, notified) = counts.map_err(|_| self.protocol_error())?;
+        Ok((was_there == 1, notified))
+    }
+
+    /// Returns what the server knows of a lock.
+    pub(super) async fn inspect(&self, keys: &RedissonKeys) -> Result<InspectReply> {
+        let script = &self.mapper.class.scripts().inspect;
+        let reply = self
+            .run(script, READ_TIMEOUT, &keys.to_inspect(), &[])
+            .await?;
+        let words: Result<Vec<Vec<u8>>> = decode(reply);
+        InspectReply::parse(&words.map_err(|_| self.protocol_error())?)
+            .ok_or_else(|| self.protocol_error())?
     }
 
     /// Returns whether a claim still holds. A lease that the holder does not renew stays as it is.
     pub(super) async fn check_hold(&self, local: &Arc<RedissonClaim>) -> Result<bool> {
         let lease = if local.claim.auto_renew {
-            millis(self.store_lease(&local.claim))
+            millis(local.claim.lease)
         } else {
             String::new()
         };
@@ -234,7 +239,7 @@ impl Redisson {
     pub(super) async fn renew_held(&self, held: &[Arc<RedissonClaim>]) -> Result<Vec<bool>> {
         let mut renewed = Vec::with_capacity(held.len());
         for part in held.chunks(RENEWALS_MAX) {
-            let leased = self.renew_part(part, |claim| millis(self.store_lease(claim)));
+            let leased = self.renew_part(part, |claim| millis(claim.lease));
             renewed.extend(leased.await?);
         }
         Ok(renewed)
@@ -272,7 +277,7 @@ impl Redisson {
 
     /// Runs a script on the caller link if the caller's runtime drives it, and on the background
     /// link otherwise.
-    pub(super) async fn run(
+    async fn run(
         &self,
         script: &Script,
         lease: Duration,
@@ -286,7 +291,7 @@ impl Redisson {
     }
 
     /// Closes all connections after a malformed reply, as no further reply can be trusted.
-    pub(super) fn protocol_error(&self) -> Error {
+    fn protocol_error(&self) -> Error {
         self.links.reconnect();
         client::protocol_error()
     }
@@ -322,7 +327,7 @@ impl Redisson {
 }
 
 /// Returns how a claim takes an `RReadWriteLock`.
-fn mode_of(share: Share) -> &'static str {
+pub(super) fn mode_of(share: Share) -> &'static str {
     if share == Share::READER {
         "read"
     } else {

@@ -5,24 +5,24 @@ use std::time::Duration;
 
 use percent_encoding::{percent_decode_str, utf8_percent_encode};
 
+use super::{Call, Keys, LeaveRequest, VoteFormat, VoteKind, VoteRequest};
 use crate::client::{PLAIN, Script, id_from, id_text, list_script, script};
-use crate::votes::{
-    CLIENT_LEN, Call, Holder, ID_LEN, INCARNATION_KEY, Inspected, Keys, LeaveRequest, TOKEN_LEN,
-    VoteArguments, VoteFormat, VoteRequest, parse_info, write_info,
+use crate::votes::record::{
+    CLIENT_LEN, Holder, ID_LEN, INCARNATION_KEY, Inspected, TOKEN_LEN, parse_info, write_info,
 };
 use leasehold_core::store::Claim;
 use leasehold_core::{Name, Result};
 
 /// One record for each lock, which outlives the lock by a day.
 ///
-/// `lua/vote.lua` describes the layout.
+/// `redlock/lua/vote.lua` describes the layout.
 #[derive(Debug)]
-pub(super) struct Fenced;
+pub(crate) struct Fenced;
 
-static VOTE: Script = script!("lua/vote");
-static LEAVE: Script = script!("lua/leave");
-static INSPECT: Script = script!("lua/inspect").only_reads();
-static LIST: Script = Script::new(list_script!("lua/list")).only_reads();
+static VOTE: Script = script!("../redlock/lua/vote");
+static LEAVE: Script = script!("../redlock/lua/leave");
+static INSPECT: Script = script!("../redlock/lua/inspect").only_reads();
+static LIST: Script = Script::new(list_script!("../redlock/lua/list")).only_reads();
 
 const KEY_PREFIX: &str = "leasehold:redlock:{";
 
@@ -65,14 +65,19 @@ impl VoteFormat for Fenced {
         record
     }
 
-    fn vote<'a>(&self, request: &'a VoteRequest, vote: VoteArguments<'a>) -> Call<'a> {
+    fn vote<'a>(
+        &self,
+        request: &'a VoteRequest,
+        _kind: VoteKind,
+        incarnation: &'a str,
+    ) -> Call<'a> {
         Call {
             script: &VOTE,
             keys: vec![&request.keys.lock, INCARNATION_KEY, &request.keys.waiters],
             arguments: vec![
                 &request.record,
                 &request.record_life,
-                vote.incarnation,
+                incarnation,
                 &request.waiter,
             ],
         }

@@ -1,0 +1,389 @@
+//! How a client counts the votes of independent masters.
+//!
+//! `redlock/lua/vote.lua` and `redlock/lua/leave.lua` are the rule of one master. The models check
+//! the consequences of both.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::record::Holder;
+use leasehold_core::{Error, Result};
+
+/// Returns how many of `masters` are a majority.
+#[must_use]
+pub(crate) fn quorum(masters: usize) -> usize {
+    masters / 2 + 1
+}
+
+/// The votes of one round, counted as they arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Tally {
+    masters: usize,
+    /// Votes for the claim.
+    pub(crate) granted: usize,
+    /// Masters that refused.
+    pub(crate) refused: usize,
+    /// Masters that do not reply, or whose vote does not count.
+    pub(crate) unknown: usize,
+}
+
+/// The outcome of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum TallyOutcome {
+    /// A quorum has granted.
+    Won,
+    /// So many masters refused that no quorum is left.
+    Lost,
+    /// The masters that replied are too few to decide.
+    Unknown,
+}
+
+impl Tally {
+    /// Starts the count of a round in which no master has replied yet.
+    #[must_use]
+    pub(crate) fn of(masters: usize) -> Self {
+        Self {
+            masters,
+            granted: 0,
+            refused: 0,
+            unknown: 0,
+        }
+    }
+
+    /// Returns the outcome as soon as no further reply can change it.
+    ///
+    /// A round that cannot be won is not over before it is known whether a quorum replies: a
+    /// minority does not show that another claim holds the lock.
+    #[must_use]
+    pub(crate) fn outcome(&self) -> Option<TallyOutcome> {
+        let quorum = quorum(self.masters);
+        let spare = self.masters - quorum;
+        if self.granted >= quorum {
+            return Some(TallyOutcome::Won);
+        }
+        if self.refused > spare {
+            return Some(TallyOutcome::Lost);
+        }
+
+        let is_undecided = self.refused + self.unknown > spare;
+        let is_known = self.granted + self.refused >= quorum || self.unknown > spare;
+        (is_undecided && is_known).then_some(TallyOutcome::Unknown)
+    }
+}
+
+/// What the reply of a master means for the claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum MasterVote {
+    Granted,
+    /// Granted by a master that may have forgotten another hold, for this reason.
+    Quarantined(String),
+    /// Granted again after the master had lost its vote. It counts once a renewal has succeeded
+    /// without it; until then another claim may have held the lock.
+    Restored,
+    /// Another claim has the vote; the duration is zero if its lease has no end.
+    HeldByOther {
+        token: u64,
+        remaining: Duration,
+        /// `None` if this client waits, and if the holder is of another library.
+        holder: Option<Box<Holder>>,
+    },
+    /// The token is not above the last one of this master.
+    Stale,
+}
+
+/// What the masters have replied to a proposal.
+#[derive(Debug)]
+pub(super) struct RoundResult {
+    masters: usize,
+    pub(super) token: u64,
+    pub(super) tally: Tally,
+    pub(super) outcome: TallyOutcome,
+    /// The tokens of other holders, one for each master that refused because of one.
+    holder_tokens: Vec<u64>,
+    /// The holders that these masters have named.
+    holders: Vec<Holder>,
+    /// The masters that refused. The claim has no vote there to take back.
+    pub(super) refused_by: BTreeSet<usize>,
+    /// The longest remaining lease of another holder, if it has an end.
+    pub(super) remaining: Option<Duration>,
+    errors: Vec<MissingVote>,
+    /// The errors that a retry cannot fix.
+    refusals: Vec<Error>,
+}
+
+impl RoundResult {
+    pub(super) fn begin(masters: usize, token: u64) -> Self {
+        Self {
+            masters,
+            token,
+            tally: Tally::of(masters),
+            outcome: TallyOutcome::Unknown,
+            holder_tokens: Vec::new(),
+            holders: Vec::new(),
+            refused_by: BTreeSet::new(),
+            remaining: None,
+            errors: Vec::new(),
+            refusals: Vec::new(),
+        }
+    }
+
+    /// Whether another claim has the lock, or may have it.
+    pub(super) fn is_held(&self) -> bool {
+        let tokens = &self.holder_tokens;
+        let votes_of = |token: &u64| tokens.iter().filter(|other| *other == token).count();
+        let most = tokens.iter().map(votes_of).max();
+        let open = self.masters - self.tally.granted - self.tally.refused;
+        most.is_some_and(|most| most + open >= quorum(self.masters))
+    }
+
+    /// Returns the holder that a quorum of the masters has named.
+    pub(super) fn holder(&self) -> Option<&Holder> {
+        let has_quorum = |holder: &&Holder| {
+            let same = |other: &&Holder| other.id == holder.id;
+            self.holders.iter().filter(same).count() >= quorum(self.masters)
+        };
+        self.holders.iter().find(has_quorum)
+    }
+
+    /// Whether a quorum has replied.
+    pub(super) fn has_quorum(&self) -> bool {
+        !no_quorum_without(self.tally.unknown, self.masters)
+    }
+
+    /// Returns the error of a round in which no quorum has decided.
+    #[cold]
+    pub(super) fn no_quorum(&self) -> Error {
+        // A minority never decides. The other masters may reply to the next round.
+        if no_quorum_without(self.refusals.len(), self.masters) {
+            return self.refusals[0].clone();
+        }
+        let replied = self.masters - self.tally.unknown;
+        too_few(self.masters, replied, &self.errors)
+    }
+
+    /// Whether the masters refused only because of the token.
+    pub(super) fn is_stale(&self) -> bool {
+        self.holder_tokens.is_empty() && self.tally.refused > 0
+    }
+
+    /// Counts the vote of the master at a position.
+    pub(super) fn count(&mut self, at: usize, vote: MasterVote) {
+        match vote {
+            MasterVote::Granted => self.tally.granted += 1,
+            MasterVote::Quarantined(reason) => {
+                self.tally.unknown += 1;
+                self.errors.push(MissingVote::because(reason));
+            }
+            // The vote is taken back if the claim loses the round.
+            MasterVote::Restored => self.tally.refused += 1,
+            MasterVote::HeldByOther {
+                token,
+                remaining,
+                holder,
+            } => {
+                self.refuse(at);
+                self.holder_tokens.push(token);
+                self.holders.extend(holder.map(|holder| *holder));
+                let remaining = Some(remaining).filter(|remaining| !remaining.is_zero());
+                self.remaining = self.remaining.max(remaining);
+            }
+            MasterVote::Stale => self.refuse(at),
+        }
+    }
+
+    fn refuse(&mut self, at: usize) {
+        self.tally.refused += 1;
+        self.refused_by.insert(at);
+    }
+
+    pub(super) fn fail(&mut self, url: &str, error: Error) {
+        self.tally.unknown += 1;
+        self.errors.push(MissingVote::of(url, &error));
+        if !error.is_unavailable() {
+            self.refusals.push(error);
+        }
+    }
+
+    /// Ends the count without the replies that are missing.
+    pub(super) fn time_out(&mut self) {
+        let masters = self.masters;
+        self.tally.unknown = masters - self.tally.granted - self.tally.refused;
+        if masters > 1 {
+            let error = "the other masters did not reply in time";
+            self.errors.push(MissingVote::because(error));
+        }
+    }
+}
+
+/// Counts successes and failures until a quorum of masters has succeeded, or none can.
+#[derive(Debug)]
+pub(super) struct QuorumCount {
+    masters: usize,
+    succeeded: usize,
+    /// Failures that a retry cannot fix.
+    refused: usize,
+    errors: Vec<MissingVote>,
+}
+
+/// Why the vote of a master is missing.
+#[derive(Debug)]
+struct MissingVote {
+    /// `None` if the text names the masters.
+    url: Option<String>,
+    text: String,
+}
+
+impl MissingVote {
+    fn of(url: &str, error: &Error) -> Self {
+        Self {
+            url: Some(url.to_owned()),
+            text: error.to_string(),
+        }
+    }
+
+    fn because(text: impl Into<String>) -> Self {
+        Self {
+            url: None,
+            text: text.into(),
+        }
+    }
+}
+
+impl QuorumCount {
+    pub(super) fn of(masters: usize) -> Self {
+        Self {
+            masters,
+            succeeded: 0,
+            refused: 0,
+            errors: Vec::new(),
+        }
+    }
+
+    pub(super) fn succeed(&mut self) {
+        self.succeeded += 1;
+    }
+
+    /// Records a failure.
+    ///
+    /// # Errors
+    /// The failure itself, if so many masters refuse that too few remain for a quorum.
+    pub(super) fn fail(&mut self, url: &str, error: Error) -> Result<()> {
+        self.refused += usize::from(!error.is_unavailable());
+        if no_quorum_without(self.refused, self.masters) {
+            return Err(error);
+        }
+        self.note_failure(url, &error);
+        Ok(())
+    }
+
+    /// Records a failure of any kind.
+    pub(super) fn note_failure(&mut self, url: &str, error: &Error) {
+        self.errors.push(MissingVote::of(url, error));
+    }
+
+    /// Starts again with other successes, and keeps the errors.
+    pub(super) fn restart(&mut self, succeeded: usize) {
+        self.succeeded = succeeded;
+    }
+
+    pub(super) fn is_reached(&self) -> bool {
+        self.succeeded >= quorum(self.masters)
+    }
+
+    /// Whether the masters that have not failed are too few for a quorum.
+    pub(super) fn is_impossible(&self) -> bool {
+        no_quorum_without(self.errors.len(), self.masters)
+    }
+
+    /// Returns an error if the masters that have succeeded are too few.
+    pub(super) fn result(&self) -> Result<()> {
+        if self.is_reached() {
+            return Ok(());
+        }
+        Err(too_few(self.masters, self.succeeded, &self.errors))
+    }
+}
+
+/// Whether too few masters for a quorum remain if this number of them is missing.
+fn no_quorum_without(missing: usize, masters: usize) -> bool {
+    missing > masters - quorum(masters)
+}
+
+/// Returns the error that only `succeeded` of the masters have replied.
+fn too_few(masters: usize, succeeded: usize, errors: &[MissingVote]) -> Error {
+    let reasons = reasons(errors);
+    if masters == 1 {
+        return Error::unavailable(format!("the server does not reply{reasons}"));
+    }
+
+    let quorum = quorum(masters);
+    Error::unavailable(format!(
+        "only {succeeded} of {masters} masters vote, and a majority is {quorum}{reasons}"
+    ))
+    .help("start the other masters, restore the network to them, or wait until their votes count")
+}
+
+/// Returns the failures in parentheses. A failure that several masters have in common is named
+/// once, after their URLs.
+fn reasons(errors: &[MissingVote]) -> String {
+    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+    for error in errors {
+        match groups.iter_mut().find(|(text, _)| *text == error.text) {
+            Some((_, urls)) => urls.extend(error.url.as_deref()),
+            None => groups.push((&error.text, Vec::from_iter(error.url.as_deref()))),
+        }
+    }
+    if groups.is_empty() {
+        return String::new();
+    }
+
+    let groups: Vec<String> = groups
+        .iter()
+        .map(|(text, urls)| match urls.as_slice() {
+            [] => (*text).to_owned(),
+            urls => format!("{}: {text}", urls.join(", ")),
+        })
+        .collect();
+    format!(" ({})", groups.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_ends_once_decided() {
+        let outcome = |masters, granted, refused, unknown| {
+            let mut tally = Tally::of(masters);
+            tally.granted = granted;
+            tally.refused = refused;
+            tally.unknown = unknown;
+            tally.outcome()
+        };
+        assert_eq!(outcome(5, 2, 2, 0), None);
+        assert_eq!(outcome(5, 3, 0, 0), Some(TallyOutcome::Won));
+        assert_eq!(outcome(5, 3, 2, 0), Some(TallyOutcome::Won));
+        assert_eq!(outcome(5, 0, 3, 0), Some(TallyOutcome::Lost));
+        assert_eq!(outcome(5, 2, 2, 1), Some(TallyOutcome::Unknown));
+        assert_eq!(outcome(5, 0, 0, 3), Some(TallyOutcome::Unknown));
+        assert_eq!(outcome(5, 0, 2, 2), None);
+        assert_eq!(outcome(5, 0, 2, 3), Some(TallyOutcome::Unknown));
+        assert_eq!(outcome(5, 1, 2, 2), Some(TallyOutcome::Unknown));
+        assert_eq!(outcome(1, 1, 0, 0), Some(TallyOutcome::Won));
+        assert_eq!(outcome(4, 0, 2, 0), Some(TallyOutcome::Lost));
+    }
+
+    #[test]
+    fn cause_of_several_masters_is_named_once() {
+        let down = || Error::unavailable("the server cannot be reached").help("start it");
+        let mut count = QuorumCount::of(3);
+        count.note_failure("redis://a", &down());
+        count.note_failure("redis://b", &Error::unavailable("the connection broke"));
+        count.note_failure("redis://c", &down());
+
+        let text = count.result().expect_err("none has succeeded").to_string();
+        let causes = "(redis://a, redis://c: the server cannot be reached; start it; \
+                      redis://b: the connection broke)";
+        assert!(text.contains(causes), "{text}");
+    }
+}
