@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use lab_simulation::testbed::{Process, Redis, Wire};
 use leasehold::{Guard, Lock, LossReason};
-use leasehold_conformance::support::within_timeout;
-use tokio::time::sleep;
+use leasehold_conformance::support::{waiters, within_timeout};
+use tokio::time::{Instant, sleep};
 
-use super::clients::{open, wait_behind};
+use super::clients::{cut_off, open, remote, wait_behind};
 
 /// The rates at which the clocks of the library may differ, in millionths.
 const DRIFTS: [i64; 3] = [-250, 0, 250];
@@ -87,7 +88,7 @@ async fn process_with_a_slow_clock_loses_its_hold_before_the_next_grant() {
             let locks = open(&url, "crash-grace=off").await;
             let guard = acquire(locks.mutex("a").lease(Duration::from_secs(600))).await;
             guard.lost().await;
-            tokio::time::Instant::now()
+            Instant::now()
         });
         sleep(Duration::from_secs(1)).await;
         wire.refuse(true);
@@ -95,7 +96,7 @@ async fn process_with_a_slow_clock_loses_its_hold_before_the_next_grant() {
 
         let theirs = open(&server.url(), "crash-grace=off").await;
         let next = acquire(theirs.mutex("a")).await;
-        let granted_at = tokio::time::Instant::now();
+        let granted_at = Instant::now();
         let lost_at = holder.await.expect("it runs").expect("it lives");
         assert!(lost_at < granted_at, "two hold with {drift} millionths");
         drop(next);
@@ -134,5 +135,61 @@ async fn any_one_lost_message_leaves_no_entry() {
             let next = theirs.mutex("a").try_acquire().await;
             drop(next.expect("it replies").expect("nothing is left"));
         }
+    }
+}
+
+/// A writer is killed in front of a paused process whose readers wait. No client polls for the first
+/// reader, and the renewals of another one, in each third of its lease, notice the absence. It polls
+/// again when the absence has lasted for the grace.
+///
+/// Shows G-02.
+#[tokio::test]
+async fn waiter_behind_a_paused_process_takes_over_after_the_grace() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    const LEASE: Duration = Duration::from_secs(12);
+    let server = Redis::start();
+    let (wire, gone) = remote(&server, "crash-grace=1s").await;
+    let _held = acquire(gone.rwlock("a").exclusive().lease(HOUR)).await;
+    let process = Process::start(0);
+    let url = server.url();
+    process.spawn(async move {
+        let locks = open(&url, "crash-grace=1s").await;
+        let reader = || acquire(locks.rwlock("a").shared().lease(HOUR));
+        let _guards = join_all((0..6).map(|_| reader())).await;
+    });
+    let next = open(&server.url(), "crash-grace=1s").await;
+    waiters(&next, "a", 6).await;
+    process.pause();
+    let waiting = tokio::spawn(acquire(next.rwlock("a").shared().lease(LEASE)));
+    waiters(&next, "a", 7).await;
+
+    let died = Instant::now();
+    cut_off(&wire);
+    let _reader = within_timeout("the reader is granted", waiting)
+        .await
+        .expect("it runs");
+    let most = LEASE / 3 + Duration::from_secs(2);
+    assert!(died.elapsed() < most, "after {:?}", died.elapsed());
+}
+
+/// An outage counts from its own beginning, and not from the opening of the store: a long pause of
+/// the client must not prolong a short outage.
+///
+/// Shows G-26.
+#[tokio::test]
+async fn client_is_connected_soon_after_a_short_outage() {
+    let server = Redis::start();
+    let (wire, locks) = remote(&server, "crash-grace=off").await;
+    for _ in 0..20 {
+        sleep(Duration::from_secs(3_600)).await;
+        let outage = Duration::from_millis(600);
+        cut_off(&wire);
+        sleep(outage).await;
+        wire.refuse(false);
+
+        let ended = Instant::now();
+        locks.inspect("a").await.expect("it connects again");
+        let most = outage / 10;
+        assert!(ended.elapsed() < most, "after {:?}", ended.elapsed());
     }
 }
