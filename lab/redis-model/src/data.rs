@@ -58,6 +58,10 @@ pub(crate) struct Data {
     /// The id of the server's history. A replica has that of its master.
     pub(crate) history: String,
     pub(crate) is_replica: bool,
+    /// Whether the server has as much data as it may have.
+    pub(crate) is_full: bool,
+    /// Whether the present request has written. A script that has written may write on.
+    pub(crate) has_written: bool,
     pub(crate) channels: BTreeMap<Vec<u8>, BTreeSet<Connection>>,
     pub(crate) messages: Vec<Message>,
 }
@@ -111,6 +115,10 @@ impl Data {
         if self.is_replica && WRITES.contains(&name.as_str()) {
             return Err("READONLY You can't write against a read only replica.".to_owned());
         }
+        if self.is_full && !self.has_written && NEED_MEMORY.contains(&name.as_str()) {
+            return Err("OOM command not allowed when used memory > 'maxmemory'.".to_owned());
+        }
+        self.has_written |= WRITES.contains(&name.as_str());
         let commands = [
             strings::command,
             hashes::command,
@@ -248,6 +256,9 @@ const WRITES: &[&str] = &[
     "SET", "SETRANGE", "INCR", "DEL", "PEXPIRE", "PERSIST", "HSET", "HSETNX", "HDEL", "ZADD",
     "ZREM", "ZPOPMIN",
 ];
+
+/// Commands that a full server refuses.
+const NEED_MEMORY: &[&str] = &["SET", "SETRANGE", "INCR", "HSET", "HSETNX", "ZADD"];
 
 fn is_over(stored: &Stored, now: i64) -> bool {
     stored.expires_at.is_some_and(|at| now > at)

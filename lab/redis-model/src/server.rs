@@ -82,7 +82,13 @@ impl Server {
         self.data.now = now;
         let outcome = self.command(from, words);
         self.data.now = 0;
+        self.data.has_written = false;
         outcome.unwrap_or_else(Reply::Error)
+    }
+
+    /// Lets the server refuse requests that need memory, with the policy `noeviction`.
+    pub fn fill(&mut self) {
+        self.data.is_full = true;
     }
 
     /// Returns the messages to subscribers since the last call.

@@ -169,3 +169,19 @@ pub(super) fn background_handshake(
         })
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The server behind a new connection may be another one.
+    #[test]
+    fn every_connection_begins_with_a_full_handshake() {
+        let mut checks = Checks::default();
+        let mut counts = |epoch| [(); 3].map(|()| checks.next(epoch));
+
+        for epoch in [1, 3, 5] {
+            assert_eq!(counts(epoch), [0, 1, 2], "connection {epoch}");
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 mod crash_detection;
 mod handover;
+mod paths;
 mod queues;
 mod scripts;
 mod server;

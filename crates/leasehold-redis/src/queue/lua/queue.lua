@@ -7,7 +7,8 @@
 -- keys     All have the hash tag of the lock.
 --   key          free: token '~' ...; lives a day after its last lease
 --                exclusive: a record with mode 'H'; the hold lasts until the key has a day to live
---                exclusive while others wait: the same with mode 'W', and the tail
+--                exclusive while others wait, or after a waiter with a token hint has left: the
+--                same with mode 'W', and the tail
 --                shared: token 'L' ' v1 taken capacity next_seq refreshed notified'
 --                'v1' is the version of the layout. A free lock has none: any version can read its
 --                token.
@@ -376,11 +377,14 @@ local function settle(check_next)
     end
 end
 
--- Writes the record of the exclusive holder, with the tail if others wait.
+-- Whether a waiter has brought a hint that no token exceeds yet. It outlives that waiter.
+local function hint_is_pending() return lock.min_token > lock.last_token end
+
+-- Writes the record of the exclusive holder, with the tail if others wait or a hint is kept.
 local function save_exclusive()
     local life = format('%d', math.ceil((lock.exclusive_deadline - now) / 1000) + DAY)
     local state = lock.exclusive_holder
-    if lock.waiting > 0 then
+    if lock.waiting > 0 or hint_is_pending() then
         state = format('%sW%s\n%08d%012d%016d%013d%s', sub(state, @record.token@),
             sub(state, @record.claim:first@),
             lock.waiting, lock.next_seq, lock.min_token, lock.refreshed, lock.notified)

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::server::{ModelServer, claim, liveness, request};
+use super::server::{DAY, ModelServer, claim, liveness, request};
 use crate::queue::enter::EnterMode;
 use crate::queue::renewal::Renewed;
 use leasehold_core::store::{Claim, Share, Standing, admitted};
 
 const LEASE: Duration = Duration::from_secs(30);
+/// The life of a key that is not there.
+const NO_KEY: i64 = -2;
 
 /// One step of a client. A position wraps around the length of the queue.
 #[derive(Clone, Debug)]
@@ -118,8 +120,10 @@ impl Queue {
     }
 
     /// Checks the standing of every claim. A claim that was granted since the last check has a
-    /// larger token than all claims before it.
+    /// larger token than all claims before it. Every key outlives the leases.
     fn check(&mut self) -> Result<(), TestCaseError> {
+        let mut lives = self.server.lives().into_iter();
+        prop_assert!(lives.all(|life| life == NO_KEY || life >= DAY));
         let granted = admitted(self.entries.iter().map(|(claim, _)| claim.share));
         let claims: Vec<Claim> = self
             .entries

@@ -1,5 +1,6 @@
 //! Single steps of the scripts that no history shows, each with a wrong step beside the right one.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::server::{KEY, ModelServer, claim, id, liveness, nonce, request};
@@ -231,6 +232,70 @@ fn waiter_that_comes_back_is_granted_before_those_behind_it() {
         }
         server.leave(HOLDER);
         assert!(server.is_held_by(back), "{back} is overtaken");
+    }
+}
+
+/// A script checks 40 of many holders: eight with the oldest renewals, and others each time.
+///
+/// Shows G-02.
+#[test]
+fn every_absent_holder_is_found_among_many() {
+    const HOLDERS: u8 = 100;
+    let mut server = ModelServer::start();
+    for number in 1..=HOLDERS {
+        let mut reader = claim(number, LEASE);
+        reader.share = Share::READER;
+        queue(&mut server, &reader, link(number, 1));
+    }
+    let mut writer = claim(HOLDER, LEASE);
+    writer.share = Share::WRITER;
+    let alive = liveness(HOLDER, 1, None);
+    queue(&mut server, &writer, alive.clone());
+
+    let mut found = BTreeSet::new();
+    for _ in 0..20 {
+        server.pass(Duration::from_micros(17));
+        let reply = server.enter(&request(&writer, EnterMode::Poll, alive.clone()));
+        assert!(reply.absences.len() <= 40);
+        found.extend(reply.absences.into_iter().map(|absence| absence.claim));
+    }
+    assert_eq!(found.len(), usize::from(HOLDERS));
+}
+
+/// The only waiter that brought a hint leaves, or its lease ends. The token of the next grant exceeds
+/// the hint all the same.
+///
+/// Shows G-04.
+#[test]
+fn hint_outlives_the_waiter_that_brought_it() {
+    for claim in SHARES.map(claims) {
+        for leaves in [true, false] {
+            let mut server = ModelServer::start();
+            let hint = server.now + 1_000_000 * LEASE.as_secs();
+            let mut holder = claim(HOLDER);
+            holder.lease = LEASE * 2;
+            let link = liveness(HOLDER, 1, None);
+            queue(&mut server, &holder, link.clone());
+            server.enter(&EnterRequest {
+                highest_token: hint,
+                ..request(&claim(WAITER), EnterMode::Queue, liveness(WAITER, 1, None))
+            });
+            if leaves {
+                server.leave(WAITER);
+            } else {
+                server.pass(LEASE);
+                for mode in [EnterMode::Queue, EnterMode::Poll] {
+                    server.enter(&request(&claim(2), mode, liveness(2, 1, None)));
+                }
+                server.leave(2);
+            }
+
+            server.renew(&holder, &link);
+            server.leave(HOLDER);
+            let now = server.now;
+            let token = granted(&mut server, now + 1);
+            assert!(token > hint, "{token} after {hint}, {leaves}");
+        }
     }
 }
 

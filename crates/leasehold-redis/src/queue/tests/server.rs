@@ -26,7 +26,7 @@ const START: u64 = 1_750_000_000_000_000;
 /// A second that the server's clock never reaches.
 const NEVER: &str = "9999999999";
 /// A record outlives its lease by this time, in milliseconds.
-const DAY: i64 = 24 * 60 * 60 * 1_000;
+pub(super) const DAY: i64 = 24 * 60 * 60 * 1_000;
 
 /// A state of the server. Its time passes only where a test says so.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -34,7 +34,39 @@ pub(super) struct ModelServer {
     server: Server,
     /// In microseconds.
     pub(super) now: u64,
+    pub(super) paths: Paths,
+    /// What all requests have with a wait after a failover, in milliseconds.
+    longest_lease: Option<&'static str>,
 }
+
+/// The parts of each script that run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Paths {
+    Both,
+    /// All cases take the slow path.
+    Slow,
+    /// A case that the fast paths do not handle is an error.
+    Fast,
+}
+
+impl Paths {
+    /// Returns this part of a script, unless it is the whole text.
+    fn of(self, script: &Script) -> Option<String> {
+        let (fast, slow) = script.text().split_once(SLOW).expect("it has a slow path");
+        match self {
+            Self::Both => None,
+            Self::Slow => Some(format!("{SLOW_ONLY}{slow}")),
+            Self::Fast => Some(format!("{fast}return redis.error_reply('SLOW')")),
+        }
+    }
+}
+
+/// The first line of the slow paths.
+const SLOW: &str = "-- The queue of one name: the code of all slow paths.";
+/// What the slow paths take over from the fast ones, where those have done nothing.
+const SLOW_ONLY: &str = "local key, claim = KEYS[1], ARGV[1] \
+    local ids, liveness, life = ARGV[1], ARGV[2], ARGV[3] \
+    local replies, others = {}, { 1 }\n--";
 
 /// The claim in the record of the key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -48,11 +80,21 @@ impl ModelServer {
         let mut server = Self {
             server: Server::new(HISTORY),
             now: START,
+            paths: Paths::Both,
+            longest_lease: None,
         };
         for script in [&ENTER, &LEAVE, &RENEW] {
             server.execute(0, &["SCRIPT", "LOAD", script.text()]);
         }
         server
+    }
+
+    pub(super) fn with(paths: Paths, longest_lease: Option<&'static str>) -> Self {
+        Self {
+            paths,
+            longest_lease,
+            ..Self::start()
+        }
     }
 
     pub(super) fn execute(&mut self, connection: Connection, words: &[&str]) -> Reply {
@@ -72,6 +114,11 @@ impl ModelServer {
         self.server.disconnect(connection);
     }
 
+    /// Lets the server refuse requests that need memory.
+    pub(super) fn fill(&mut self) {
+        self.server.fill();
+    }
+
     pub(super) fn pass(&mut self, time: Duration) {
         self.now += u64::try_from(time.as_micros()).expect("a test takes hours");
     }
@@ -83,25 +130,38 @@ impl ModelServer {
     }
 
     pub(super) fn enter(&mut self, request: &EnterRequest<'_>) -> EnterReply {
-        let arguments = request.encode();
-        let reply = self.run(&ENTER, &arguments.with(NEVER, None));
-        EnterReply::parse(&reply, &arguments.id).expect("a reply about the claim")
+        let reply = text_of(self.send_enter(request));
+        EnterReply::parse(&reply, &id_text(request.claim.id)).expect("a reply about the claim")
+    }
+
+    pub(super) fn send_enter(&mut self, request: &EnterRequest<'_>) -> Reply {
+        self.send(&ENTER, &request.encode().with(NEVER, self.longest_lease))
     }
 
     pub(super) fn renew(&mut self, claim: &Claim, liveness: &LivenessRef) -> Renewed {
-        let id = id_text(claim.id);
+        let reply = text_of(self.send_renew(claim, liveness));
+        let renewed = parse_renewals(&reply, &id_text(claim.id), 1);
+        renewed.expect("a reply about the claim")[0]
+    }
+
+    pub(super) fn send_renew(&mut self, claim: &Claim, liveness: &LivenessRef) -> Reply {
         let life = record::life(claim).to_string();
-        let reply = self.run(&RENEW, &[&id, &record::expected(liveness), &life]);
-        let renewed = parse_renewals(&reply, &id, 1).expect("a reply about the claim");
-        renewed[0]
+        let arguments = [&*id_text(claim.id), &record::expected(liveness), &life];
+        self.send(&RENEW, &arguments)
     }
 
     /// Removes a claim; `false` if it is not there.
     pub(super) fn leave(&mut self, number: u8) -> bool {
+        text_of(self.send_leave(number)).starts_with('1')
+    }
+
+    pub(super) fn send_leave(&mut self, number: u8) -> Reply {
         let request = format!("H{}", id_text(id(number)));
         let client = client_text(number);
-        let reply = self.run(&LEAVE, &leave_arguments(&request, &client, None));
-        reply.starts_with('1')
+        self.send(
+            &LEAVE,
+            &leave_arguments(&request, &client, self.longest_lease),
+        )
     }
 
     /// Sends all requests about a claim. Those that the server refuses must have no effect.
@@ -155,12 +215,13 @@ impl ModelServer {
         entries.collect()
     }
 
-    fn run(&mut self, script: &Script, arguments: &[&str]) -> String {
-        let words = [&["EVALSHA", script.hash(), "1", KEY], arguments].concat();
-        match self.execute(0, &words) {
-            Reply::Bytes(text) => String::from_utf8(text).expect("a script replies with a text"),
-            reply => panic!("the reply of a script is {reply:?}"),
-        }
+    fn send(&mut self, script: &Script, arguments: &[&str]) -> Reply {
+        let text = self.paths.of(script);
+        let call = text
+            .as_ref()
+            .map_or(["EVALSHA", script.hash()], |text| ["EVAL", text]);
+        let words = [&call, &["1", KEY][..], arguments].concat();
+        self.execute(0, &words)
     }
 
     pub(super) fn record(&mut self) -> String {
@@ -168,6 +229,37 @@ impl ModelServer {
             Reply::Bytes(text) => String::from_utf8(text).expect("a record is a text"),
             _ => String::new(),
         }
+    }
+
+    /// Returns the values of the lock's keys, and how long they live. A free lock has only its token,
+    /// which lives at least a day.
+    pub(super) fn contents(&mut self) -> Vec<Reply> {
+        let state = self.record();
+        if field::MODE.read(&state) == Some("~") {
+            return vec![Reply::Bytes(
+                field::TOKEN.read(&state).expect("a token").into(),
+            )];
+        }
+
+        let [key, claims, queue, holders] = keys();
+        let reading: [&[&str]; 4] = [
+            &["GET", &key],
+            &["HGETALL", &claims],
+            &["ZRANGE", &queue, "0", "-1", "WITHSCORES"],
+            &["ZRANGE", &holders, "0", "-1", "WITHSCORES"],
+        ];
+        let mut contents = reading.map(|words| self.execute(0, words)).to_vec();
+        contents.extend(self.lives().into_iter().map(Reply::Int));
+        contents
+    }
+
+    /// Returns how long each key of the lock lives, in milliseconds: -1 if it has no expiry, -2 if it
+    /// is not there.
+    pub(super) fn lives(&mut self) -> [i64; 4] {
+        keys().map(|key| match self.execute(0, &["PTTL", &key]) {
+            Reply::Int(life) => life,
+            reply => panic!("the life of a key is {reply:?}"),
+        })
     }
 
     /// Returns the number of keys.
@@ -185,10 +277,10 @@ impl ModelServer {
     pub(super) fn holder(&mut self) -> Option<Holder> {
         let state = self.record();
         let is_held = matches!(field::MODE.read(&state), Some("H" | "W"));
-        let life = self.execute(0, &["PTTL", KEY]);
+        let [life, ..] = self.lives();
         is_held.then(|| Holder {
             id: id_of(field::CLAIM.read(&state).expect("a record has a claim")),
-            is_expired: matches!(life, Reply::Int(left) if left <= DAY),
+            is_expired: life <= DAY,
         })
     }
 
@@ -204,6 +296,18 @@ impl ModelServer {
             Reply::List(waiters) => waiters.iter().map(waiter).collect(),
             reply => panic!("the queue is {reply:?}"),
         }
+    }
+}
+
+/// The keys of the lock.
+fn keys() -> [String; 4] {
+    ["", ":claims", ":queue", ":holders"].map(|part| format!("{KEY}{part}"))
+}
+
+fn text_of(reply: Reply) -> String {
+    match reply {
+        Reply::Bytes(text) => String::from_utf8(text).expect("a script replies with a text"),
+        reply => panic!("the reply of a script is {reply:?}"),
     }
 }
 

@@ -58,7 +58,7 @@ if mode == 'W' and 'H' .. string.sub(state, @record.claim@) == ARGV[1] and not A
                 local left = math.max(1, string.sub(state, @tail.waiting@) - 1)
                 holder = 'W' .. holder .. string.format('\n%08d', left)
                     .. string.sub(state, @tail.next_seq@)
-                    .. '0000000000000000' .. string.sub(state, @tail.refreshed@) .. waiting[2]
+                    .. min_token .. string.sub(state, @tail.refreshed@) .. waiting[2]
             else
                 holder = 'H' .. holder
             end

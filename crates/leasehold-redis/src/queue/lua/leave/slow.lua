@@ -6,7 +6,7 @@ local failure = load(KEYS[1])
 if failure then return redis.error_reply(failure) end
 local record = read(id)
 if not record then return '0' .. id end
-if lock.exclusive_holder == record and lock.count == 0 then
+if lock.exclusive_holder == record and lock.count == 0 and not hint_is_pending() then
     call('PEXPIRE', key, ONE_DAY)
     call('SETRANGE', key, @record.mode:offset@, '~')
     if client_of(record) ~= ARGV[2] then notify(record, 'G') end
