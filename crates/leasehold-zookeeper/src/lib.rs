@@ -52,7 +52,7 @@ use leasehold_core::internal::{BootInstant, StoreKind, UnopenedStore, background
 use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store, replies};
 use leasehold_core::{Entry, Guarantees, LockState, Name, Result, SemaphoreSupport};
 use lock_node::LockNode;
-use supervisor::{Ensemble, SessionSupervisor, confirmed_session};
+use supervisor::{SessionSupervisor, Sessions, confirmed_session};
 use wait::{Step, WaitPass, any_changed};
 
 /// The stores on ZooKeeper, for the table of schemes.
@@ -178,7 +178,7 @@ impl ZooKeeperBuilder {
     pub async fn connect(self) -> Result<ZooKeeper> {
         background::start()?;
         let address = Arc::new(self.address);
-        let supervisor = Arc::new(SessionSupervisor::spawn(Ensemble::new(Arc::clone(
+        let supervisor = Arc::new(SessionSupervisor::spawn(Sessions::new(Arc::clone(
             &address,
         ))));
         let store = ZooKeeper {

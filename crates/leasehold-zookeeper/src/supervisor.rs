@@ -21,14 +21,14 @@ use leasehold_core::{Error, Result};
 
 pub(super) type SessionSupervisor = Supervised<Session>;
 
-/// The servers with which sessions are opened.
+/// The sessions that a store opens, one after another.
 #[derive(Clone, Debug)]
-pub(super) struct Ensemble {
+pub(super) struct Sessions {
     address: Arc<Address>,
     epochs: Epochs,
 }
 
-impl Ensemble {
+impl Sessions {
     pub(super) fn new(address: Arc<Address>) -> Self {
         Self {
             address,
@@ -37,7 +37,7 @@ impl Ensemble {
     }
 }
 
-impl Connect<Session> for Ensemble {
+impl Connect<Session> for Sessions {
     fn runtime(&self) -> Option<runtime::Id> {
         None
     }

@@ -166,8 +166,8 @@ impl Stream {
 
     /// A stream that has no halves of its own: TLS reads and writes with one state.
     fn of_shared(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
-        let reader = Shared(Arc::new(Mutex::new(stream)));
-        let writer = Shared(Arc::clone(&reader.0));
+        let reader = SharedHalf(Arc::new(Mutex::new(stream)));
+        let writer = SharedHalf(Arc::clone(&reader.0));
         Self::new((reader, writer))
     }
 
@@ -266,9 +266,9 @@ impl AsyncWrite for Stream {
 }
 
 /// A half of a stream whose halves have one state.
-struct Shared<S>(Arc<Mutex<S>>);
+struct SharedHalf<S>(Arc<Mutex<S>>);
 
-impl<S: AsyncRead + Unpin> AsyncRead for Shared<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for SharedHalf<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -278,7 +278,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Shared<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Shared<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for SharedHalf<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -291,3 +291,134 @@ fn end<S: Session>(states: &Watched<State<S>>, error: Error) {
     }
     states.set(State::Down(epoch + 1, error));
 }
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    #[derive(Debug)]
+    struct Connection {
+        epoch: u32,
+        life: Watched<()>,
+    }
+
+    impl Session for Connection {
+        type Checked = ();
+
+        const SERVICE: &'static str = "test";
+        const ENDED: &'static str = "the connection ended";
+        const ABSENT: &'static str = "there is no connection";
+
+        fn epoch(&self) -> u32 {
+            self.epoch
+        }
+
+        fn is_closed(&self) -> bool {
+            self.life.is_closed()
+        }
+
+        fn close(&self) {
+            self.life.close();
+        }
+
+        fn outlasts_requests(_error: &Error) -> bool {
+            false
+        }
+    }
+
+    /// A service that refuses the first connections.
+    #[derive(Clone)]
+    struct Service {
+        epochs: Epochs,
+        refusals: Arc<Mutex<u32>>,
+    }
+
+    impl Connect<Connection> for Service {
+        fn runtime(&self) -> Option<runtime::Id> {
+            None
+        }
+
+        fn epochs(&self) -> Epochs {
+            self.epochs.clone()
+        }
+
+        fn pauses(&self) -> Pauses {
+            let millisecond = Duration::from_millis(1);
+            Pauses::between(millisecond, millisecond, || 1.0)
+        }
+
+        async fn attempt(&mut self, epoch: u32, up: &mut Up<Connection>) -> Result<Error> {
+            let left = *self.refusals.lock();
+            if left > 0 {
+                *self.refusals.lock() = left - 1;
+                return Err(Error::unavailable("the connection was refused"));
+            }
+            let connection = Arc::new(Connection {
+                epoch,
+                life: Watched::new(()),
+            });
+            up.publish(&connection, &());
+            connection.life.closed().await;
+            Ok(Error::unavailable(Connection::ENDED))
+        }
+
+        fn interval_after(&self, _error: &Error) -> Option<Duration> {
+            None
+        }
+    }
+
+    fn supervised(refusals: u32) -> Supervised<Connection> {
+        background::start().expect("a thread");
+        Supervised::spawn(Service {
+            epochs: Epochs::default(),
+            refusals: Arc::new(Mutex::new(refusals)),
+        })
+    }
+
+    fn wait_for<T>(future: impl Future<Output = T>) -> T {
+        background::block_on(background::on_background(future))
+    }
+
+    #[test]
+    fn session_that_ends_is_followed_by_one_of_a_later_epoch() {
+        let supervised = supervised(0);
+        wait_for(async {
+            supervised.first().await.expect("it is accepted");
+            let first = supervised.session(LIMIT).await.expect("it is open");
+            supervised.reconnect();
+
+            let second = supervised.session(LIMIT).await.expect("a new one");
+            assert!(first.is_closed() && !second.is_closed());
+            // The number between them is that of the end.
+            assert_eq!(second.epoch, first.epoch + 2);
+        });
+    }
+
+    #[test]
+    fn absence_is_explained_by_the_last_attempt_until_one_succeeds() {
+        let accepted_later = supervised(3);
+        wait_for(async {
+            let error = accepted_later.first().await.expect_err("it is refused");
+            assert_eq!(error.reason(), "the connection was refused");
+            let fourth = accepted_later.session(LIMIT).await;
+            fourth.expect("it is accepted");
+        });
+        let refused = supervised(u32::MAX);
+        wait_for(async {
+            let error = refused.unreachable(Duration::from_millis(20)).await;
+            assert_eq!(error.reason(), "the connection was refused");
+        });
+    }
+
+    #[test]
+    fn drop_ends_the_waits() {
+        let supervised = supervised(u32::MAX);
+        let states = supervised.states();
+        drop(supervised);
+        wait_for(states.closed());
+    }
+}

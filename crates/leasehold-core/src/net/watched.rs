@@ -11,10 +11,10 @@ use tokio::sync::Notify;
 
 /// A handle of the value.
 #[derive(Debug)]
-pub struct Watched<T>(Arc<Shared<T>>);
+pub struct Watched<T>(Arc<WatchedValue<T>>);
 
 #[derive(Debug)]
-struct Shared<T> {
+struct WatchedValue<T> {
     present: Mutex<Present<T>>,
     changed: Notify,
 }
@@ -33,7 +33,7 @@ pub struct Closed;
 
 impl<T> Watched<T> {
     pub fn new(value: T) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(WatchedValue {
             present: Mutex::new(Present {
                 value,
                 version: 0,
