@@ -134,6 +134,17 @@ impl<D> LocalClaims<D> {
         Some(local)
     }
 
+    /// Returns the standing of a claim that no longer waits, and ends one that this client no
+    /// longer keeps.
+    pub(super) fn ended(&self, local: &LocalClaim<D>) -> Option<Standing> {
+        let standing = local.standing();
+        if !matches!(standing, Standing::Queued { .. }) {
+            return Some(standing);
+        }
+        let is_kept = local.kept_until() > BootInstant::now();
+        (!is_kept).then(|| self.gone(local))
+    }
+
     /// Ends a claim, and returns that standing.
     pub(super) fn gone(&self, local: &LocalClaim<D>) -> Standing {
         self.close(local.claim.id);

@@ -233,9 +233,9 @@ impl Redisson {
         let mut refused = None;
         let standing = match self.lock(local).await? {
             LockReply::Granted(token) => Standing::Held { token },
-            LockReply::Held(_) if waits => self.claims.wait(local, until),
-            LockReply::Held(held) => {
-                let reply = InspectReply::of_holders(held.holders, share.capacity());
+            LockReply::Held { .. } if waits => self.claims.wait(local, until),
+            LockReply::Held { holders, .. } => {
+                let reply = InspectReply::of_holders(holders, share.capacity());
                 refused = Some(replies::refused(reply.lock_state(&local.claim.name), None));
                 self.claims.gone(local)
             }
@@ -260,7 +260,7 @@ impl Redisson {
                 local.set_share(share);
                 Ok(Standing::Held { token })
             }
-            LockReply::Held(_) | LockReply::Gone => Ok(self.claims.gone(local)),
+            LockReply::Held { .. } | LockReply::Gone => Ok(self.claims.gone(local)),
         }
     }
 
@@ -325,7 +325,7 @@ impl Redisson {
             let mut changed = pin!(local.changed.notified());
             changed.as_mut().enable();
 
-            if let Some(standing) = self.ended(local) {
+            if let Some(standing) = self.claims.ended(local) {
                 return Ok(Some(standing));
             }
             let pause = if self.claims.is_first(local) {
@@ -333,7 +333,7 @@ impl Redisson {
                 match self.lock(local).await? {
                     LockReply::Granted(token) => return Ok(Some(Standing::Held { token })),
                     LockReply::Gone => return Ok(Some(self.claims.gone(local))),
-                    LockReply::Held(held) => pause_of(held.left),
+                    LockReply::Held { left, .. } => pause_of(left),
                 }
             } else {
                 POSITION_CHECK
@@ -381,16 +381,6 @@ impl Redisson {
         let session = self.server.links.background.session(timeout).await?;
         let channel = &local.details.keys.channel;
         self.channels.listen(&session, channel, timeout).await
-    }
-
-    /// Returns the standing of a claim that no longer waits.
-    fn ended(&self, local: &RedissonClaim) -> Option<Standing> {
-        let standing = local.standing();
-        if !matches!(standing, Standing::Queued { .. }) {
-            return Some(standing);
-        }
-        let is_kept = local.kept_until() > BootInstant::now();
-        (!is_kept).then(|| self.claims.gone(local))
     }
 }
 

@@ -39,17 +39,15 @@ pub(super) struct RedissonServer {
 /// The reply to a request to lock.
 pub(super) enum LockReply {
     Granted(Token),
-    Held(HeldReply),
+    /// Other claims have the lock.
+    Held {
+        /// When the lease of a holder ends, if it has an end.
+        left: Option<Duration>,
+        /// The first holders.
+        holders: Vec<RawHolder>,
+    },
     /// The claim has left.
     Gone,
-}
-
-/// The reply to a request to lock that other claims refuse.
-pub(super) struct HeldReply {
-    /// When the lease of a holder ends, if it has an end.
-    pub(super) left: Option<Duration>,
-    /// The first holders.
-    pub(super) holders: Vec<RawHolder>,
 }
 
 /// What the server did with a request to lock; `lua/lock.lua` describes the replies.
@@ -59,21 +57,17 @@ enum LockOutcome {
         /// The claim's field of the hash.
         field: String,
     },
-    Held(HeldReply),
-    /// The claim has left.
-    Left,
+    NotGranted(LockReply),
     /// The request is too late, and the server executed nothing.
     Late {
         server_micros: u64,
     },
-    /// The key is not a lock of this type.
-    Foreign(String),
-    /// The semaphore has another number of permits.
-    OtherSize(String),
+    /// The key is not a lock of this type, or a semaphore with another number of permits.
+    Refused(Error),
 }
 
 impl LockOutcome {
-    fn parse(reply: Value) -> Option<Self> {
+    fn parse(reply: Value, share: Share) -> Option<Self> {
         let words: Vec<Vec<u8>> = decode(reply).ok()?;
         let [letter, detail, holders @ ..] = &words[..] else {
             return None;
@@ -86,17 +80,17 @@ impl LockOutcome {
             },
             "H" => {
                 let left: i64 = detail.parse().ok()?;
-                Self::Held(HeldReply {
+                Self::NotGranted(LockReply::Held {
                     left: u64::try_from(left).ok().map(Duration::from_millis),
                     holders: RawHolder::parse_all(holders),
                 })
             }
-            "C" => Self::Left,
+            "C" => Self::NotGranted(LockReply::Gone),
             "L" => Self::Late {
                 server_micros: detail.parse().ok()?,
             },
-            "F" => Self::Foreign(detail),
-            "S" => Self::OtherSize(detail),
+            "F" => Self::Refused(foreign(&detail)),
+            "S" => Self::Refused(other_size(share, &detail)),
             _ => return None,
         };
         Some(outcome)
@@ -131,10 +125,8 @@ impl RedissonServer {
                     Ok(LockReply::Gone)
                 }
             }
-            LockOutcome::Held(held) => Ok(LockReply::Held(held)),
-            LockOutcome::Left => Ok(LockReply::Gone),
-            LockOutcome::Foreign(what) => Err(foreign(&what)),
-            LockOutcome::OtherSize(size) => Err(other_size(local.share(), &size)),
+            LockOutcome::NotGranted(reply) => Ok(reply),
+            LockOutcome::Refused(error) => Err(error),
             LockOutcome::Late { .. } => Err(Error::unavailable("the server's clock is not steady")),
         };
         // A renewal at the same time must know of the request until the grant is recorded.
@@ -185,7 +177,7 @@ impl RedissonServer {
         if reply.as_ref().is_err_and(|error| !error.is_unavailable()) {
             local.replied(sent_at);
         }
-        LockOutcome::parse(reply?).ok_or_else(|| self.protocol_error())
+        LockOutcome::parse(reply?, local.share()).ok_or_else(|| self.protocol_error())
     }
 
     /// Removes a claim from its lock. Returns whether it held, and how many clients were notified.

@@ -139,27 +139,18 @@ async fn inspect_master(voting: &Voting, master: &Master, key: &str) -> Result<I
 
 fn observation(master: &Master, reply: &Result<Inspected>) -> Observation {
     let mut status = replies::server_status(master.url.clone());
-    let inspected = match reply {
-        Ok(inspected) => inspected,
-        Err(error) => {
-            status.error = Some(error.to_string());
-            return Observation {
-                status,
-                holder: None,
-            };
-        }
-    };
-
     if !master.quarantine.remaining().is_zero() {
         status.error = Some(master.quarantine.message());
     }
-    status.last_token = Token::new(inspected.last_token);
-    if let Some(holder) = &inspected.holder {
+    match reply {
+        Ok(inspected) => status.last_token = Token::new(inspected.last_token),
+        Err(error) => status.error = Some(error.to_string()),
+    }
+
+    let holder = reply.as_ref().ok().and_then(|seen| seen.holder.clone());
+    if let Some(holder) = &holder {
         status.holder = Token::new(holder.token).map(|token| (holder.id, token));
         status.remaining = holder.remaining;
     }
-    Observation {
-        status,
-        holder: inspected.holder.clone(),
-    }
+    Observation { status, holder }
 }

@@ -200,7 +200,7 @@ impl Masters {
         while let Some((master, reply)) = pings.next().await {
             match reply {
                 Ok(()) => count.succeed(),
-                Err(error) => count.note_failure(&master.url, &error),
+                Err(error) => count.note_failure(&master.url, error),
             }
             if count.is_reached() {
                 return Ok(());

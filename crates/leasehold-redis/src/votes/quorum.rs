@@ -94,7 +94,6 @@ pub(super) enum MasterVote {
 /// What the masters have replied to a proposal.
 #[derive(Debug)]
 pub(super) struct RoundResult {
-    masters: usize,
     pub(super) token: u64,
     pub(super) tally: Tally,
     pub(super) outcome: TallyOutcome,
@@ -106,15 +105,12 @@ pub(super) struct RoundResult {
     pub(super) refused_by: BTreeSet<usize>,
     /// The longest remaining lease of another holder, if it has an end.
     pub(super) remaining: Option<Duration>,
-    errors: Vec<MissingVote>,
-    /// The errors that a retry cannot fix.
-    refusals: Vec<Error>,
+    count: QuorumCount,
 }
 
 impl RoundResult {
     pub(super) fn begin(masters: usize, token: u64) -> Self {
         Self {
-            masters,
             token,
             tally: Tally::of(masters),
             outcome: TallyOutcome::Unknown,
@@ -122,8 +118,7 @@ impl RoundResult {
             holders: Vec::new(),
             refused_by: BTreeSet::new(),
             remaining: None,
-            errors: Vec::new(),
-            refusals: Vec::new(),
+            count: QuorumCount::of(masters),
         }
     }
 
@@ -132,33 +127,31 @@ impl RoundResult {
         let tokens = &self.holder_tokens;
         let votes_of = |token: &u64| tokens.iter().filter(|other| *other == token).count();
         let most = tokens.iter().map(votes_of).max();
-        let open = self.masters - self.tally.granted - self.tally.refused;
-        most.is_some_and(|most| most + open >= quorum(self.masters))
+        let open = self.tally.masters - self.tally.granted - self.tally.refused;
+        most.is_some_and(|most| most + open >= quorum(self.tally.masters))
     }
 
     /// Returns the holder that a quorum of the masters has named.
     pub(super) fn holder(&self) -> Option<&Holder> {
         let has_quorum = |holder: &&Holder| {
             let same = |other: &&Holder| other.id == holder.id;
-            self.holders.iter().filter(same).count() >= quorum(self.masters)
+            self.holders.iter().filter(same).count() >= quorum(self.tally.masters)
         };
         self.holders.iter().find(has_quorum)
     }
 
     /// Whether a quorum has replied.
     pub(super) fn has_quorum(&self) -> bool {
-        !no_quorum_without(self.tally.unknown, self.masters)
+        !no_quorum_without(self.tally.unknown, self.tally.masters)
     }
 
     /// Returns the error of a round in which no quorum has decided.
     #[cold]
     pub(super) fn no_quorum(&self) -> Error {
+        let replied = self.tally.masters - self.tally.unknown;
         // A minority never decides. The other masters may reply to the next round.
-        if no_quorum_without(self.refusals.len(), self.masters) {
-            return self.refusals[0].clone();
-        }
-        let replied = self.masters - self.tally.unknown;
-        too_few(self.masters, replied, &self.errors)
+        let refusal = self.count.refusal().cloned();
+        refusal.unwrap_or_else(|| self.count.too_few(replied))
     }
 
     /// Whether the masters refused only because of the token.
@@ -172,7 +165,7 @@ impl RoundResult {
             MasterVote::Granted => self.tally.granted += 1,
             MasterVote::Quarantined(reason) => {
                 self.tally.unknown += 1;
-                self.errors.push(MissingVote::because(reason));
+                self.count.note(None, reason);
             }
             // The vote is taken back if the claim loses the round.
             MasterVote::Restored => self.tally.refused += 1,
@@ -198,19 +191,16 @@ impl RoundResult {
 
     pub(super) fn fail(&mut self, url: &str, error: Error) {
         self.tally.unknown += 1;
-        self.errors.push(MissingVote::of(url, &error));
-        if !error.is_unavailable() {
-            self.refusals.push(error);
-        }
+        self.count.note_failure(url, error);
     }
 
     /// Ends the count without the replies that are missing.
     pub(super) fn time_out(&mut self) {
-        let masters = self.masters;
+        let masters = self.tally.masters;
         self.tally.unknown = masters - self.tally.granted - self.tally.refused;
         if masters > 1 {
-            let error = "the other masters did not reply in time";
-            self.errors.push(MissingVote::because(error));
+            let text = "the other masters did not reply in time";
+            self.count.note(None, text.to_owned());
         }
     }
 }
@@ -221,7 +211,7 @@ pub(super) struct QuorumCount {
     masters: usize,
     succeeded: usize,
     /// Failures that a retry cannot fix.
-    refused: usize,
+    refusals: Vec<Error>,
     errors: Vec<MissingVote>,
 }
 
@@ -233,28 +223,12 @@ struct MissingVote {
     text: String,
 }
 
-impl MissingVote {
-    fn of(url: &str, error: &Error) -> Self {
-        Self {
-            url: Some(url.to_owned()),
-            text: error.to_string(),
-        }
-    }
-
-    fn because(text: impl Into<String>) -> Self {
-        Self {
-            url: None,
-            text: text.into(),
-        }
-    }
-}
-
 impl QuorumCount {
     pub(super) fn of(masters: usize) -> Self {
         Self {
             masters,
             succeeded: 0,
-            refused: 0,
+            refusals: Vec::new(),
             errors: Vec::new(),
         }
     }
@@ -268,17 +242,29 @@ impl QuorumCount {
     /// # Errors
     /// The failure itself, if so many masters refuse that too few remain for a quorum.
     pub(super) fn fail(&mut self, url: &str, error: Error) -> Result<()> {
-        self.refused += usize::from(!error.is_unavailable());
-        if no_quorum_without(self.refused, self.masters) {
-            return Err(error);
+        self.note_failure(url, error);
+        if self.refusal().is_none() {
+            return Ok(());
         }
-        self.note_failure(url, &error);
-        Ok(())
+        Err(self.refusals.pop().expect("there is a first one"))
     }
 
     /// Records a failure of any kind.
-    pub(super) fn note_failure(&mut self, url: &str, error: &Error) {
-        self.errors.push(MissingVote::of(url, error));
+    pub(super) fn note_failure(&mut self, url: &str, error: Error) {
+        self.note(Some(url.to_owned()), error.to_string());
+        if !error.is_unavailable() {
+            self.refusals.push(error);
+        }
+    }
+
+    fn note(&mut self, url: Option<String>, text: String) {
+        self.errors.push(MissingVote { url, text });
+    }
+
+    /// Returns the first refusal, if so many masters refuse that too few remain for a quorum.
+    fn refusal(&self) -> Option<&Error> {
+        let is_decisive = no_quorum_without(self.refusals.len(), self.masters);
+        self.refusals.first().filter(|_| is_decisive)
     }
 
     /// Starts again with other successes, and keeps the errors.
@@ -300,27 +286,30 @@ impl QuorumCount {
         if self.is_reached() {
             return Ok(());
         }
-        Err(too_few(self.masters, self.succeeded, &self.errors))
+        Err(self.too_few(self.succeeded))
+    }
+
+    /// Returns the error that only `succeeded` of the masters have replied.
+    fn too_few(&self, succeeded: usize) -> Error {
+        let reasons = reasons(&self.errors);
+        if self.masters == 1 {
+            return Error::unavailable(format!("the server does not reply{reasons}"));
+        }
+
+        let quorum = quorum(self.masters);
+        let masters = self.masters;
+        Error::unavailable(format!(
+            "only {succeeded} of {masters} masters vote, and a majority is {quorum}{reasons}"
+        ))
+        .help(
+            "start the other masters, restore the network to them, or wait until their votes count",
+        )
     }
 }
 
 /// Whether too few masters for a quorum remain if this number of them is missing.
 fn no_quorum_without(missing: usize, masters: usize) -> bool {
     missing > masters - quorum(masters)
-}
-
-/// Returns the error that only `succeeded` of the masters have replied.
-fn too_few(masters: usize, succeeded: usize, errors: &[MissingVote]) -> Error {
-    let reasons = reasons(errors);
-    if masters == 1 {
-        return Error::unavailable(format!("the server does not reply{reasons}"));
-    }
-
-    let quorum = quorum(masters);
-    Error::unavailable(format!(
-        "only {succeeded} of {masters} masters vote, and a majority is {quorum}{reasons}"
-    ))
-    .help("start the other masters, restore the network to them, or wait until their votes count")
 }
 
 /// Returns the failures in parentheses. A failure that several masters have in common is named
@@ -377,9 +366,9 @@ mod tests {
     fn cause_of_several_masters_is_named_once() {
         let down = || Error::unavailable("the server cannot be reached").help("start it");
         let mut count = QuorumCount::of(3);
-        count.note_failure("redis://a", &down());
-        count.note_failure("redis://b", &Error::unavailable("the connection broke"));
-        count.note_failure("redis://c", &down());
+        count.note_failure("redis://a", down());
+        count.note_failure("redis://b", Error::unavailable("the connection broke"));
+        count.note_failure("redis://c", down());
 
         let text = count.result().expect_err("none has succeeded").to_string();
         let causes = "(redis://a, redis://c: the server cannot be reached; start it; \

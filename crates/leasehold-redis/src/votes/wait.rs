@@ -10,7 +10,6 @@ use super::master::session_of;
 use super::tracked_claim::{Notified, TrackedClaim};
 use super::{AcquireOutcome, VoteMode, Voting};
 use crate::client::ChannelSubscription;
-use leasehold_core::internal::BootInstant;
 use leasehold_core::store::Standing;
 use leasehold_core::{Result, Token};
 
@@ -44,11 +43,8 @@ pub(super) async fn wait_for_grant(
             pause(voting, tracked, &waiting).await;
         }
         waiting.attempt += 1;
-        if !matches!(tracked.standing(), Standing::Queued { .. }) {
-            return Ok(tracked.standing());
-        }
-        if tracked.kept_until() <= BootInstant::now() {
-            return Ok(voting.claims.gone(tracked));
+        if let Some(standing) = voting.claims.ended(tracked) {
+            return Ok(standing);
         }
 
         if !voting.claims.is_first(tracked) {
