@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use lab_redis_model::Reply;
 use lab_simulation::testbed::{Redis, Wire, delay_all};
-use leasehold::{Locks, Name};
 use leasehold::store::{OnContention, Store as _};
 use leasehold::stores::{Redlock, RedlockGuardExt};
+use leasehold::{Locks, Name};
 use leasehold_conformance::support::claim;
 use tokio::time::{Instant, sleep};
 
