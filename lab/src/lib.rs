@@ -2,8 +2,8 @@
 //!
 //! A test makes a [`Testbed`] and starts worker [`Process`]es there with a [`WorkerConfig`]. The
 //! workers acquire locks, record [`Event`]s, and can be killed or stopped at any time. The
-//! functions of [`check`] find violations in the recorded history; each has tests with histories
-//! that it must reject.
+//! functions of [`check`] find violations in the recorded history; a table has histories that each
+//! of them must reject.
 //!
 //! The [`matrix`] runs every store of [`backends`] under every fault of [`faults`] that is possible
 //! on it. A [`fault_run`] starts workers, injects the fault repeatedly, and measures how long
@@ -27,7 +27,6 @@ mod peer;
 pub mod picture;
 mod process;
 mod random;
-pub mod raw;
 mod redisson_peer;
 pub mod report;
 pub mod resources;
@@ -49,6 +48,5 @@ pub use random::Random;
 pub use redisson_peer::RedissonPeer;
 pub use testbed::{Route, Server, Servers, Testbed};
 pub use worker_config::{
-    Api, CrashAction, CrashPoint, HoldWork, LockKind, OnError, Recording, Side, Start, Step,
-    WorkerConfig,
+    Api, CrashAction, CrashPoint, HoldWork, LockKind, OnError, Side, Start, Step, WorkerConfig,
 };

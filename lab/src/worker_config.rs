@@ -53,8 +53,6 @@ pub struct WorkerConfig {
     pub on_error: OnError,
     /// The work during a hold.
     pub work: HoldWork,
-    /// Which events are recorded.
-    pub recording: Recording,
     /// Additional environment variables, such as those of a wall clock.
     pub environment: Vec<(String, String)>,
     /// How much more than at first may be in use in the end.
@@ -180,15 +178,6 @@ pub enum HoldWork {
     },
 }
 
-/// Which events a worker records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Recording {
-    /// Every event.
-    All,
-    /// No events of cycles, because recording takes time.
-    Nothing,
-}
-
 impl Default for WorkerConfig {
     /// One thread acquires the mutex `a` once.
     fn default() -> Self {
@@ -212,7 +201,6 @@ impl Default for WorkerConfig {
             lease_millis: None,
             on_error: OnError::Abort,
             work: HoldWork::Nothing,
-            recording: Recording::All,
             environment: Vec::new(),
             resource_slack: check::SLACK,
         }

@@ -80,7 +80,7 @@ pub(crate) fn for_tests() -> Result<Vec<Download>> {
 /// All downloads: those of the tests, and the libraries that benchmarks compare with.
 pub(crate) fn for_benchmarks() -> Result<Vec<Download>> {
     let mut downloads = for_tests()?;
-    downloads.extend(peers("lab/benches/redis/peers")?);
+    downloads.extend(peers("lab/benches/locks/peers")?);
 
     Ok(downloads)
 }

@@ -5,7 +5,7 @@ use std::io::{Write, stdout};
 use anyhow::Result;
 use leasehold::LossReason;
 
-use crate::{Event, EventKind, LockKind, Recording, WorkerConfig, now};
+use crate::{Event, EventKind, LockKind, WorkerConfig, now};
 
 /// Writes one line at once.
 pub(super) fn write_event(event: Event) -> Result<()> {
@@ -73,15 +73,12 @@ impl Recorder<'_> {
     }
 
     pub(super) fn record_at(self, at: u64, kind: EventKind) -> Result<()> {
-        match self.config.recording {
-            Recording::All => write_event(Event {
-                at,
-                thread: self.thread,
-                name: self.name,
-                kind,
-            }),
-            Recording::Nothing => Ok(()),
-        }
+        write_event(Event {
+            at,
+            thread: self.thread,
+            name: self.name,
+            kind,
+        })
     }
 }
 

@@ -28,10 +28,10 @@ impl Rounds {
         self.0.iter().copied().fold(f64::MAX, f64::min)
     }
 
-    /// Returns each round's own ratio to `limit`.
-    fn over(&self, limit: &Self) -> Self {
+    /// Returns the median of the rounds' own ratios to `limit`.
+    pub(crate) fn over(&self, limit: &Self) -> f64 {
         let ratios = self.0.iter().zip(&limit.0);
-        Self(ratios.map(|(value, limit)| value / limit).collect())
+        Self(ratios.map(|(value, limit)| value / limit).collect()).median()
     }
 }
 
@@ -111,7 +111,7 @@ impl Table {
         (beside, limit): (&str, &Rounds),
         goal: Option<Goal>,
     ) {
-        let ratio = rounds.over(limit).median();
+        let ratio = rounds.over(limit);
         self.put((what, who, unit), rounds, Some((beside, ratio)), goal);
     }
 
@@ -139,10 +139,10 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// Writes `target/bench/redis-FIGURE.json`.
+    /// Writes `target/bench/FIGURE.json`.
     pub(crate) fn finish(self) -> Result<()> {
         println!();
-        let file = lab::report::folder()?.join(format!("redis-{}.json", self.figure));
+        let file = lab::report::folder()?.join(format!("{}.json", self.figure));
         Ok(fs::write(file, serde_json::to_string_pretty(&self)?)?)
     }
 }

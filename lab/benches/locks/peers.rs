@@ -5,6 +5,7 @@
 //! that it needs, and `cargo xtask bench` installs them. The peer in Java uses Redisson, which the
 //! tests need too.
 
+mod files;
 mod libraries;
 mod raw;
 mod tasks;
@@ -17,13 +18,16 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 
 use crate::workload::Workload;
+use files::Files;
 use libraries::{Leasehold, Rslock};
 use raw::Raw;
 use tasks::Tasks;
 pub(crate) use tasks::nanos;
 
-/// The libraries to compare with on Redis.
-pub(crate) const OTHERS: [&str; 6] = [
+/// The limit on Redis, leasehold, and the other libraries.
+pub(crate) const ON_REDIS: [&str; 8] = [
+    "raw",
+    "leasehold",
     "rslock",
     "node_redlock",
     "python_redis_lock",
@@ -45,7 +49,9 @@ trait Peer {
 pub(crate) fn serve(peer: &str, url: &str) -> Result<()> {
     let mut peer: Box<dyn Peer> = match peer {
         "raw" => Box::new(Raw::connect(url)?),
+        "flock" => Box::new(Files::in_folder(url)),
         "leasehold" => Box::new(Tasks::connect(Leasehold::open(url, None))?),
+        "leasehold_memory" => Box::new(Tasks::connect(Leasehold::open("memory:", None))?),
         "leasehold_cohort" => Box::new(Tasks::connect(Leasehold::open(url, Some(PASSES_MAX)))?),
         "rslock" => Box::new(Tasks::connect(async { Ok(Rslock::new(url)) })?),
         _ => bail!("peer {peer} does not exist"),
@@ -96,5 +102,5 @@ fn target() -> PathBuf {
 }
 
 fn folder() -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/benches/redis/peers"))
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/benches/locks/peers"))
 }

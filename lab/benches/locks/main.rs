@@ -1,5 +1,5 @@
-//! The stores on Redis beside their limits and other libraries:
-//! `cargo bench -p lab --bench redis [-- FIGURE…]`.
+//! The stores beside their limits and other libraries:
+//! `cargo bench -p lab --bench locks [-- FIGURE…]`.
 //!
 //! Each client runs in a process of its own, which is pinned to one CPU.
 //! In each of five rounds the benchmark measures every peer, so that other load on the machine

@@ -3,8 +3,8 @@
 use anyhow::{Context, Result};
 
 use super::{ROUNDS, micros, p50, permille};
-use crate::client::{Client, Cpus, server};
-use crate::peers::OTHERS;
+use crate::client::{Client, Cpus, file_url, server};
+use crate::peers::ON_REDIS;
 use crate::table::{Goal, Rounds, Table};
 use crate::workload::Workload;
 
@@ -20,38 +20,62 @@ const REPEATED_MAX: usize = 5;
 /// The rounds of a percentile.
 type RoundsOf = fn(&Measured) -> &Rounds;
 
-/// The percentiles, with the goals of leasehold's ratios.
+/// The percentiles, with the goals of leasehold's ratios on Redis.
 const PERCENTILES: [(&str, RoundsOf, f64); 2] = [
     ("P50", |peer| &peer.p50, 1.10),
     ("P99", |peer| &peer.p99, 1.30),
 ];
 
-/// leasehold beside the raw requests and other libraries. The goal is 1.10 round trips of the
-/// limit, including a token.
+/// leasehold beside the bare requests or system calls and other libraries. The goal on Redis is 1.10
+/// round trips of the limit, including a token.
 pub(super) fn show() -> Result<()> {
     let mut table = Table::new("uncontended");
     for (cpus, name) in [(Cpus::Split, "split CPUs"), (Cpus::Same, "same CPUs")] {
         let server = server();
-        let mut peers = Vec::new();
-        for peer in ["raw", "leasehold"].into_iter().chain(OTHERS) {
-            peers.push(Measured::start(peer, cpus, &server.url())?);
-        }
-        let noise = measure(&mut peers, 200)?;
-
-        let (raw, others) = peers.split_first().context("the limit is the first peer")?;
-        for (percentile, rounds_of, goal) in PERCENTILES {
-            let what = format!("{percentile}, {name}");
-            let limit = rounds_of(raw);
-            table.add((&what, "raw", "µs"), limit, None);
-            for peer in others {
-                let goal = (peer.name == "leasehold").then_some(Goal::AtMost(goal));
-                let rounds = rounds_of(peer);
-                table.add_beside((&what, peer.name, "µs"), rounds, ("raw", limit), goal);
-            }
-        }
-        noise.add_to(&mut table, name, raw);
+        let url = server.url();
+        let start = |peer| Measured::start(peer, cpus, &url);
+        let peers = ON_REDIS.into_iter().map(start).collect::<Result<_>>()?;
+        compare(
+            &mut table,
+            name,
+            peers,
+            PERCENTILES.map(|(_, _, goal)| Some(goal)),
+        )?;
     }
+
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().display().to_string();
+    let peers = vec![
+        Measured::start("flock", Cpus::Split, &path)?,
+        Measured::start("leasehold", Cpus::Split, &file_url(folder.path()))?,
+        Measured::start("leasehold_memory", Cpus::Split, "")?,
+    ];
+    compare(&mut table, "one machine", peers, [Some(8.0), None])?;
     table.finish()
+}
+
+/// Adds the figures of peers, of which the first is the limit of the others. The goals are those of
+/// `leasehold`, one for each percentile.
+fn compare(
+    table: &mut Table,
+    name: &str,
+    mut peers: Vec<Measured>,
+    goals: [Option<f64>; 2],
+) -> Result<()> {
+    let noise = measure(&mut peers, 200)?;
+
+    let (limit, others) = peers.split_first().context("the limit is the first peer")?;
+    for ((percentile, rounds_of, _), goal) in PERCENTILES.into_iter().zip(goals) {
+        let what = format!("{percentile}, {name}");
+        let beside = (limit.name, rounds_of(limit));
+        table.add((&what, limit.name, "µs"), rounds_of(limit), None);
+        for peer in others {
+            let goal = goal.filter(|_| peer.name == "leasehold").map(Goal::AtMost);
+            table.add_beside((&what, peer.name, "µs"), rounds_of(peer), beside, goal);
+        }
+    }
+    noise.add_to(table, name, limit);
+    Ok(())
 }
 
 /// A peer, and the times of its pairs.

@@ -3,6 +3,8 @@
 //! The time of a round trip depends on the CPUs more than on anything else. If the client runs on
 //! the server's CPU, the kernel does not need to wake another one.
 
+use std::path::Path;
+
 use anyhow::{Context, Result};
 use lab_servers::Redis;
 
@@ -24,6 +26,11 @@ pub(crate) enum Cpus {
 /// Starts a server on its CPU. The server does not write its data to disk.
 pub(crate) fn server() -> Redis {
     Redis::setup().pinned(SERVER).start()
+}
+
+/// Returns the URL of the store in a folder.
+pub(crate) fn file_url(folder: &Path) -> String {
+    format!("file:{}", folder.join("locks").display())
 }
 
 /// Starts several processes of one peer, all on one CPU.

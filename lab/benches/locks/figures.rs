@@ -4,6 +4,7 @@ mod cohorts;
 mod commands;
 mod handover;
 mod names;
+mod startup;
 mod uncontended;
 
 use anyhow::{Result, bail};
@@ -11,12 +12,13 @@ use anyhow::{Result, bail};
 type Show = fn() -> Result<()>;
 
 /// All figures, in the order in which the benchmark prints them.
-const FIGURES: [(&str, Show); 5] = [
+const FIGURES: [(&str, Show); 6] = [
     ("uncontended", uncontended::show),
     ("names", names::show),
     ("handover", handover::show),
     ("commands", commands::show),
     ("cohorts", cohorts::show),
+    ("startup", startup::show),
 ];
 
 /// Each figure is the median of this number of rounds.

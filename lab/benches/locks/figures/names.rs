@@ -7,7 +7,7 @@ use lab_servers::Redis;
 
 use super::{ROUNDS, count, float};
 use crate::client::{Client, Cpus, server};
-use crate::peers::OTHERS;
+use crate::peers::ON_REDIS;
 use crate::table::{Goal, Rounds, Table};
 use crate::workload::Workload;
 
@@ -25,7 +25,7 @@ struct Measured {
 pub(super) fn show() -> Result<()> {
     let server = server();
     let mut peers = Vec::new();
-    for name in ["raw", "leasehold"].into_iter().chain(OTHERS) {
+    for name in ON_REDIS {
         let mut client = Client::start(name, Cpus::Split, &server.url())?;
         // The first pass creates the names and loads the scripts. It does not count.
         pass(&mut client)?;
