@@ -109,11 +109,7 @@ pub fn all(events: &[Event]) -> Result<Vec<Hold>> {
 
 #[cfg(test)]
 pub(crate) mod samples {
-    use crate::{Event, Hold};
-
-    pub(crate) fn events(lines: &[&str]) -> Vec<Event> {
-        lines.iter().map(|line| line.parse().unwrap()).collect()
-    }
+    use crate::Hold;
 
     /// A mutex held from `granted` to `until`, requested just before.
     pub(crate) fn mutex(token: u64, granted: u64, until: u64) -> Hold {
@@ -129,18 +125,7 @@ pub(crate) mod samples {
             capacity: 1,
         }
     }
-
-    pub(crate) fn reader(token: u64, granted: u64, until: u64) -> Hold {
-        Hold {
-            capacity: 8,
-            ..mutex(token, granted, until)
-        }
-    }
-
-    pub(crate) fn writer(token: u64, granted: u64, until: u64) -> Hold {
-        Hold {
-            weight: 8,
-            ..reader(token, granted, until)
-        }
-    }
 }
+
+#[cfg(test)]
+mod tests;

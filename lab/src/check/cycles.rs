@@ -69,36 +69,3 @@ pub fn cycles(events: &[Event]) -> HashMap<u32, Vec<Cycle>> {
     }
     all
 }
-
-#[cfg(test)]
-mod tests {
-    use super::super::samples::events;
-    use super::*;
-
-    #[test]
-    fn cycle_ends_once() {
-        let events = events(&[
-            "1 7 0 requested",
-            "3 7 0 granted 5 1 1",
-            "4 7 0 releasing",
-            "5 7 0 released",
-            "6 7 1 requested",
-            "9 7 0 killed",
-        ]);
-        let own = &cycles(&events)[&7];
-        assert_eq!(
-            own[0],
-            Cycle {
-                thread: 7,
-                name: 0,
-                requested: 1,
-                granted: Some(3),
-                ended: Some((5, EventKind::Released))
-            }
-        );
-        assert_eq!((own.len(), own[1].ended), (2, Some((9, EventKind::Killed))));
-        assert!(own[0].waits_at(2) && !own[0].waits_at(3) && !own[0].waits_at(1));
-
-        assert!(own[1].waits_at(7) && !own[1].waits_at(9));
-    }
-}

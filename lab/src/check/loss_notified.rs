@@ -30,39 +30,3 @@ pub fn loss_notified(holds: &[Hold], bound: Duration) -> Option<Violation> {
         ..violation
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::super::samples::mutex;
-    use super::*;
-
-    #[test]
-    fn overlap_within_notice_time_passes() {
-        assert_eq!(
-            loss_notified(
-                &[mutex(1, 10, 25), mutex(2, 20, 30)],
-                Duration::from_nanos(5)
-            ),
-            None
-        );
-    }
-
-    #[test]
-    fn overlap_beyond_notice_time_is_detected() {
-        assert!(
-            loss_notified(
-                &[mutex(1, 10, 26), mutex(2, 20, 30)],
-                Duration::from_nanos(5)
-            )
-            .is_some()
-        );
-
-        assert!(
-            loss_notified(
-                &[mutex(1, 10, u64::MAX), mutex(2, 20, 30)],
-                Duration::from_nanos(5)
-            )
-            .is_some()
-        );
-    }
-}

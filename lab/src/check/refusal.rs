@@ -17,32 +17,3 @@ pub fn refusal(holds: &[Hold], since: u64, until: u64) -> Option<Violation> {
         second: *granted,
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::super::samples::mutex;
-    use super::*;
-
-    #[test]
-    fn grants_before_and_after_refusal_pass() {
-        assert_eq!(refusal(&[mutex(1, 10, 20), mutex(2, 41, 50)], 10, 40), None);
-
-        // Requested before the refusal: its reply was in flight.
-        assert_eq!(
-            refusal(
-                &[Hold {
-                    requested: 9,
-                    ..mutex(1, 12, 20)
-                }],
-                10,
-                40
-            ),
-            None
-        );
-    }
-
-    #[test]
-    fn grant_during_refusal_is_detected() {
-        assert!(refusal(&[mutex(1, 12, 20)], 10, 40).is_some());
-    }
-}
