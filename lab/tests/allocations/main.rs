@@ -2,6 +2,10 @@
 //!
 //! The counts include those of the `redis` crate and of tokio. The program has one test, because
 //! the allocations of another thread would be counted too.
+
+// The test counts what a process allocates, and all threads of the program count.
+// xtask: alone 1
+
 #![forbid(unsafe_code)]
 
 use std::alloc::System;

@@ -2,7 +2,6 @@
 //! matrix shows it. The tests use real processes and one clock.
 #![forbid(unsafe_code)]
 
-mod outage;
 mod redis;
 mod redlock;
 mod zookeeper;

@@ -1,4 +1,8 @@
 //! What a store guarantees without faults. The tests use real processes.
+
+// These tests start a hundred processes at once.
+// xtask: alone 4
+
 #![forbid(unsafe_code)]
 
 mod articles;

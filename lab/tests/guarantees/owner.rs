@@ -88,7 +88,7 @@ async fn times_to_live(testbed: &Testbed) -> Result<Vec<(i64, i64)>> {
 
 fn keys_with_times(testbed: &Testbed) -> Vec<(String, i64)> {
     let mut times = Vec::new();
-    for server in testbed.redis() {
+    for server in testbed.servers_of::<Redis>() {
         // A node of a cluster lists keys, and may refuse other requests about them.
         if server.info("cluster").contains("cluster_enabled:1") {
             continue;

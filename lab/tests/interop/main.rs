@@ -1,4 +1,7 @@
 //! Locks shared with real programs and libraries other than leasehold.
+
+// xtask: busy
+
 #![forbid(unsafe_code)]
 
 mod flock;

@@ -1,5 +1,8 @@
 //! Tests of the matrix, one for each cell: the chosen ones, or those that a name on the command
 //! line selects. A failed test prints the command that repeats it.
+
+// xtask: busy
+
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -1,5 +1,9 @@
 //! Suites of the stores on Redis in virtual time, with the real clients and scripts. The same suites
 //! run once against real servers, in the tests of `leasehold`.
+
+// Tests in virtual time compute all the time.
+// xtask: threads 2
+
 #![allow(missing_docs, clippy::wildcard_imports)]
 
 #[path = "../../../../crates/leasehold/tests/shared/clients.rs"]
@@ -9,9 +13,11 @@ mod crash_detection;
 mod formats;
 #[path = "../../../../crates/leasehold/tests/shared/holds.rs"]
 mod holds;
+mod majority;
 #[path = "../../../../crates/leasehold/tests/shared/outages.rs"]
 mod outages;
 mod processes;
+mod survival;
 mod votes;
 
 use std::sync::Arc;

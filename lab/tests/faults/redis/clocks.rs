@@ -17,7 +17,7 @@ use crate::WORKER;
 #[test]
 fn clock_jump_within_the_lease_keeps_the_hold() -> Result<()> {
     let (testbed, holder) = held()?;
-    testbed.redis()[0].set_clock(15);
+    testbed.servers_of::<Redis>()[0].set_clock(15);
 
     let waited = testbed.run(
         testbed
@@ -39,7 +39,7 @@ fn clock_jump_within_the_lease_keeps_the_hold() -> Result<()> {
 #[test]
 fn clock_set_back_keeps_tokens_and_crash_detection() -> Result<()> {
     let (testbed, mut holder) = held()?;
-    testbed.redis()[0].set_clock(-3_600);
+    testbed.servers_of::<Redis>()[0].set_clock(-3_600);
 
     let waiter = testbed.start(WorkerConfig::default())?;
     testbed.wait_until_waiting("a", waiter.first_thread())?;

@@ -15,7 +15,7 @@ const SETTINGS: &str = "crash-grace=1s";
 #[test]
 fn deaf_connections_do_not_cost_the_lock() -> Result<()> {
     let testbed = testbed(SETTINGS)?;
-    let wire = Wire::to(testbed.redis()[0].address());
+    let wire = Wire::to(testbed.servers_of::<lab_servers::Redis>()[0].address());
     let url = format!("{}?crash-grace=4s", wire.url_of("redis"));
     let locks = testbed.run(leasehold::open(&url))?;
     let held = testbed.run(locks.mutex("a").lease(Duration::from_secs(8)).acquire())?;
@@ -32,7 +32,7 @@ fn deaf_connections_do_not_cost_the_lock() -> Result<()> {
 #[test]
 fn deaf_push_connection_is_replaced() -> Result<()> {
     let testbed = testbed(SETTINGS)?;
-    let wire = Wire::to(testbed.redis()[0].address());
+    let wire = Wire::to(testbed.servers_of::<lab_servers::Redis>()[0].address());
     let leasehold = leasehold::blocking::open(&format!("{}?{SETTINGS}", wire.url_of("redis")))?;
     wire.drop_replies_silently();
     let begun = Instant::now();

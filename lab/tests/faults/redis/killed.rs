@@ -17,7 +17,7 @@ const DETECTED: Duration = Duration::from_millis(600 + 700);
 #[test]
 fn subscriber_to_all_channels_is_not_a_holder() -> Result<()> {
     let testbed = testbed("crash-grace=1s")?;
-    let mut monitor = testbed.redis()[0].connection();
+    let mut monitor = testbed.servers_of::<lab_servers::Redis>()[0].connection();
     monitor.request(&["PSUBSCRIBE", "*"])?;
     let mut holder = testbed.start(WorkerConfig {
         work: HoldWork::CheckedSleep(u64::MAX),

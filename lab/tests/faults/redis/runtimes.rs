@@ -49,7 +49,7 @@ fn idle_runtime_is_not_waited_for() -> Result<()> {
 #[test]
 fn connection_lost_on_idle_runtime_is_re_established() -> Result<()> {
     let testbed = testbed(SETTINGS)?;
-    let wire = Wire::to(testbed.redis()[0].address());
+    let wire = Wire::to(testbed.servers_of::<lab_servers::Redis>()[0].address());
     let idle = runtime()?;
     let locks = idle.block_on(leasehold::open(&format!(
         "{}?{SETTINGS}",

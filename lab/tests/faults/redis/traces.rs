@@ -56,14 +56,14 @@ fn every_key_of_killed_clients_expires() -> Result<()> {
         "the killed clients left no keys"
     );
 
-    testbed.redis()[0].set_clock(LATER_DAYS * 24 * 60 * 60);
+    testbed.servers_of::<Redis>()[0].set_clock(LATER_DAYS * 24 * 60 * 60);
     until("all keys to have expired", || {
         Ok((keys(&testbed) == 0).then_some(()))
     })
 }
 
 fn keys(testbed: &Testbed) -> usize {
-    testbed.redis()[0]
+    testbed.servers_of::<Redis>()[0]
         .command(&["DBSIZE"])
         .int()
         .try_into()
