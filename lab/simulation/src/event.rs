@@ -1,4 +1,5 @@
-//! The events of a history, for its timeline and for the comparison of two runs.
+//! The events of a history, for its timeline and for the comparison of two runs, and the rule that
+//! it violates.
 
 use std::fmt;
 use std::time::Duration;
@@ -59,6 +60,37 @@ impl fmt::Display for Event {
             What::Fault(kind) => write!(f, "FAULT {kind}"),
             What::FaultEnds(kind) => write!(f, "the {kind} ends"),
         }
+    }
+}
+
+/// Whether the events have what the timeline prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// Only what the checks need.
+    Brief,
+    /// Also the replies of the server.
+    Full,
+}
+
+/// A violation of an invariant by a history.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    /// The invariant.
+    pub rule: &'static str,
+    /// The values that contradict the invariant.
+    pub details: String,
+    /// The time, in nanoseconds since the beginning of the history.
+    pub at: u64,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = Duration::from_nanos(self.at).as_secs_f64() * 1_000.0;
+        write!(
+            f,
+            "violation at {at:.3} ms: {} ({})",
+            self.rule, self.details
+        )
     }
 }
 

@@ -6,18 +6,10 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::event::What;
-use crate::network::Outage;
 use crate::plan::{Fault, FaultKind, Target};
+use crate::process::{Outage, PollFault};
 use crate::server::Cause;
 use crate::world::World;
-
-/// A fault that waits for a poll of its client.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PollFault {
-    polls_left: u32,
-    /// `None` to kill the client.
-    pause: Option<Duration>,
-}
 
 /// Waits for the grants of a fault, and injects it.
 pub(crate) async fn inject(world: Arc<World>, fault: Fault) {

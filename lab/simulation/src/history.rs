@@ -11,13 +11,12 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::client;
-use crate::event::Event;
+use crate::event::{Detail, Event, Violation};
 use crate::fault;
-use crate::invariants::Violation;
 use crate::plan::Plan;
 use crate::process::TaskKind;
 use crate::store::SimulatedStore;
-use crate::task::as_client;
+use crate::task::{as_client, spawn};
 use crate::world::World;
 
 /// What a history did.
@@ -45,15 +44,6 @@ impl Report {
         }
         hasher.finish()
     }
-}
-
-/// Whether the events have what the timeline prints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Detail {
-    /// Only what the checks need.
-    Brief,
-    /// Also the replies of the server.
-    Full,
 }
 
 /// Runs a history to its end or to its first violation.
@@ -97,7 +87,7 @@ async fn live(world: &Arc<World>, plan: &Plan) {
             let shared = Arc::clone(world);
             let locks = locks[number].clone();
             let work = client::run(shared, number, locks, operations.clone());
-            world.spawn_task(number, TaskKind::Worker, Box::pin(work));
+            spawn(world, number, TaskKind::Worker, Box::pin(work));
         }
     }
     world.wait_for_workers().await;
@@ -135,7 +125,7 @@ async fn acquire_all(world: &Arc<World>, plan: &Plan, locks: &[Locks]) {
             return;
         }
         let work = client::acquire_once(Arc::clone(world), client, locks[client].clone(), name);
-        world.spawn_task(client, TaskKind::Worker, Box::pin(work));
+        spawn(world, client, TaskKind::Worker, Box::pin(work));
         world.wait_for_workers().await;
     }
 }

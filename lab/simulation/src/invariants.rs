@@ -1,34 +1,12 @@
 //! The rules that are checked after every step.
 
-use std::fmt;
 use std::time::Duration;
 
 use leasehold::store::{ClaimId, units};
 
+use crate::event::Violation;
 use crate::server::{Nanos, nanos};
 use crate::world::{State, World};
-
-/// A violation of an invariant by a history.
-#[derive(Clone, Debug)]
-pub struct Violation {
-    /// The invariant.
-    pub rule: &'static str,
-    /// The values that contradict the invariant.
-    pub details: String,
-    /// The time, in nanoseconds since the beginning of the history.
-    pub at: u64,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = Duration::from_nanos(self.at).as_secs_f64() * 1_000.0;
-        write!(
-            f,
-            "violation at {at:.3} ms: {} ({})",
-            self.rule, self.details
-        )
-    }
-}
 
 impl World {
     /// Records the first violation.

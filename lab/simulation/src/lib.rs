@@ -24,8 +24,7 @@ mod task;
 pub mod testbed;
 mod world;
 
-pub use event::Event;
-pub use history::{Detail, Report, run};
-pub use invariants::Violation;
+pub use event::{Detail, Event, Violation};
+pub use history::{Report, run};
 pub use minimise::minimise;
 pub use plan::Plan;

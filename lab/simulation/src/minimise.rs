@@ -1,6 +1,7 @@
 //! Removing what a violation does not need.
 
-use crate::history::{Detail, run};
+use crate::event::Detail;
+use crate::history::run;
 use crate::plan::{Bound, Plan, Wait, Work};
 
 /// Returns the smallest plan that was found with a violation of the same rule.

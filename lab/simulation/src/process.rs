@@ -1,13 +1,14 @@
 //! One client: a process with its tasks and its connection.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
-use leasehold::store::ClaimId;
+use leasehold::store::{ClaimId, Standing};
+use tokio::sync::Notify;
 
-use crate::fault::PollFault;
-use crate::network::{Inbox, Link};
-use crate::server::Nanos;
+use crate::server::{Nanos, Push};
 
 /// One process.
 #[derive(Default)]
@@ -99,4 +100,76 @@ impl Client {
             _ => kept.replace(waker.clone()),
         }
     }
+}
+
+/// The connection of one client.
+#[derive(Debug, Default)]
+pub(crate) struct Link {
+    /// The number of its disconnections. A message of an earlier epoch is lost.
+    pub(crate) epoch: u64,
+    pub(crate) outage: Option<Outage>,
+    /// When it was last away, for the rules that need an undisturbed client.
+    pub(crate) last_outage: Option<(Nanos, Nanos)>,
+}
+
+/// How a client notices that the server is away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outage {
+    /// Requests fail at once.
+    Refused,
+    /// Requests have no reply.
+    Silent,
+}
+
+/// The notifications that a client has received.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    standings: BTreeMap<ClaimId, (u64, Standing)>,
+    /// The entry of each claim, from the reply to its request to enter.
+    entries: BTreeMap<ClaimId, u64>,
+    pub(crate) arrived: Arc<Notify>,
+}
+
+impl Inbox {
+    /// Keeps a notification, unless a later one has overtaken it.
+    pub(crate) fn put(&mut self, push: Push) {
+        let arrived = (push.entry, push.standing);
+        let kept = self.standings.entry(push.id).or_insert(arrived);
+        if (push.entry, rank(push.standing)) >= (kept.0, rank(kept.1)) {
+            *kept = arrived;
+        }
+        self.arrived.notify_waiters();
+    }
+
+    pub(crate) fn get(&self, id: ClaimId) -> Option<Standing> {
+        let (entry, standing) = self.standings.get(&id).copied()?;
+        (self.entries.get(&id) == Some(&entry)).then_some(standing)
+    }
+
+    /// Notes the entry of a claim. Notifications about an earlier entry no longer count.
+    pub(crate) fn entered(&mut self, id: ClaimId, entry: u64) {
+        self.entries.insert(id, entry);
+    }
+
+    pub(crate) fn forget(&mut self, id: ClaimId) {
+        self.standings.remove(&id);
+        self.entries.remove(&id);
+    }
+}
+
+/// A claim waits, then holds, and is then gone; it never goes back.
+pub(crate) fn rank(standing: Standing) -> u8 {
+    match standing {
+        Standing::Queued { .. } => 0,
+        Standing::Held { .. } => 1,
+        _ => 2,
+    }
+}
+
+/// A fault that waits for a poll of its client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PollFault {
+    pub(crate) polls_left: u32,
+    /// `None` to kill the client.
+    pub(crate) pause: Option<Duration>,
 }

@@ -10,7 +10,8 @@ use leasehold::{Guarantees, LockState, Name, Result, SemaphoreSupport};
 use tokio::time::timeout;
 
 use crate::event::What;
-use crate::network::{Label, rank, request};
+use crate::network::{Label, request};
+use crate::process::rank;
 use crate::server::{Claimed, Nanos, Push, Server};
 use crate::world::World;
 

@@ -1,16 +1,73 @@
-//! One task of a client: it runs only while the client does.
+//! The tasks of clients, each of which runs only while its client does, and what leasehold sees of
+//! the world in them.
 
 use std::any::Any;
 use std::cell::Cell;
 use std::future::Future;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use leasehold::simulation::BackgroundTask;
+use leasehold::simulation::{self, BackgroundTask, BootInstant, Connection};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
+use crate::process::TaskKind;
 use crate::world::{Turn, World};
+
+/// Spawns a task of a client. A task of a dead client is dropped.
+pub(crate) fn spawn(
+    world: &World,
+    client: usize,
+    kind: TaskKind,
+    future: BackgroundTask,
+) -> AbortHandle {
+    let mut state = world.state();
+    if state.clients[client].is_dead {
+        drop(state);
+        drop(future);
+        return tokio::spawn(async {}).abort_handle();
+    }
+
+    let number = state.next_task;
+    state.next_task += 1;
+    state.clients[client].add_task(number, kind);
+    drop(state);
+    tokio::spawn(ClientTask::new(world.shared(), client, number, future)).abort_handle()
+}
+
+impl simulation::World for World {
+    fn now(&self) -> BootInstant {
+        self.clock(current_client()).at(self.time())
+    }
+
+    fn instant_of(&self, time: BootInstant) -> Instant {
+        let nanos = self.clock(current_client()).time_of(time);
+        // Both conversions round down, and the clock must show the time when the timer fires.
+        self.instant(nanos) + Duration::from_micros(1)
+    }
+
+    fn draw_id(&self) -> [u8; 16] {
+        self.state().id_rng.u128(..).to_be_bytes()
+    }
+
+    fn spawn(&self, task: BackgroundTask) -> AbortHandle {
+        let client = current_client();
+        let kind = if self.state().clients[client].is_open {
+            TaskKind::Background
+        } else {
+            TaskKind::Service
+        };
+        spawn(self, client, kind, task)
+    }
+
+    fn connect(&self, _host: &str, _port: u16) -> io::Result<Box<dyn Connection>> {
+        Err(io::ErrorKind::ConnectionRefused.into())
+    }
+}
 
 /// A future that belongs to one client.
 ///

@@ -1,27 +1,21 @@
-//! The state of a history, and the world that leasehold sees.
+//! The state of a history.
 
-use std::io;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
 use fastrand::Rng;
-use leasehold::simulation::{self, BackgroundTask, BootInstant, Connection};
 use leasehold::store::ClaimId;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::clock::Clock;
-use crate::event::{Event, What};
-use crate::history::Detail;
+use crate::event::{Detail, Event, Violation, What};
 use crate::hold::HoldRecord;
-use crate::invariants::Violation;
 use crate::plan::{Plan, Profile};
-use crate::process::{Client, TaskKind};
+use crate::process::Client;
 use crate::server::{Nanos, Server, nanos};
-use crate::task::{ClientTask, current_client};
 
 /// A world with several clients and one server.
 pub(crate) struct World {
@@ -55,8 +49,8 @@ pub(crate) struct State {
     /// The choices of the network.
     pub(crate) network_rng: Rng,
     task_rng: Rng,
-    id_rng: Rng,
-    next_task: u64,
+    pub(crate) id_rng: Rng,
+    pub(crate) next_task: u64,
 }
 
 /// What a task does when it is polled.
@@ -117,6 +111,11 @@ impl World {
         self.detail == Detail::Full
     }
 
+    /// Returns when the true time is this.
+    pub(crate) fn instant(&self, time: Nanos) -> Instant {
+        self.start + Duration::from_nanos(time)
+    }
+
     /// Returns the true time.
     pub(crate) fn time(&self) -> Nanos {
         nanos(self.start.elapsed())
@@ -136,28 +135,6 @@ impl World {
         if is_long {
             self.violate("a history ends", format!("after {EVENTS_MAX} events"));
         }
-    }
-
-    /// Spawns a task of a client. A task of a dead client is dropped.
-    pub(crate) fn spawn_task(
-        &self,
-        client: usize,
-        kind: TaskKind,
-        future: BackgroundTask,
-    ) -> AbortHandle {
-        let me = self.shared();
-        let mut state = self.state();
-        if state.clients[client].is_dead {
-            drop(state);
-            drop(future);
-            return tokio::spawn(async {}).abort_handle();
-        }
-
-        let number = state.next_task;
-        state.next_task += 1;
-        state.clients[client].add_task(number, kind);
-        drop(state);
-        tokio::spawn(ClientTask::new(me, client, number, future)).abort_handle()
     }
 
     /// Decides what a task does that is polled.
@@ -213,36 +190,6 @@ impl World {
 
 /// A longer history repeats itself.
 const EVENTS_MAX: usize = 100_000;
-
-impl simulation::World for World {
-    fn now(&self) -> BootInstant {
-        self.clocks[current_client()].at(self.time())
-    }
-
-    fn instant_of(&self, time: BootInstant) -> Instant {
-        let nanos = self.clocks[current_client()].time_of(time);
-        // Both conversions round down, and the clock must show the time when the timer fires.
-        self.start + Duration::from_nanos(nanos) + Duration::from_micros(1)
-    }
-
-    fn draw_id(&self) -> [u8; 16] {
-        self.state().id_rng.u128(..).to_be_bytes()
-    }
-
-    fn spawn(&self, task: BackgroundTask) -> AbortHandle {
-        let client = current_client();
-        let kind = if self.state().clients[client].is_open {
-            TaskKind::Background
-        } else {
-            TaskKind::Service
-        };
-        self.spawn_task(client, kind, task)
-    }
-
-    fn connect(&self, _host: &str, _port: u16) -> io::Result<Box<dyn Connection>> {
-        Err(io::ErrorKind::ConnectionRefused.into())
-    }
-}
 
 impl State {
     /// Returns the records of a claim that the client still has.
