@@ -120,12 +120,12 @@ pub enum Capability {
     ServerProcess,
     /// A server can have its own wall clock.
     ServerClock,
-    /// The servers accept Redis commands that change their state.
-    RedisCommands,
+    /// The servers accept commands that change their state.
+    StateCommands,
     /// One server is all: its data is the only copy.
     SingleServer,
-    /// The store is several Redis masters: a minority may lose its data.
-    Masters,
+    /// The servers know nothing of each other: a minority may lose its data.
+    IndependentServers,
     /// The locks are keys in the format of other libraries.
     PlainKeys,
     /// Every key of a lock expires.
@@ -136,16 +136,16 @@ pub enum Capability {
     Replica,
     /// A replica is promoted when the master is lost, without a request.
     Failover,
-    /// Sentinels promote the replica.
-    Sentinels,
+    /// Other processes watch the servers, and promote the replica.
+    Watched,
     /// The master grants also while its replicas lag.
     LaggingReplicas,
     /// A replica has each grant before the client receives it.
     ReplicatedGrants,
     /// A new master grants nothing until earlier holds have ended.
     WaitsAfterFailover,
-    /// The keys are divided among several masters.
-    Slots,
+    /// The locks are divided among several servers.
+    Shards,
     /// A majority of several servers decides.
     Majority,
     /// One of the servers leads.

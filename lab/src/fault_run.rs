@@ -137,7 +137,7 @@ impl Outcome {
     /// If a folder cannot be copied.
     pub fn keep_servers(&self, to: &Path) -> Result<()> {
         self.testbed
-            .zookeeper()
+            .servers_of::<lab_servers::ZooKeeper>()
             .into_iter()
             .try_for_each(|server| keep_folder(server.folder(), to))
     }
@@ -155,7 +155,10 @@ fn effects(injections: &[Injection]) -> impl Iterator<Item = &Effect> {
 /// A process has two connections to each server. Each is a descriptor and a task. In a folder it
 /// keeps two files of each name open.
 fn resource_slack(testbed: &Testbed, backend: &Backend, names: usize) -> ResourceUsage {
-    let connections = 2 * testbed.redis().len().max(testbed.wires.len());
+    let connections = 2 * testbed
+        .servers_of::<lab_servers::Redis>()
+        .len()
+        .max(testbed.wires.len());
     let files = if backend.has(Capability::Folder) {
         2 * names
     } else {

@@ -82,11 +82,11 @@ pub enum Requirement {
     /// Workers have their own wall clocks. [`FaultRun`] does this, on every backend.
     WorkerClocks,
     /// Workers have their own user, [`USER`](crate::backends::USER), with all rights.
-    /// [`Capability::RedisCommands`].
+    /// [`Capability::StateCommands`].
     DedicatedUser,
     /// The disk is small. [`Capability::SmallDisk`].
     SmallDisk,
-    /// Servers keep their data and load it slowly. [`Capability::RedisCommands`].
+    /// Servers keep their data and load it slowly. [`Capability::StateCommands`].
     SlowStart,
     /// The names of the locks have a meaning elsewhere. [`FaultRun`] does this, on every backend.
     HostileNames,

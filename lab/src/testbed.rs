@@ -9,7 +9,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use lab_servers::{Redis, Wire, ZooKeeper};
+use lab_servers::Wire;
 use leasehold::{LockState, Locks};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
@@ -51,7 +51,7 @@ impl Testbed {
     pub fn new(worker: &str) -> Result<Self> {
         let folder = temporary()?;
         let url = format!("file:{}/store", folder.path().display());
-        Self::open(worker, folder, url, Box::new(no_servers()))
+        Self::open(worker, folder, url, Box::new(()))
     }
 
     /// A testbed with a file store on a small disk.
@@ -60,7 +60,7 @@ impl Testbed {
     /// If the store cannot be created.
     pub(crate) fn on_disk(worker: &str, disk: Disk) -> Result<Self> {
         let url = format!("file:{}/store", disk.path().display());
-        let mut testbed = Self::open(worker, temporary()?, url, Box::new(no_servers()))?;
+        let mut testbed = Self::open(worker, temporary()?, url, Box::new(()))?;
         testbed.disk = Some(disk);
         Ok(testbed)
     }
@@ -70,7 +70,7 @@ impl Testbed {
     /// # Errors
     /// If the store cannot be opened.
     pub fn at(worker: &str, url: &str) -> Result<Self> {
-        Self::open(worker, temporary()?, url.to_owned(), Box::new(no_servers()))
+        Self::open(worker, temporary()?, url.to_owned(), Box::new(()))
     }
 
     /// A testbed with the store of this URL and its servers.
@@ -245,26 +245,9 @@ impl Testbed {
         self.servers.server_mut(number)
     }
 
-    /// The Redis servers.
+    /// The servers that are of type `T`.
     #[must_use]
-    pub fn redis(&self) -> Vec<&Redis> {
-        self.servers_of()
-    }
-
-    /// The Redis servers that are masters.
-    pub(crate) fn redis_masters(&self) -> Vec<&Redis> {
-        let mut servers = self.redis();
-        servers.retain(|server| server.info("replication").contains("role:master"));
-        servers
-    }
-
-    /// The ZooKeeper servers.
-    #[must_use]
-    pub fn zookeeper(&self) -> Vec<&ZooKeeper> {
-        self.servers_of()
-    }
-
-    fn servers_of<T: Server>(&self) -> Vec<&T> {
+    pub fn servers_of<T: Server>(&self) -> Vec<&T> {
         (0..self.servers.count())
             .filter_map(|number| (self.server(number) as &dyn Any).downcast_ref())
             .collect()
@@ -289,10 +272,6 @@ impl Testbed {
             .downcast_mut()
             .with_context(|| format!("the servers are not a {}", type_name::<T>()))
     }
-}
-
-fn no_servers() -> Vec<Redis> {
-    Vec::new()
 }
 
 fn temporary() -> Result<TempDir> {

@@ -3,16 +3,17 @@
 use lab_servers::Cluster;
 
 use super::Backend;
-use super::Capability::{Failover, Slots};
+use super::Capability::{Failover, Shards};
 use super::redis::{self, SETTINGS};
 use crate::Testbed;
+use crate::testbed::{Server, Servers};
 
 /// `redis+cluster:`.
 pub(super) const CLUSTER: Backend = Backend {
     name: "cluster",
     recovery_seconds: 20,
     load_min: 2.0,
-    has: &[&[Failover, Slots]],
+    has: &[&[Failover, Shards]],
     start: |worker, _| {
         let cluster = Cluster::start();
         let url = format!("{}?{SETTINGS}", cluster.url());
@@ -21,3 +22,17 @@ pub(super) const CLUSTER: Backend = Backend {
     check_clean: redis::check_clean_by_lease,
     ..redis::SINGLE
 };
+
+impl Servers for Cluster {
+    fn count(&self) -> usize {
+        Self::count(self)
+    }
+
+    fn server(&self, number: usize) -> &dyn Server {
+        self.node(number)
+    }
+
+    fn server_mut(&mut self, number: usize) -> &mut dyn Server {
+        self.node_mut(number)
+    }
+}

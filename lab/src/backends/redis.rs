@@ -6,11 +6,12 @@ use anyhow::{Result, ensure};
 use lab_servers::{Cluster, Redis, Setup, Wire};
 
 use super::Capability::{
-    ExpiringKeys, FifoQueue, ImmediateRemoval, LastingConnections, Network, RedisCommands,
-    ServerClock, ServerProcess, SingleServer, SmallDisk, SteadyTokens,
+    ExpiringKeys, FifoQueue, ImmediateRemoval, LastingConnections, Network, ServerClock,
+    ServerProcess, SingleServer, SmallDisk, StateCommands, SteadyTokens,
 };
 use super::{Backend, CANARY, Capability, Disk, USER, disk, wait_for_empty_queues};
 use crate::faults::Requirement;
+use crate::testbed::Server;
 use crate::{Testbed, WorkerConfig, hostile_names, until};
 
 const LEASE: Duration = Duration::from_millis(1_500);
@@ -34,7 +35,7 @@ const SLOW_START: [(&str, &str); 3] = [
 pub(super) const ONE_SERVER: &[Capability] = &[
     Network,
     ServerProcess,
-    RedisCommands,
+    StateCommands,
     SingleServer,
     ImmediateRemoval,
 ];
@@ -100,7 +101,7 @@ pub fn check_clean(testbed: &Testbed, last: &WorkerConfig) -> Result<()> {
         "the store still lists names"
     );
 
-    let server = testbed.redis()[0];
+    let server = testbed.servers_of::<Redis>()[0];
     check_keys(server, &last.names)?;
     until("the connections of ended workers to close", || {
         Ok((clients(server) <= OBSERVERS).then_some(()))
@@ -121,7 +122,7 @@ pub(super) fn start_behind_wire(
     };
     let mut testbed = start(worker, setup(requires, disk.as_ref()), settings)?;
 
-    let wire = Wire::to(testbed.redis()[0].address());
+    let wire = Wire::to(testbed.servers_of::<Redis>()[0].address());
     let user = user(requires);
     testbed.worker_url = format!("redis://{user}{}?{settings}", wire.address());
     testbed.wires.push(wire);
@@ -163,7 +164,7 @@ fn canaries(testbed: &Testbed) -> impl Iterator<Item = (&Redis, &'static str)> {
     CANARY_KEYS.into_iter().flat_map(|key| {
         let servers = match testbed.servers::<Cluster>() {
             Ok(cluster) => vec![cluster.node(cluster.master_of(cluster.slot_of(key)))],
-            Err(_) => testbed.redis(),
+            Err(_) => testbed.servers_of::<Redis>(),
         };
         servers.into_iter().map(move |server| (server, key))
     })
@@ -215,7 +216,7 @@ pub(super) fn check_clean_except(
     last: &WorkerConfig,
 ) -> Result<()> {
     testbed.hold_each_once(last)?;
-    for master in testbed.redis_masters() {
+    for master in masters(testbed) {
         for key in master.command(&["KEYS", "*"]).texts() {
             if permanent.iter().any(|permanent| permanent == key) {
                 continue;
@@ -275,4 +276,29 @@ fn check_channels(server: &Redis) -> Result<()> {
         );
     }
     Ok(())
+}
+
+impl Server for Redis {
+    fn kill(&mut self) {
+        Self::kill(self);
+    }
+
+    fn restart(&mut self) {
+        Self::restart(self);
+    }
+
+    fn pause(&self) {
+        Self::pause(self);
+    }
+
+    fn resume(&self) {
+        Self::resume(self);
+    }
+}
+
+/// The servers that are masters.
+pub(crate) fn masters(testbed: &Testbed) -> Vec<&Redis> {
+    let mut servers = testbed.servers_of::<Redis>();
+    servers.retain(|server| server.info("replication").contains("role:master"));
+    servers
 }

@@ -56,7 +56,7 @@ fn check_clean_of_semaphores(
 /// Checks that no permit is missing, and none too many exists. A permit whose lease has ended is
 /// given back by the next claim.
 fn check_permits(testbed: &Testbed, last: &WorkerConfig) -> Result<()> {
-    let server = testbed.redis()[0];
+    let server = testbed.servers_of::<lab_servers::Redis>()[0];
     for (number, name) in last.names.iter().enumerate() {
         let size = match last.kind_of(u16::try_from(number)?) {
             LockKind::Slots { slots, .. } => i64::from(slots),

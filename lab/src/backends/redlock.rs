@@ -6,7 +6,7 @@ use anyhow::Result;
 use lab_servers::{Redis, Setup, Wire};
 
 use super::Capability::{
-    ExpiringKeys, Majority, Masters, Network, RedisCommands, ServerClock, ServerProcess,
+    ExpiringKeys, IndependentServers, Majority, Network, ServerClock, ServerProcess, StateCommands,
     SteadyTokens,
 };
 use super::{Backend, redis};
@@ -23,8 +23,8 @@ pub(super) const REDLOCK: Backend = Backend {
     requested_lease: LEASE,
     load_min: 5.0,
     has: &[
-        &[Network, ServerProcess, ServerClock, RedisCommands],
-        &[Masters, Majority, ExpiringKeys, SteadyTokens],
+        &[Network, ServerProcess, ServerClock, StateCommands],
+        &[IndependentServers, Majority, ExpiringKeys, SteadyTokens],
     ],
     start: start_for_fault,
     wait_until_ready: wait_for_quarantine,
@@ -65,10 +65,14 @@ fn start_with(worker: &str, setup: &Setup, settings: &str) -> Result<Testbed> {
 /// The URL of the masters with other settings, through other wires where some are given.
 #[must_use]
 pub fn url_with(testbed: &Testbed, settings: &str, wires: &[(usize, &Wire)]) -> String {
-    let hosts = testbed.redis().into_iter().enumerate().map(|(at, master)| {
-        let other = wires.iter().find(|(number, _)| *number == at);
-        other.map_or_else(|| master.address(), |(_, wire)| wire.address())
-    });
+    let hosts = testbed
+        .servers_of::<Redis>()
+        .into_iter()
+        .enumerate()
+        .map(|(at, master)| {
+            let other = wires.iter().find(|(number, _)| *number == at);
+            other.map_or_else(|| master.address(), |(_, wire)| wire.address())
+        });
     format!(
         "redlock://{}?{settings}",
         hosts.collect::<Vec<_>>().join(",")

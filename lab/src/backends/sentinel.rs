@@ -4,11 +4,10 @@ use anyhow::Result;
 use lab_servers::{Redis, Sentinels, Setup};
 
 use super::Backend;
-use super::Capability::{
-    Failover, LaggingReplicas, ReplicatedGrants, Sentinels as Watched, WaitsAfterFailover,
-};
+use super::Capability::{Failover, LaggingReplicas, ReplicatedGrants, WaitsAfterFailover, Watched};
 use super::redis::{self, SETTINGS};
 use crate::Testbed;
+use crate::testbed::{Server, Servers};
 
 /// `redis+sentinel:`. A replica may lack the last grants.
 pub(super) const PLAIN: Backend = Backend {
@@ -49,4 +48,19 @@ fn start(worker: &str, setup: &Setup, settings: &str) -> Result<Testbed> {
     let group = Sentinels::of(setup, &Redis::setup());
     let url = format!("{}?{}&{SETTINGS}{settings}", group.url(), group.settings());
     Testbed::with_servers(worker, url, Vec::new(), group)
+}
+
+/// The master at the time of the call.
+impl Servers for Sentinels {
+    fn count(&self) -> usize {
+        1
+    }
+
+    fn server(&self, _: usize) -> &dyn Server {
+        Self::server(self, self.master())
+    }
+
+    fn server_mut(&mut self, _: usize) -> &mut dyn Server {
+        Self::server_mut(self, self.master())
+    }
 }

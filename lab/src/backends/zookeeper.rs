@@ -11,7 +11,7 @@ use super::Capability::{
     FifoQueue, ImmediateRemoval, Network, ServerProcess, Sessions, SingleServer,
 };
 use super::{Backend, CANARY, Capability, wait_for_empty_queues};
-use crate::testbed::Servers;
+use crate::testbed::{Server as TestedServer, Servers};
 use crate::{Testbed, WorkerConfig, until};
 
 const SETTINGS: &str = "session=2s";
@@ -38,7 +38,10 @@ pub(super) const SINGLE: Backend = Backend {
         start(worker, &server.url(), vec![server])
     },
     wait_until_ready: |testbed| {
-        testbed.zookeeper().into_iter().for_each(Server::serves);
+        testbed
+            .servers_of::<Server>()
+            .into_iter()
+            .for_each(Server::serves);
         Ok(())
     },
     plant,
@@ -54,7 +57,7 @@ pub(super) fn start(worker: &str, url: &str, servers: impl Servers) -> Result<Te
     testbed.servers = Box::new(servers);
 
     testbed.wires = testbed
-        .zookeeper()
+        .servers_of::<Server>()
         .iter()
         .map(|server| Wire::to(server.address()))
         .collect();
@@ -100,7 +103,7 @@ fn check_clean(backend: &Backend, testbed: &Testbed, last: &WorkerConfig) -> Res
     testbed.hold_each_once(last)?;
     let begun = Instant::now();
     let leader = testbed.servers::<Ensemble>().map_or(0, Ensemble::leader);
-    let server = testbed.zookeeper()[leader];
+    let server = testbed.servers_of::<Server>()[leader];
     until("all nodes of ended workers to disappear", || {
         ensure!(
             begun.elapsed() < ORPHANS_MAX,
@@ -116,7 +119,7 @@ fn check_clean(backend: &Backend, testbed: &Testbed, last: &WorkerConfig) -> Res
 /// Runs `work` in a session of its own.
 fn with_client<T>(testbed: &Testbed, work: impl AsyncFnOnce(&Client) -> Result<T>) -> Result<T> {
     let addresses = testbed
-        .zookeeper()
+        .servers_of::<Server>()
         .into_iter()
         .map(Server::address)
         .collect::<Vec<String>>()
@@ -133,4 +136,22 @@ fn with_client<T>(testbed: &Testbed, work: impl AsyncFnOnce(&Client) -> Result<T
     // While the servers elect a leader, connecting may take a few tries.
     let client = until("a session", || Ok(connect().ok()))?;
     runtime.block_on(work(&client))
+}
+
+impl TestedServer for Server {
+    fn kill(&mut self) {
+        Self::kill(self);
+    }
+
+    fn restart(&mut self) {
+        self.start_after_kill();
+    }
+
+    fn pause(&self) {
+        Self::pause(self);
+    }
+
+    fn resume(&self) {
+        Self::resume(self);
+    }
 }

@@ -17,7 +17,7 @@ pub(super) fn busy_script(run: &mut FaultRun, random: &mut Random) -> Result<Opt
     let time = run.plan.length;
     let servers: Vec<&Redis> = which
         .iter()
-        .map(|&number| run.testbed.redis()[number])
+        .map(|&number| run.testbed.servers_of::<Redis>()[number])
         .collect();
     let count = || {
         servers
@@ -75,7 +75,7 @@ pub(super) fn output_buffer_overflow(
     let mut events = 0;
     let mut dropped = 0;
     for number in run.minority(random) {
-        let redis = run.testbed.redis()[number];
+        let redis = run.testbed.servers_of::<Redis>()[number];
         let limit = |limit| redis.command(&["CONFIG", "SET", "client-output-buffer-limit", limit]);
         let drops = || {
             redis
@@ -105,7 +105,7 @@ pub(super) fn evicted(run: &mut FaultRun, random: &mut Random) -> Result<Option<
     let time = run.plan.length;
     let mut own = which
         .iter()
-        .map(|&number| kept(run.testbed.redis()[number]))
+        .map(|&number| kept(run.testbed.servers_of::<Redis>()[number]))
         .collect::<Result<Vec<_>>>()?;
 
     let before = own.iter_mut().map(evictions).sum::<Result<u64>>()?;

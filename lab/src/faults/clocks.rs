@@ -25,7 +25,7 @@ pub(super) fn stepped(run: &FaultRun, random: &mut Random, seconds: i64) -> Resu
 fn step(run: &FaultRun, which: &[usize], seconds: i64) -> Result<Option<Effect>> {
     let mut seen = Vec::new();
     for &number in which {
-        let server = run.testbed.redis()[number];
+        let server = run.testbed.servers_of::<Redis>()[number];
         let before = ahead(server)?;
         server.clock().step(seconds);
         seen.push((ahead(server)? - before) / 1_000_000);
@@ -38,7 +38,7 @@ fn step(run: &FaultRun, which: &[usize], seconds: i64) -> Result<Option<Effect>>
 /// Draws the servers whose clocks become wrong. Of the masters these are always the same two, so
 /// that a majority stays right. Elsewhere any clock may be wrong.
 fn wrong_servers(run: &FaultRun, random: &mut Random) -> Vec<usize> {
-    if run.cell.backend.has(Capability::Masters) {
+    if run.cell.backend.has(Capability::IndependentServers) {
         vec![0, 1]
     } else {
         run.minority(random)
@@ -75,7 +75,7 @@ fn slewed(run: &FaultRun, random: &mut Random, gain: i64) -> Result<Option<Effec
     let time = run.lease() + millis(random, 0, 1_000);
     let servers: Vec<&Redis> = which
         .iter()
-        .map(|&number| run.testbed.redis()[number])
+        .map(|&number| run.testbed.servers_of::<Redis>()[number])
         .collect();
     let set = |gain| servers.iter().for_each(|server| server.clock().gain(gain));
     let all_ahead = || {
@@ -144,7 +144,7 @@ pub(super) fn all_forward(run: &mut FaultRun, _: &mut Random) -> Result<Option<E
 
 pub(super) fn all_back(run: &mut FaultRun, _: &mut Random) -> Result<Option<Effect>> {
     let effect = step(run, &all_servers(run), -TWO_DAYS)?;
-    for master in run.testbed.redis() {
+    for master in run.testbed.servers_of::<Redis>() {
         master.command(&["CLIENT", "KILL", "TYPE", "normal"]);
         master.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     }

@@ -7,10 +7,10 @@ use super::{
     persistence, processes, redis_state, servers, zookeeper,
 };
 use crate::backends::Capability::{
-    ExpiringKeys, Failover, FifoQueue, Folder, LaggingReplicas, LastingConnections, Leader,
-    Majority, Masters, Network, PlainKeys, RedisCommands, Replica, ReplicatedGrants, Sentinels,
-    ServerClock, ServerProcess, Sessions, SingleServer, Slots, SmallDisk, SteadyTokens,
-    WaitsAfterFailover,
+    ExpiringKeys, Failover, FifoQueue, Folder, IndependentServers, LaggingReplicas,
+    LastingConnections, Leader, Majority, Network, PlainKeys, Replica, ReplicatedGrants,
+    ServerClock, ServerProcess, Sessions, Shards, SingleServer, SmallDisk, StateCommands,
+    SteadyTokens, WaitsAfterFailover, Watched,
 };
 
 /// The values that most faults share.
@@ -64,7 +64,7 @@ const NETWORK: Fault = Fault {
 /// A fault of the network that cuts clients off.
 const CUT_OFF: Fault = Fault {
     losses: &[Network],
-    opens: &[Masters],
+    opens: &[IndependentServers],
     ..NETWORK
 };
 
@@ -73,7 +73,7 @@ const SERVER: Fault = Fault {
     needs: &[ServerProcess],
     recovery_seconds: 12,
     losses: &[SingleServer],
-    opens: &[Masters],
+    opens: &[IndependentServers],
     ..OUTAGE
 };
 
@@ -106,23 +106,23 @@ const FAILOVER: Fault = Fault {
 const CLOCK: Fault = Fault {
     needs: &[ServerClock],
     requires: Requirement::ServerClock,
-    slower: &[(Masters, 12)],
+    slower: &[(IndependentServers, 12)],
     ..FAULT
 };
 
 /// A fault of a Redis server's data or of its clients.
 const REDIS: Fault = Fault {
-    needs: &[RedisCommands],
-    slower: &[(Masters, 12)],
+    needs: &[StateCommands],
+    slower: &[(IndependentServers, 12)],
     ..FAULT
 };
 
 /// A Redis server that refuses requests. With several masters, a majority goes on.
 const REFUSAL: Fault = Fault {
-    needs: &[RedisCommands],
+    needs: &[StateCommands],
     guarantee: R,
-    exclusion_with: &[Masters],
-    slower: &[(PlainKeys, 12), (Masters, 12)],
+    exclusion_with: &[IndependentServers],
+    slower: &[(PlainKeys, 12), (IndependentServers, 12)],
     losses: &[SingleServer],
     ..OUTAGE
 };
@@ -332,7 +332,7 @@ pub const FAULTS: &[Fault] = &[
         description: "servers are restarted without their data",
         evidence: "their processes ended",
         guarantee: T,
-        exclusion_with: &[Masters],
+        exclusion_with: &[IndependentServers],
         inject: servers::restarted_empty,
         ..REDIS
     },
@@ -342,9 +342,9 @@ pub const FAULTS: &[Fault] = &[
         description: "two masters are stopped until their votes expire; then the long holder is \
             cut off, the two continue, and a third is restarted without its data",
         evidence: "the long holder held its lock when it was cut off",
-        needs: &[Masters, ServerProcess],
+        needs: &[IndependentServers, ServerProcess],
         recovery_seconds: 12,
-        losses: &[Masters],
+        losses: &[IndependentServers],
         inject: servers::minority_changes,
         ..FAULT
     },
@@ -354,7 +354,7 @@ pub const FAULTS: &[Fault] = &[
         description: "the server is killed, and restarted with the data of a snapshot up to 0.4 \
             s old",
         evidence: "locks granted since the snapshot",
-        needs: &[RedisCommands, SingleServer],
+        needs: &[StateCommands, SingleServer],
         guarantee: T,
         inject: servers::restarted_stale,
         ..REDIS
@@ -392,7 +392,7 @@ pub const FAULTS: &[Fault] = &[
         description: "all connections break, and the clocks of all masters jump forward by two \
             days before clients connect again and read the clocks",
         evidence: "the masters report another time",
-        needs: &[ServerClock, Masters],
+        needs: &[ServerClock, IndependentServers],
         guarantee: T,
         recovery_seconds: 15,
         inject: clocks::all_forward,
@@ -404,7 +404,7 @@ pub const FAULTS: &[Fault] = &[
         description: "the clocks of all masters jump back by two days, and all connections \
             close, so that clients read the clocks again",
         evidence: "the masters report another time",
-        needs: &[ServerClock, Masters],
+        needs: &[ServerClock, IndependentServers],
         recovery_seconds: 15,
         inject: clocks::all_back,
         ..CLOCK
@@ -480,7 +480,7 @@ pub const FAULTS: &[Fault] = &[
         description: "FLUSHALL",
         evidence: "keys that existed",
         guarantee: T,
-        exclusion_with: &[Masters],
+        exclusion_with: &[IndependentServers],
         inject: redis_state::flushall,
         ..REDIS
     },
@@ -498,7 +498,7 @@ pub const FAULTS: &[Fault] = &[
         name: "keys-persisted",
         description: "the keys of one lock lose their expiry",
         evidence: "keys that had an expiry",
-        needs: &[RedisCommands, ExpiringKeys],
+        needs: &[StateCommands, ExpiringKeys],
         inject: redis_state::keys_persisted,
         ..REDIS
     },
@@ -507,7 +507,7 @@ pub const FAULTS: &[Fault] = &[
         name: "wrong-type",
         description: "another application's list replaces a lock and is removed again",
         evidence: "refused requests, and the unchanged list",
-        needs: &[RedisCommands, SingleServer],
+        needs: &[StateCommands, SingleServer],
         guarantee: T,
         inject: redis_state::wrong_type,
         ..REDIS
@@ -543,7 +543,7 @@ pub const FAULTS: &[Fault] = &[
         name: "evicted",
         description: "the server evicts keys to free memory, for up to 0.3 s",
         evidence: "evicted keys",
-        needs: &[RedisCommands, SingleServer],
+        needs: &[StateCommands, SingleServer],
         guarantee: T,
         slower: &[(PlainKeys, 12)],
         inject: redis_state::evicted,
@@ -593,7 +593,7 @@ pub const FAULTS: &[Fault] = &[
         description: "the keys of one lock are renamed, on a minority where there are several; \
             then they are deleted, or renamed back up to 0.4 s later",
         evidence: "keys that existed",
-        needs: &[RedisCommands, ExpiringKeys],
+        needs: &[StateCommands, ExpiringKeys],
         guarantee: T,
         inject: redis_state::keys_renamed,
         ..REDIS
@@ -606,9 +606,9 @@ pub const FAULTS: &[Fault] = &[
         evidence: "bytes cut off, and locks granted since",
         requires: Requirement::PersistentData,
         guarantee: T,
-        exclusion_with: &[Masters],
+        exclusion_with: &[IndependentServers],
         recovery_seconds: 12,
-        slower: &[(Masters, 15)],
+        slower: &[(IndependentServers, 15)],
         inject: persistence::aof_truncated,
         ..REDIS
     },
@@ -696,7 +696,7 @@ pub const FAULTS: &[Fault] = &[
         description: "the master is cut off from sentinels and replicas until a replica is \
             promoted; its clients still reach it",
         evidence: "another server is the master",
-        needs: &[Sentinels],
+        needs: &[Watched],
         guarantee: T,
         inject: failovers::master_partition,
         ..FAULT
@@ -707,7 +707,7 @@ pub const FAULTS: &[Fault] = &[
         description: "the master is killed, and the sentinels promote a replica without the last \
             grants",
         evidence: "grants missing on the replica",
-        needs: &[Sentinels, LaggingReplicas],
+        needs: &[Watched, LaggingReplicas],
         guarantee: T,
         exclusion_with: &[WaitsAfterFailover],
         inject: failovers::master_lagging,
@@ -718,7 +718,7 @@ pub const FAULTS: &[Fault] = &[
         name: "slot-moved",
         description: "the slot of a lock moves to another master of the cluster",
         evidence: "the other master has the slot",
-        needs: &[Slots],
+        needs: &[Shards],
         inject: failovers::slot_moved,
         ..FAULT
     },
@@ -743,7 +743,7 @@ pub const FAULTS: &[Fault] = &[
         name: "majority-partition",
         description: "a majority of the servers is unreachable, for a lease and a second",
         evidence: "refused connections",
-        needs: &[Masters, Network],
+        needs: &[IndependentServers, Network],
         disturbs: Disturbed::Wires,
         inject: network::majority_partition,
         ..MAJORITY
@@ -831,7 +831,7 @@ pub const FAULTS: &[Fault] = &[
             pattern, or the greatest length; connections are reset, or a holder is killed",
         evidence: "the evidence of the second fault; invalid names are rejected",
         requires: Requirement::HostileNames,
-        slower: &[(Masters, 12)],
+        slower: &[(IndependentServers, 12)],
         disturbs: Disturbed::Store,
         inject: names::hostile_names,
         ..HOLDER

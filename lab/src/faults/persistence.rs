@@ -17,7 +17,7 @@ pub(super) fn aof_truncated(run: &mut FaultRun, random: &mut Random) -> Result<O
     let which = run.minority(random);
     let files = which
         .iter()
-        .map(|&number| newest(run.testbed.redis()[number].folder()))
+        .map(|&number| newest(run.testbed.servers_of::<Redis>()[number].folder()))
         .collect::<Result<Vec<_>>>()?;
     let synced = files
         .iter()
@@ -69,7 +69,7 @@ const BULK: &str =
 pub(super) fn loading(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let which = run.minority(random);
     for &number in &which {
-        rewritten_with_bulk(run.testbed.redis()[number])?;
+        rewritten_with_bulk(run.testbed.servers_of::<Redis>()[number])?;
     }
     for &number in &which {
         run.testbed.server_mut(number).kill();
@@ -81,7 +81,7 @@ pub(super) fn loading(run: &mut FaultRun, random: &mut Random) -> Result<Option<
     }
     let refused: u64 = which
         .iter()
-        .map(|&number| errors(run.testbed.redis()[number], "LOADING"))
+        .map(|&number| errors(run.testbed.servers_of::<Redis>()[number], "LOADING"))
         .sum();
     let effect = ended_now(
         since,
@@ -111,7 +111,7 @@ fn rewritten_with_bulk(redis: &Redis) -> Result<()> {
 /// The server cannot append any more, and refuses writes.
 pub(super) fn disk_full(run: &mut FaultRun, _: &mut Random) -> Result<Option<Effect>> {
     let time = run.plan.length;
-    let redis = run.testbed.redis()[0];
+    let redis = run.testbed.servers_of::<Redis>()[0];
     let fill = run
         .testbed
         .disk

@@ -13,7 +13,7 @@ use crate::{Random, now, until_within};
 
 /// Draws the servers of a minority.
 fn minority<'a>(run: &'a FaultRun, random: &mut Random) -> Vec<&'a Redis> {
-    let servers = run.testbed.redis();
+    let servers = run.testbed.servers_of::<Redis>();
     let which = run.minority(random);
     which.into_iter().map(|number| servers[number]).collect()
 }
@@ -149,7 +149,7 @@ pub(super) fn keys_renamed(run: &mut FaultRun, random: &mut Random) -> Result<Op
 /// Removes the expiry of all keys of one lock.
 pub(super) fn keys_persisted(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let name = run.draw_name(random);
-    let redis = run.testbed.redis()[0];
+    let redis = run.testbed.servers_of::<Redis>()[0];
     let keys = keys_of(redis, run.cell.backend, &name);
     let count: i64 = keys
         .iter()
@@ -181,7 +181,7 @@ pub(super) fn wrong_type(run: &mut FaultRun, random: &mut Random) -> Result<Opti
     } else {
         format!("leasehold:{{{name}}}")
     };
-    let redis = run.testbed.redis()[0];
+    let redis = run.testbed.servers_of::<Redis>()[0];
     let before = errors(redis, "WRONGTYPE") + errors(redis, "ERR");
     let taken = ["DEL", &key];
     let put = ["RPUSH", &key, "another", "application's"];
@@ -211,7 +211,7 @@ pub(super) fn wrong_type(run: &mut FaultRun, random: &mut Random) -> Result<Opti
 
 /// Lets the server refuse requests for a while.
 fn refusing(run: &FaultRun, kind: &str, on: &[&str], off: &[&str]) -> Option<Effect> {
-    let redis = run.testbed.redis()[0];
+    let redis = run.testbed.servers_of::<Redis>()[0];
     let time = run.plan.length;
     let before = errors(redis, kind);
     redis.command(on);
@@ -246,7 +246,7 @@ pub(super) fn read_only(run: &mut FaultRun, _: &mut Random) -> Result<Option<Eff
 /// do.
 pub(super) fn evicted(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let time = millis(random, 50, 300);
-    let redis = run.testbed.redis()[0];
+    let redis = run.testbed.servers_of::<Redis>()[0];
     let set = |policy, most| {
         redis.command(&["CONFIG", "SET", "maxmemory-policy", policy]);
         redis.command(&["CONFIG", "SET", "maxmemory", most]);

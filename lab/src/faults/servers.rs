@@ -41,7 +41,7 @@ pub(super) fn restarted_empty(run: &mut FaultRun, random: &mut Random) -> Result
 
 /// Kills the server and restarts it with an older snapshot.
 pub(super) fn restarted_stale(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    run.testbed.redis()[0].command(&["SAVE"]);
+    run.testbed.servers_of::<lab_servers::Redis>()[0].command(&["SAVE"]);
     let saved = now();
     wait(millis(random, 50, 400));
     let forgotten = run.grants_since(saved)?;

@@ -9,7 +9,7 @@ use crate::fault_run::{Effect, FaultRun};
 /// Closes a client's session, as the client itself could.
 pub(super) fn session_closed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let number = usize::try_from(random.below(run.testbed.wires.len() as u64))?;
-    let server = run.testbed.zookeeper()[number];
+    let server = run.testbed.servers_of::<lab_servers::ZooKeeper>()[number];
     let sessions = server.sessions();
     if sessions.is_empty() {
         return Ok(None);

@@ -179,7 +179,7 @@ fn gone_within(cell: &Cell) -> GoneTimes {
 /// Checks that the canaries are unchanged, or deleted with all data.
 fn canary(cell: &Cell, outcome: &Outcome) -> Result<()> {
     let may_be_gone =
-        cell.guarantee == Guarantee::TokensOnly || cell.backend.has(Capability::Masters);
+        cell.guarantee == Guarantee::TokensOnly || cell.backend.has(Capability::IndependentServers);
     ensure!(
         outcome.missing_canaries == 0 || may_be_gone,
         "{} canaries are missing",

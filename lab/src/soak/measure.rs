@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use lab_servers::{Redis, Reply, ZooKeeper};
 
 use super::growth::Series;
+use crate::backends::redis;
 use crate::worker::number;
 use crate::{Process, Testbed};
 
@@ -66,13 +67,13 @@ impl fmt::Display for WorkerSeries {
 /// Counts the lasting keys of all Redis masters, the nodes of the first ZooKeeper server that
 /// replies, and the files of a file store.
 pub(super) fn entries(testbed: &Testbed) -> Result<u64> {
-    let keys = testbed.redis_masters().into_iter().map(count_lasting_keys);
+    let keys = redis::masters(testbed).into_iter().map(count_lasting_keys);
     let replies = |server: &&ZooKeeper| {
         let reply = server.request("mntr");
         reply.is_ok_and(|reply| reply.contains("zk_znode_count"))
     };
     let nodes = testbed
-        .zookeeper()
+        .servers_of::<ZooKeeper>()
         .into_iter()
         .find(replies)
         .map_or(0, |server| server.count("zk_znode_count"));

@@ -3,8 +3,6 @@
 use std::any::Any;
 use std::fmt;
 
-use lab_servers::{Cluster, Redis, Sentinels, ZooKeeper};
-
 /// The servers of a store.
 pub trait Servers: Any + fmt::Debug {
     /// The number of servers.
@@ -46,67 +44,17 @@ impl<S: Server> Servers for Vec<S> {
     }
 }
 
-/// The master at the time of the call.
-impl Servers for Sentinels {
+/// A store without servers.
+impl Servers for () {
     fn count(&self) -> usize {
-        1
+        0
     }
 
     fn server(&self, _: usize) -> &dyn Server {
-        Self::server(self, self.master())
+        unreachable!("the store has no servers")
     }
 
     fn server_mut(&mut self, _: usize) -> &mut dyn Server {
-        Self::server_mut(self, self.master())
-    }
-}
-
-impl Servers for Cluster {
-    fn count(&self) -> usize {
-        Self::count(self)
-    }
-
-    fn server(&self, number: usize) -> &dyn Server {
-        self.node(number)
-    }
-
-    fn server_mut(&mut self, number: usize) -> &mut dyn Server {
-        self.node_mut(number)
-    }
-}
-
-impl Server for Redis {
-    fn kill(&mut self) {
-        Self::kill(self);
-    }
-
-    fn restart(&mut self) {
-        Self::restart(self);
-    }
-
-    fn pause(&self) {
-        Self::pause(self);
-    }
-
-    fn resume(&self) {
-        Self::resume(self);
-    }
-}
-
-impl Server for ZooKeeper {
-    fn kill(&mut self) {
-        Self::kill(self);
-    }
-
-    fn restart(&mut self) {
-        self.start_after_kill();
-    }
-
-    fn pause(&self) {
-        Self::pause(self);
-    }
-
-    fn resume(&self) {
-        Self::resume(self);
+        unreachable!("the store has no servers")
     }
 }
