@@ -1,6 +1,5 @@
 //! The tasks of this repository: `cargo xtask TASK`. `cargo xtask --help` lists them.
 
-mod dist;
 mod evidence;
 mod fetch;
 mod lab;
@@ -136,7 +135,7 @@ fn run(task: &Task) -> Result<()> {
         Task::Simulate(histories) => simulate::run(histories),
         Task::Soak(soaks) => soak::run(soaks),
         Task::Bench { benchmarks } => tasks::bench(benchmarks),
-        Task::Dist => dist::dist(),
+        Task::Dist => tasks::dist(),
         Task::Publishable { baseline } => publishable::check(baseline.as_deref()),
         Task::RustMutants(options) => rust_mutants::run(options),
         Task::Scripts { texts } => scripts::run(texts),

@@ -20,7 +20,6 @@ use crate::parallel::run_each;
 use crate::prerequisites;
 use crate::repository;
 use crate::rust_mutants::{GROUPS, Group};
-use crate::soak;
 use crate::step::Step;
 use crate::usage::UsageError;
 
@@ -119,7 +118,6 @@ pub(crate) fn run(options: &Nightly) -> Result<()> {
 
     let kept = kept.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!("\nxtask: nightly, by part\n{}", kept.table(&parts));
-    println!("xtask: all soaks\n{}", soak::table(&soak::folder())?);
     ensure!(!kept.any_failed(&parts), "a part of the nightly run failed");
     Ok(())
 }

@@ -4,6 +4,15 @@
 //! run at a time, and two programs: one of those that need about a core, and one of the others.
 //! The tests that need the machine for themselves run last, one program at a time. A test that
 //! fails has failed: no test runs a second time.
+//!
+//! A program says in its root file what it needs, where that differs:
+//!
+//! ```text
+//! // xtask: busy             It needs about a core: two of these would slow each other down.
+//! // xtask: threads 24       So many of its tests run at a time.
+//! // xtask: alone 3 outage:: Tests whose names begin so need both cores; so many run at a time.
+//! // xtask: alone 1          The same for all of its tests.
+//! ```
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,45 +20,18 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use tempfile::{NamedTempFile, TempDir};
 
 use crate::parallel::run_each;
 use crate::step::Step;
 
-/// Programs that need about a core. Two of them would slow each other down.
-const BUSY: [&str; 5] = [
-    "command",
-    "conformance",
-    "interop",
-    "leasehold_redis",
-    "matrix",
-];
+/// What begins a line in which a program says what it needs.
+const NEED: &str = "// xtask: ";
 
-/// How many tests of a program run at a time.
-const THREADS: &str = "4";
-/// Suites and tests of silent servers wait for nearly all of their time, so more of them run at a
-/// time.
-const THREADS_OF_SUITES: &str = "24";
-/// The models of these unit tests, and the suites in virtual time, compute all the time. More of
-/// them would only wait for a core.
-const THREADS_OF_MODELS: &str = "2";
-
-/// Tests that need both cores: a target, how the names of the tests begin, and how many of them run
-/// at a time.
-const ALONE: [(&str, &str, &str); 5] = [
-    // Each starts fifty commands within three seconds.
-    ("command", "outage::", "3"),
-    // Sessions of one second, and a server in Java.
-    ("command", "zookeeper::", "4"),
-    // They start a hundred processes at once.
-    ("guarantees", "", "4"),
-    // The bounds leave little of a validity, for fifty holders in each.
-    ("faults", "outage::", "6"),
-    // It counts what a process allocates, and all threads of the program count.
-    ("allocations", "", "1"),
-];
+/// How many tests of a program run at a time, unless it says otherwise.
+const THREADS: u32 = 4;
 
 /// A file system in memory that every Linux has.
 const MEMORY: &str = "/dev/shm";
@@ -62,13 +44,30 @@ pub(crate) struct Program {
     target: String,
     path: String,
     folder: PathBuf,
+    needs: Needs,
+}
+
+/// What a program says of itself.
+#[derive(Debug, PartialEq, Eq)]
+struct Needs {
+    is_busy: bool,
+    threads: u32,
+    alone: Vec<Alone>,
+}
+
+/// Tests that need the machine for themselves.
+#[derive(Debug, PartialEq, Eq)]
+struct Alone {
+    threads: u32,
+    /// How their names begin. Empty for all tests of the program.
+    prefix: String,
 }
 
 /// Tests of a program that run in one process.
 struct Run<'a> {
     program: &'a Program,
     /// How the names of the tests begin. Empty for all that do not run alone.
-    prefix: &'static str,
+    prefix: &'a str,
     step: Step,
 }
 
@@ -81,17 +80,11 @@ pub(crate) fn build() -> Result<()> {
 pub(crate) fn run() -> Result<()> {
     let scratch = scratch()?;
     let programs = programs()?;
-    for target in BUSY.into_iter().chain(ALONE.map(|(target, ..)| target)) {
-        let exists = programs.iter().any(|program| program.target == target);
-        ensure!(exists, "no test program has the name {target}");
-    }
-
     let scratch = scratch.path();
     let beside = programs
         .iter()
         .filter_map(|program| program.beside_others(scratch));
-    let (busy, others): (Vec<_>, Vec<_>) =
-        beside.partition(|run| BUSY.contains(&run.program.target.as_str()));
+    let (busy, others): (Vec<_>, Vec<_>) = beside.partition(|run| run.program.needs.is_busy);
     let alone: Vec<_> = programs
         .iter()
         .flat_map(|program| program.alone(scratch))
@@ -167,7 +160,8 @@ impl Run<'_> {
 impl Program {
     /// The tests that run beside those of another program.
     fn beside_others(&self, scratch: &Path) -> Option<Run<'_>> {
-        let prefixes = || self.rows_alone().map(|(_, prefix, _)| *prefix);
+        let Needs { threads, alone, .. } = &self.needs;
+        let prefixes = || alone.iter().map(|tests| tests.prefix.as_str());
         if prefixes().any(str::is_empty) {
             return None;
         }
@@ -176,39 +170,26 @@ impl Program {
         Some(Run {
             program: self,
             prefix: "",
-            step: self.step(scratch, self.threads()).args(others),
+            step: self.step(scratch, *threads).args(others),
         })
     }
 
     /// The tests that need the machine for themselves.
     fn alone<'a>(&'a self, scratch: &'a Path) -> impl Iterator<Item = Run<'a>> {
-        self.rows_alone().map(move |(_, prefix, threads)| Run {
+        let alone = self.needs.alone.iter();
+        alone.map(move |Alone { threads, prefix }| Run {
             program: self,
             prefix,
-            step: self.step(scratch, threads).arg(prefix),
+            step: self.step(scratch, *threads).arg(prefix),
         })
     }
 
-    fn rows_alone(
-        &self,
-    ) -> impl Iterator<Item = &'static (&'static str, &'static str, &'static str)> {
-        ALONE.iter().filter(|(target, ..)| *target == self.target)
-    }
-
-    fn threads(&self) -> &'static str {
-        match self.target.as_str() {
-            "conformance" | "unreachable" => THREADS_OF_SUITES,
-            "leasehold_redis" | "suites" => THREADS_OF_MODELS,
-            _ => THREADS,
-        }
-    }
-
-    fn step(&self, scratch: &Path, threads: &str) -> Step {
+    fn step(&self, scratch: &Path, threads: u32) -> Step {
         Step::program(&self.path)
             .folder(&self.folder)
             .env("CARGO_MANIFEST_DIR", &self.folder.to_string_lossy())
             .env("RUST_BACKTRACE", "0")
-            .env("RUST_TEST_THREADS", threads)
+            .env("RUST_TEST_THREADS", &threads.to_string())
             .env("TMPDIR", &scratch.to_string_lossy())
             .arg("--quiet")
     }
@@ -236,16 +217,50 @@ impl Program {
     }
 
     /// Reads what cargo prints of a program that it has built. None if it has no tests.
-    fn parse(message: &Value) -> Option<Self> {
+    fn parse(message: &Value) -> Result<Option<Self>> {
         let is_test = message["profile"]["test"] == true;
-        let path = message["executable"].as_str().filter(|_| is_test)?;
-        let manifest = Path::new(message["manifest_path"].as_str()?);
+        let Some(path) = message["executable"].as_str().filter(|_| is_test) else {
+            return Ok(None);
+        };
+        let text = |value: &Value| {
+            let text = value.as_str().context("cargo describes the program")?;
+            Ok::<String, anyhow::Error>(text.to_owned())
+        };
+        let source = text(&message["target"]["src_path"])?;
+        let source = fs::read_to_string(&source).with_context(|| source.clone())?;
 
-        Some(Self {
-            target: message["target"]["name"].as_str()?.to_owned(),
+        Ok(Some(Self {
+            target: text(&message["target"]["name"])?,
             path: path.to_owned(),
-            folder: manifest.parent()?.to_owned(),
-        })
+            folder: Path::new(&text(&message["manifest_path"])?)
+                .parent()
+                .context("a manifest lies in a folder")?
+                .to_owned(),
+            needs: Needs::parse(&source)?,
+        }))
+    }
+}
+
+impl Needs {
+    /// Reads what the root file of a program says.
+    fn parse(source: &str) -> Result<Self> {
+        let mut needs = Self {
+            is_busy: false,
+            threads: THREADS,
+            alone: Vec::new(),
+        };
+        for line in source.lines().filter_map(|line| line.strip_prefix(NEED)) {
+            match line.split_whitespace().collect::<Vec<_>>()[..] {
+                ["busy"] => needs.is_busy = true,
+                ["threads", threads] => needs.threads = threads.parse()?,
+                ["alone", threads, ref prefix @ ..] => needs.alone.push(Alone {
+                    threads: threads.parse()?,
+                    prefix: prefix.concat(),
+                }),
+                _ => bail!("xtask does not know what `{line}` means"),
+            }
+        }
+        Ok(needs)
     }
 }
 
@@ -269,7 +284,7 @@ fn built(selection: &str) -> Result<Vec<Program>> {
     let mut programs = Vec::new();
     for line in messages.lines() {
         let message: Value = serde_json::from_str(line).context("cargo does not print JSON")?;
-        programs.extend(Program::parse(&message));
+        programs.extend(Program::parse(&message)?);
     }
     programs.sort_by(|one, other| one.path.cmp(&other.path));
     Ok(programs)
@@ -281,23 +296,29 @@ mod tests {
 
     use super::*;
 
-    fn message(target: &str) -> Value {
-        json!({
-            "manifest_path": "/w/crates/leasehold/Cargo.toml",
-            "target": { "name": target },
-            "profile": { "test": true },
-            "executable": "/w/target/debug/deps/program",
+    fn program(needs: &str) -> Result<Program> {
+        Ok(Program {
+            target: "name".to_owned(),
+            path: "program".to_owned(),
+            folder: PathBuf::new(),
+            needs: Needs::parse(needs)?,
         })
     }
 
     #[test]
-    fn programs_without_tests_are_not_run() {
-        let mut library = message("leasehold");
-        assert!(Program::parse(&library).is_some());
+    fn programs_without_tests_are_not_run() -> Result<()> {
+        let mut message = json!({
+            "manifest_path": "/w/crates/leasehold/Cargo.toml",
+            "target": { "name": "leasehold", "src_path": concat!(env!("CARGO_MANIFEST_DIR"), "/src/main.rs") },
+            "profile": { "test": true },
+            "executable": "/w/target/debug/deps/program",
+        });
+        assert!(Program::parse(&message)?.is_some());
 
-        library["profile"]["test"] = false.into();
-        assert!(Program::parse(&library).is_none());
-        assert!(Program::parse(&json!({ "reason": "build-finished" })).is_none());
+        message["profile"]["test"] = false.into();
+        assert!(Program::parse(&message)?.is_none());
+        assert!(Program::parse(&json!({ "reason": "build-finished" }))?.is_none());
+        Ok(())
     }
 
     #[test]
@@ -305,28 +326,41 @@ mod tests {
         let scratch = scratch()?;
         assert!(scratch.path().is_dir());
 
-        for (target, arguments) in [
-            ("redis", ["--quiet"].as_slice()),
+        for (needs, commands) in [
+            ("", ["TEST_THREADS=4 program --quiet"].as_slice()),
             (
-                "command",
+                "// xtask: threads 24\n",
+                &["TEST_THREADS=24 program --quiet"],
+            ),
+            (
+                "// xtask: alone 3 a::\n// xtask: alone 4 b::\n",
                 &[
-                    "--quiet --skip outage:: --skip zookeeper::",
-                    "--quiet outage::",
-                    "--quiet zookeeper::",
+                    "TEST_THREADS=4 program --quiet --skip a:: --skip b::",
+                    "TEST_THREADS=3 program --quiet a::",
+                    "TEST_THREADS=4 program --quiet b::",
                 ],
             ),
-            ("allocations", &["--quiet ''"]),
-            ("faults", &["--quiet --skip outage::", "--quiet outage::"]),
+            (
+                "// xtask: alone 1\n",
+                &["TEST_THREADS=1 program --quiet ''"],
+            ),
         ] {
-            let program = Program::parse(&message(target)).context("it has tests")?;
-            let beside = program.beside_others(scratch.path()).into_iter();
-            let runs = beside.chain(program.alone(scratch.path()));
-            let lines: Vec<String> = runs.map(|run| run.step.command_line()).collect();
-            assert_eq!(lines.len(), arguments.len(), "{lines:?}");
-            for (line, arguments) in lines.iter().zip(arguments) {
-                assert!(line.ends_with(&format!("/program {arguments}")), "{line}");
+            let program = program(needs)?;
+            let beside = program.beside_others(Path::new("/s")).into_iter();
+            let runs = beside.chain(program.alone(Path::new("/s")));
+            let lines = runs.map(|run| run.step.command_line().replace("TMPDIR=/s ", ""));
+            let lines: Vec<String> = lines.collect();
+            assert_eq!(lines.len(), commands.len(), "{lines:?}");
+            for (line, command) in lines.iter().zip(commands) {
+                assert!(line.ends_with(command), "{line}");
             }
         }
         Ok(())
+    }
+
+    #[test]
+    fn unknown_need_is_an_error() {
+        assert!(Needs::parse("// xtask: busy\n").is_ok_and(|needs| needs.is_busy));
+        assert!(Needs::parse("// xtask: lazy\n").is_err());
     }
 }

@@ -11,7 +11,6 @@ use crate::step::Step;
 use crate::suite;
 use crate::tidy;
 use crate::timings::{Timed, run_all};
-use crate::usage::check_names;
 
 /// A doc test that starts a server.
 const SERVER_DOC_TEST: &str = "fence/redis.rs";
@@ -99,20 +98,17 @@ pub(crate) fn four_conditions(names: &[String]) -> Result<()> {
 
 /// Runs all benchmarks, or the named ones.
 pub(crate) fn bench(names: &[String]) -> Result<()> {
-    let benchmarks = benchmarks()?;
-    let valid: Vec<&str> = benchmarks.iter().map(String::as_str).collect();
-    check_names("benchmark", names, &valid)?;
     prerequisites::install(&fetch::for_benchmarks()?)?;
 
     Step::cargo("the command", "build --release -p leasehold-cli").run_printed()?;
-    let mut step = Step::cargo("benchmarks", "bench -p lab");
-    if names.is_empty() {
-        step = step.arg("--benches");
-    }
-    for name in names {
-        step = step.args(["--bench", name]);
-    }
-    step.run_printed()
+    Step::cargo("benchmarks", "bench -p lab --bench locks --")
+        .args(names.iter().map(String::as_str))
+        .run_printed()
+}
+
+/// Builds the files of a release.
+pub(crate) fn dist() -> Result<()> {
+    Step::program("sh").arg("packaging/dist.sh").run()
 }
 
 fn format() -> Step {
@@ -141,17 +137,6 @@ fn features() -> Result<Vec<String>> {
     Ok(names
         .filter(|feature| *feature != "default")
         .cloned()
-        .collect())
-}
-
-/// The benchmarks of the lab.
-fn benchmarks() -> Result<Vec<String>> {
-    let lab = repository::package("lab")?;
-    let targets = lab["targets"].as_array().into_iter().flatten();
-
-    Ok(targets
-        .filter(|target| target["kind"][0] == "bench")
-        .filter_map(|target| Some(target["name"].as_str()?.to_owned()))
         .collect())
 }
 

@@ -2,15 +2,14 @@
 //!
 //! | rule | what it rejects |
 //! |---|---|
-//! | layers | a module that names a layer above its own, or that is in no layer |
-//! | stores | a store, or a module that stores share, that names another store |
+//! | circles | files that name each other in a circle, by what they import |
 //! | features | `cfg(feature)` outside the files that are named for it |
 //! | types | a type name that a crate defines twice |
 //! | scripts | a Lua script whose header does not state keys, arguments, replies |
 //!
-//! `xtask/tidy.toml` has the layers, the files, and the names that may occur twice.
+//! `xtask/tidy.toml` has the natural circles, the files, and the names that may occur twice.
 
-mod source;
+mod imports;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,10 +19,9 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use crate::repository::{self, extension};
-use source::{ModulePath, Source};
 
-/// The sources whose layers are checked.
-const LIBRARY: &str = "crates/leasehold-core/src/";
+/// Where the crates are whose files name each other in no circle.
+const WITHOUT_CIRCLES: [&str; 2] = ["crates/", "lab/simulation"];
 
 /// What the header of a script states; one word of each is enough.
 const HEADER: [(&str, &[&str]); 3] = [
@@ -36,15 +34,25 @@ const HEADER: [(&str, &[&str]); 3] = [
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Rules {
-    /// From the top to the bottom; each has modules of the library.
-    layers: Vec<Vec<String>>,
-    /// Modules below `stores` that are not a store.
-    shared: Vec<String>,
     /// Files with `cfg(feature)`.
     features: Vec<String>,
     /// Types as `CRATE/NAME`.
     same_names: Vec<String>,
+    circles: Vec<Circle>,
 }
+
+/// Files that name each other, each by the crate's folder and the path of its module.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Circle {
+    files: BTreeSet<String>,
+    /// Why they do.
+    #[serde(rename = "reason")]
+    _reason: String,
+}
+
+/// The files of each crate by their paths, without tests, benchmarks and binaries.
+type Crates = BTreeMap<String, BTreeMap<String, String>>;
 
 /// Fails if the code breaks a rule.
 pub(crate) fn check() -> Result<()> {
@@ -64,156 +72,118 @@ pub(crate) fn check() -> Result<()> {
 impl Rules {
     fn violations(&self, root: &Path) -> Result<Vec<String>> {
         let mut violations = Vec::new();
-        let mut sources = Vec::new();
-
+        let mut crates = Crates::new();
         for file in repository::files(root)? {
             let path = file.to_string_lossy();
             let read = || fs::read_to_string(root.join(&file)).with_context(|| path.to_string());
             match extension(&path) {
                 "lua" => violations.extend(check_header(&path, &read()?)),
-                "rs" if is_of_a_crate(&path) => sources.push(Source::parse(&path, &read()?)?),
+                "rs" if is_of_a_crate(&path) => {
+                    let (folder, _) = path.split_once("/src/").context("it is in src")?;
+                    let files = crates.entry(folder.to_owned()).or_default();
+                    files.insert(path.to_string(), read()?);
+                }
                 _ => {}
             }
         }
 
-        violations.extend(self.check_features(&sources));
-        violations.extend(self.check_types(&sources));
-        violations.extend(self.check_library(&sources));
+        let mut circles = Vec::new();
+        for (folder, files) in &crates {
+            violations.extend(self.check_types(folder, files));
+            if WITHOUT_CIRCLES
+                .iter()
+                .any(|start| folder.starts_with(start))
+            {
+                violations.extend(self.check_features(files));
+                circles.extend(imports::circles(folder, files)?);
+            }
+        }
+        violations.extend(self.check_circles(&circles));
         Ok(violations)
     }
 
-    fn check_features(&self, sources: &[Source]) -> Vec<String> {
-        let others = sources
+    /// Compares the circles with those that have a reason.
+    fn check_circles(&self, found: &[BTreeSet<String>]) -> Vec<String> {
+        let new = found
             .iter()
-            .filter(|source| !self.features.contains(&source.path));
+            .filter(|circle| {
+                !self
+                    .circles
+                    .iter()
+                    .any(|known| circle.is_subset(&known.files))
+            })
+            .map(|circle| format!("files that name each other in a circle: {circle:?}"));
+        let open = self
+            .circles
+            .iter()
+            .filter(|known| !found.iter().any(|circle| circle.is_subset(&known.files)))
+            .map(|known| format!("tidy.toml has a circle that is open: {:?}", known.files));
+
+        new.chain(open).collect()
+    }
+
+    fn check_features(&self, files: &BTreeMap<String, String>) -> Vec<String> {
+        let is_condition = |line: &str| {
+            let code = line.split("//").next().unwrap_or_default();
+            code.contains("feature = ") && code.contains("cfg")
+        };
+        let others = files
+            .iter()
+            .filter(|(path, _)| !self.features.contains(path));
 
         others
-            .flat_map(|source| {
-                let lines = source.features.iter();
-                lines.map(|line| source.violation(*line, "cfg(feature) belongs elsewhere"))
-            })
+            .flat_map(|(path, text)| lines_with(path, text, is_condition))
+            .map(|(place, _)| format!("{place}: cfg(feature) belongs elsewhere"))
             .collect()
     }
 
-    fn check_types(&self, sources: &[Source]) -> Vec<String> {
+    fn check_types(&self, folder: &str, files: &BTreeMap<String, String>) -> Vec<String> {
+        let folder = folder.rsplit('/').next().unwrap_or_default();
         let mut defined_in = BTreeMap::new();
         let mut violations = Vec::new();
 
-        for source in sources {
-            for (line, name) in &source.types {
-                let key = format!("{}/{name}", source.krate());
-                if self.same_names.contains(&key) {
-                    continue;
-                }
-                if let Some(other) = defined_in.insert(key, &source.path) {
-                    let message = format!("type `{name}` is also defined in {other}");
-                    violations.push(source.violation(*line, &message));
+        for (path, text) in files {
+            let items = imports::without_tests(text);
+            for (place, line) in lines_with(path, items, |line| type_name(line).is_some()) {
+                let name = type_name(line).unwrap_or_default();
+                let is_known = self.same_names.contains(&format!("{folder}/{name}"));
+                if let (Some(other), false) = (defined_in.insert(name, place.clone()), is_known) {
+                    violations.push(format!("{place}: type `{name}` is also defined in {other}"));
                 }
             }
         }
         violations
-    }
-
-    /// Checks the layers of the library and its stores.
-    fn check_library(&self, sources: &[Source]) -> Vec<String> {
-        let library: Vec<&Source> = sources
-            .iter()
-            .filter(|source| source.path.starts_with(LIBRARY))
-            .collect();
-        let exports = library
-            .iter()
-            .flat_map(|source| source.exports.iter().map(|(name, target)| (name, target)))
-            .collect();
-        let tests: Vec<&ModulePath> = library.iter().flat_map(|source| &source.tests).collect();
-        let stores: BTreeSet<&String> = library
-            .iter()
-            .filter_map(|source| self.store_in(&source.module))
-            .collect();
-
-        let mut violations = Vec::new();
-        for source in library {
-            let module = &source.module;
-            if tests.iter().any(|test| module.starts_with(test)) {
-                continue;
-            }
-            if module
-                .first()
-                .is_some_and(|_| self.layer_of(module).is_none())
-            {
-                violations.push(source.violation(1, "it is in no layer of xtask/tidy.toml"));
-            }
-
-            for (line, name) in &source.names {
-                let target = resolve(name, &exports);
-                let message = if self.is_above(&target, module) {
-                    format!("`{}` is in a layer above", target.join("::"))
-                } else if self.is_of_another_store(&target, module, &stores) {
-                    format!("`{}` belongs to another store", target.join("::"))
-                } else {
-                    continue;
-                };
-                violations.push(source.violation(*line, &message));
-            }
-        }
-        violations
-    }
-
-    fn is_above(&self, target: &[String], module: &[String]) -> bool {
-        let layers = self.layer_of(target).zip(self.layer_of(module));
-
-        layers.is_some_and(|(target, own)| target < own)
-    }
-
-    /// The number of the layer, 0 at the top.
-    fn layer_of(&self, path: &[String]) -> Option<usize> {
-        let top = path.first()?;
-
-        self.layers.iter().position(|layer| layer.contains(top))
-    }
-
-    fn is_of_another_store(
-        &self,
-        target: &[String],
-        module: &[String],
-        stores: &BTreeSet<&String>,
-    ) -> bool {
-        // The list of all stores is the module `stores` itself.
-        let is_below_stores = module.len() > 1 && module[0] == "stores";
-        let store = self.store_in(target).filter(|store| stores.contains(store));
-
-        is_below_stores && store.is_some() && store != self.store_in(module)
-    }
-
-    /// The store that a path below `stores` may name.
-    fn store_in<'a>(&self, path: &'a [String]) -> Option<&'a String> {
-        match path {
-            [top, name, ..] if top == "stores" && !self.shared.contains(name) => Some(name),
-            _ => None,
-        }
     }
 }
 
-/// Replaces re-exported names by what they stand for.
-fn resolve(path: &[String], exports: &BTreeMap<&ModulePath, &ModulePath>) -> ModulePath {
-    let mut path = path.to_owned();
+/// The lines of a file for which `is_wanted` holds, each with its place.
+fn lines_with<'a>(
+    path: &'a str,
+    text: &'a str,
+    is_wanted: impl Fn(&str) -> bool + 'a,
+) -> impl Iterator<Item = (String, &'a str)> {
+    let numbered = text.lines().zip(1..);
 
-    // Re-exports of re-exports are few.
-    for _ in 0..4 {
-        let export = (1..=path.len()).find_map(|length| {
-            let target = exports.get(&path[..length].to_vec())?;
-            Some([target, &path[length..]].concat())
-        });
-        match export {
-            Some(target) => path = target,
-            None => break,
-        }
-    }
-    path
+    numbered
+        .filter(move |(line, _)| is_wanted(line))
+        .map(move |(line, number)| (format!("{path}:{number}"), line))
+}
+
+/// The name of the type that a line defines, outside of functions.
+fn type_name(line: &str) -> Option<&str> {
+    let start = line
+        .find("struct ")
+        .or(line.find("enum "))
+        .or(line.find("trait "))?;
+    let is_item = ["", "pub ", "pub(crate) ", "pub(super) "].contains(&&line[..start]);
+    let name = line[start..].split(' ').nth(1)?;
+
+    is_item.then(|| name.split(|c: char| !c.is_alphanumeric()).next())?
 }
 
 /// Whether a file belongs to a crate, and not to its tests, benchmarks or binaries.
 fn is_of_a_crate(path: &str) -> bool {
-    path.contains("/src/") && !path.contains("/tests/") && !path.contains("/bin/")
+    path.contains("/src/") && !path.contains("/tests") && !path.contains("/bin/")
 }
 
 /// A script begins with a comment that states keys, arguments and replies; those that do not apply
@@ -234,4 +204,75 @@ fn check_header(path: &str, text: &str) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    const RULES: &str = "
+        features = ['x/a/src/named.rs']
+        same_names = ['a/Both']
+        [[circles]]
+        files = ['a/b', 'a/c']
+        reason = 'they are a pair'";
+
+    fn rules() -> Rules {
+        toml::from_str(RULES).expect("the sample is valid")
+    }
+
+    fn file(path: &str, text: &str) -> BTreeMap<String, String> {
+        BTreeMap::from([(path.to_owned(), text.to_owned())])
+    }
+
+    #[test]
+    fn circle_without_reason_and_reason_without_circle_are_rejected() {
+        let circle = |files: [&str; 2]| files.map(str::to_owned).into();
+
+        assert!(rules().check_circles(&[circle(["a/b", "a/c"])]).is_empty());
+        let found = rules().check_circles(&[circle(["a/c", "a/d"])]);
+        assert_eq!(found.len(), 2, "{found:?}");
+    }
+
+    #[test]
+    fn feature_outside_named_files_is_rejected() {
+        let text = "// cfg(feature = \"a\")\n#[cfg(all(unix, feature = \"a\"))]\nfn a() {}\n\
+                    fn b() -> bool {\n    cfg!(feature = \"b\")\n}\n";
+
+        let found = rules().check_features(&file("x/a/src/b.rs", text));
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].starts_with("x/a/src/b.rs:2:"), "{found:?}");
+        assert!(
+            rules()
+                .check_features(&file("x/a/src/named.rs", text))
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn type_name_that_a_crate_defines_twice_is_rejected() {
+        let check = |text: &str| {
+            let mut files = file("x/a/src/b.rs", "struct Name;\nenum Both {}\n");
+            files.extend(file("x/a/src/c.rs", text));
+            rules().check_types("x/a", &files).len()
+        };
+
+        assert_eq!(check("\npub(crate) enum Name<T> {}"), 1);
+        for text in [
+            "struct Both;",
+            "#[cfg(test)]\nmod tests {\nstruct Name;\n}",
+            "impl A for B {\n    type Name = u8;\n}",
+        ] {
+            assert_eq!(check(text), 0, "{text}");
+        }
+    }
+
+    #[test]
+    fn script_whose_header_is_incomplete_is_rejected() {
+        let check = |text| check_header("a.lua", text);
+
+        assert!(check("-- Keys: none\n-- ARGV[1]: x\n-- Replies: 1\nreturn 1\n").is_empty());
+        assert_eq!(
+            check("-- KEYS[1]: x\n-- Arguments: none\nreturn 1\n-- Reply: 1\n"),
+            ["a.lua:1: the header does not state replies"]
+        );
+        assert_eq!(check("local keys, arguments, reply\n").len(), 3);
+    }
+}

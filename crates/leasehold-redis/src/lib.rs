@@ -1,5 +1,10 @@
 //! The stores of [leasehold](https://docs.rs/leasehold) on Redis servers: only the crate
 //! `leasehold` follows semantic versioning, and a program names nothing of this one.
+
+// The models of the unit tests compute all the time, and more of them would only wait for a core.
+// xtask: busy
+// xtask: threads 2
+
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

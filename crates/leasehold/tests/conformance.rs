@@ -1,4 +1,9 @@
 //! Every store of this crate × every suite.
+
+// xtask: busy
+// Suites wait for nearly all of their time, so more of them run at a time.
+// xtask: threads 24
+
 #![cfg(all(feature = "file", feature = "redis", feature = "zookeeper"))]
 #![allow(missing_docs, clippy::wildcard_imports)]
 

@@ -1,4 +1,11 @@
 //! Tests of the built program. Each test has a store of its own, in a temporary folder.
+
+// xtask: busy
+// Each of these starts fifty commands within three seconds.
+// xtask: alone 3 outage::
+// Sessions of one second, and a server in Java.
+// xtask: alone 4 zookeeper::
+
 #![allow(
     clippy::unwrap_used,
     reason = "helper functions of tests may panic like tests"

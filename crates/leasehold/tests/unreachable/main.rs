@@ -1,4 +1,8 @@
 //! The errors of waiters whose store cannot be reached: the same on every network store.
+
+// The tests wait for silent servers for nearly all of their time.
+// xtask: threads 24
+
 #![cfg(all(feature = "redis", feature = "zookeeper"))]
 #![allow(missing_docs, clippy::wildcard_imports)]
 
