@@ -11,10 +11,10 @@ mod events;
 #[cfg(test)]
 mod expired_in_queue_tests;
 mod hold;
+mod limits;
 #[cfg(test)]
 mod no_reply;
 pub(crate) mod numbers;
-mod outage;
 mod renew;
 mod validity;
 mod wait;
@@ -30,10 +30,10 @@ use crate::runtime::background;
 use crate::runtime::clock::BootTimer;
 use crate::{ClaimId, Error, Result, Store};
 
-pub(crate) use acquire::{AcquireOptions, WaitLimit};
 pub(crate) use calls::{REPLY_TIMEOUT as LONGEST_REPLY, StoreCalls, StoreId};
 use cohort::Cohorts;
 pub(crate) use hold::{Hold, HoldWatch};
+pub(crate) use limits::{AcquireOptions, WaitLimit};
 pub(crate) use numbers::{NUMBERED_MAX, NumberedHold};
 use renew::Renewals;
 #[allow(unused_imports, reason = "only the simulation reads it")]
@@ -42,7 +42,7 @@ pub use validity::{hold_from, safe_duration};
 
 /// One open store, with the claims that this process has in it.
 pub(crate) struct Engine {
-    calls: StoreCalls,
+    pub(crate) calls: StoreCalls,
     renewals: Arc<Renewals>,
     cohorts: Arc<Cohorts>,
     renewal_task: AbortHandle,
@@ -84,10 +84,6 @@ impl Engine {
     /// Returns how many acquires of cohorts wait for a name in this process.
     pub(crate) fn local_waiters(&self, name: &str) -> usize {
         self.cohorts.waiters(name)
-    }
-
-    pub(crate) fn calls(&self) -> &StoreCalls {
-        &self.calls
     }
 }
 

@@ -289,13 +289,13 @@ impl Lock {
         let options = self
             .acquire_options()
             .map_err(|error| error.during("acquire", self.locks.url(), Some(&self.name)));
-        let engine = Arc::clone(self.locks.engine());
+        let engine = Arc::clone(&self.locks.engine);
         let has_cohort = self.has_cohort();
         let is_numbered = self.is_numbered;
 
         async move {
             let options = options?;
-            let calls = engine.calls();
+            let calls = &engine.calls;
             calls.check_not_forked("acquire", Some(&options.name))?;
 
             let acquired = if has_cohort {
@@ -314,7 +314,7 @@ impl Lock {
             };
             acquired.map_err(|error| {
                 let name = options.name.as_str();
-                error.during("acquire", engine.calls().url(), Some(name))
+                error.during("acquire", engine.calls.url(), Some(name))
             })
         }
     }
@@ -346,7 +346,7 @@ impl Lock {
             is_candidate: self.is_candidate,
             no_renewal: self.no_renewal,
             max_hold: self.max_hold,
-            reply_timeout: self.locks.reply_limit(),
+            reply_timeout: self.locks.reply_timeout,
             reserved: self.cohort.unwrap_or(0),
             part_of: None,
         })

@@ -27,8 +27,8 @@ use crate::{
 /// ```
 #[derive(Clone)]
 pub struct Locks {
-    engine: Arc<Engine>,
-    reply_timeout: Duration,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) reply_timeout: Duration,
 }
 
 impl Locks {
@@ -139,7 +139,7 @@ impl Locks {
         let name =
             Name::parse(text).map_err(|error| error.during("inspect", self.url(), Some(text)))?;
         let limit = self.reply_timeout;
-        on_background(self.engine.calls().inspect(&name, limit)).await
+        on_background(self.engine.calls.inspect(&name, limit)).await
     }
 
     /// Returns the names with holders or waiters that begin with `prefix`, sorted.
@@ -151,7 +151,7 @@ impl Locks {
     /// It only reads; dropping it has no effect.
     pub async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
         let limit = self.reply_timeout;
-        on_background(self.engine.calls().list(prefix, count_max, limit)).await
+        on_background(self.engine.calls.list(prefix, count_max, limit)).await
     }
 
     /// Removes the files that free locks have left, of crashed processes too.
@@ -166,7 +166,7 @@ impl Locks {
     /// # Cancel safety
     /// A dropped call may have removed a part. It can be repeated.
     pub async fn remove_unused(&self) -> Result<Cleanup> {
-        on_background(self.engine.calls().remove_unused()).await
+        on_background(self.engine.calls.remove_unused()).await
     }
 
     /// Ends the hold with this token; returns its entry, or `None` if no hold has this token.
@@ -193,7 +193,7 @@ impl Locks {
         // A guard of this process becomes invalid before the request is sent. The store treats the
         // request as a release by that guard.
         self.engine.revoke(claim.id);
-        let was_there = on_background(self.engine.calls().leave(&claim)).await?;
+        let was_there = on_background(self.engine.calls.leave(&claim)).await?;
         // A majority without the votes may have replied first.
         Ok((was_there || is_minority).then_some(entry))
     }
@@ -201,7 +201,7 @@ impl Locks {
     /// Returns what the store guarantees.
     #[must_use]
     pub fn guarantees(&self) -> Guarantees {
-        self.engine.calls().guarantees()
+        self.engine.calls.guarantees()
     }
 
     /// Checks that the store has what the program needs, so that a wrong store is refused at the
@@ -232,14 +232,14 @@ impl Locks {
     /// Returns the store's URL without its password.
     #[must_use]
     pub fn url(&self) -> &str {
-        self.engine.calls().url()
+        self.engine.calls.url()
     }
 
     /// Returns the store without its engine, for tests that send requests themselves.
     #[doc(hidden)]
     #[must_use]
     pub fn store(&self) -> Arc<dyn Store> {
-        self.engine.calls().store()
+        self.engine.calls.store()
     }
 
     /// Returns how many acquires of this process wait for a hold that a cohort passes on.
@@ -247,14 +247,6 @@ impl Locks {
     #[must_use]
     pub fn local_waiters(&self, name: &str) -> usize {
         self.engine.local_waiters(name)
-    }
-
-    pub(crate) fn engine(&self) -> &Arc<Engine> {
-        &self.engine
-    }
-
-    pub(crate) fn reply_limit(&self) -> Duration {
-        self.reply_timeout
     }
 
     pub(crate) fn lock(&self, name: &str, share: Result<Share>) -> Lock {

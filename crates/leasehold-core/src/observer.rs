@@ -51,8 +51,8 @@ impl Locks {
         let name = name.as_ref();
         let parsed = Name::parse(name);
         let name = parsed.map_err(|error| error.during("observe", self.url(), Some(name)))?;
-        let engine = Arc::clone(self.engine());
-        let subscription = on_background(engine.calls().subscribe(&name)).await?;
+        let engine = Arc::clone(&self.engine);
+        let subscription = on_background(engine.calls.subscribe(&name)).await?;
 
         Ok(Observer {
             engine,
@@ -98,7 +98,7 @@ impl Observer {
     }
 
     async fn next_state(&mut self) -> Result<LockState> {
-        let calls = self.engine.calls();
+        let calls = &self.engine.calls;
         calls.check_not_forked("observe", Some(&self.name))?;
 
         loop {
@@ -107,11 +107,7 @@ impl Observer {
                 self.is_stale = true;
             }
 
-            let lock_state = self
-                .engine
-                .calls()
-                .inspect(&self.name, LONGEST_REPLY)
-                .await?;
+            let lock_state = self.engine.calls.inspect(&self.name, LONGEST_REPLY).await?;
             self.is_stale = false;
 
             let mut comparable = lock_state.clone();
@@ -146,7 +142,7 @@ impl fmt::Debug for Observer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Observer")
             .field("name", &self.name.as_str())
-            .field("store", &self.engine.calls().url())
+            .field("store", &self.engine.calls.url())
             .finish_non_exhaustive()
     }
 }

@@ -60,7 +60,7 @@ impl Owner {
         // An entry is dropped once it is neither held nor being acquired.
         holds.retain(|_, hold| Arc::strong_count(hold) > 1 || hold.is_held());
 
-        let key = (locks.engine().calls().store_id(), name.to_owned());
+        let key = (locks.engine.calls.store_id(), name.to_owned());
         Ok(Arc::clone(holds.entry(key).or_default()))
     }
 

@@ -11,19 +11,14 @@
 //!   other runtimes. Its subscription is the proof that the client is alive.
 
 mod builder;
-mod claim_state;
 mod claims;
 mod enter;
-mod enter_reply;
-mod failover;
 mod layout;
-mod liveness;
+mod messages;
 mod observations;
 mod orphans;
-mod push;
 mod record;
 mod renewal;
-mod replication;
 mod scripts;
 mod server;
 mod subscription;
@@ -33,33 +28,33 @@ mod wait;
 
 use std::collections::BTreeSet;
 use std::pin::pin;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::join_all;
-use redis::Value;
 use tokio::runtime::Handle;
 
 use crate::client;
 use crate::client::{
-    Epochs, READ_TIMEOUT, Scan, Script, ServerCall, Settings, StoreServers, Topology, decode,
-    id_text, reply_timeout,
+    Epochs, READ_TIMEOUT, Scan, Script, ServerCall, Settings, StoreServers, Topology, Value,
+    decode, id_text, reply_timeout,
 };
 pub use builder::RedisBuilder;
 
-use claims::Claims;
-use enter::EnterMode;
+use claims::{ClaimValidity, Claims, TrackedClaim};
+use enter::Entering;
 use leasehold_core::internal::BootInstant;
-use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store, replies};
+use leasehold_core::store::{
+    Claim, Entered, Extensions, Observe, OnContention, Standing, Store, Subscription, replies,
+};
 use leasehold_core::{Error, Guarantees, LockState, Name, Result, Token};
-use liveness::CrashDetectionMode;
-use observations::Observations;
-use orphans::{Orphan, Orphans, leave_arguments};
-use record::Nonces;
-use renewal::UNUSABLE_PAUSE;
-use server::{LockKeys, Server, StoreContext};
-use wait::is_other;
+use messages::{EnterMode, Push};
+use observations::{Nonces, Observations};
+use orphans::{Orphan, Orphans, apply_pushes, leave_arguments};
+use record::LockKeys;
+use server::{Server, StoreContext, first_connections, longest_lease, protocol_error};
+use subscription::TrackedKeys;
+use wait::{is_other, may_poll, next_poll, probe_push_channel};
 
 /// Locks on a Redis server, 6.2 or newer, or Valkey.
 ///
@@ -83,7 +78,8 @@ pub struct Redis {
     observations: Observations,
     nonces: Nonces,
     settings: Settings,
-    crash_detection: Arc<CrashDetectionMode>,
+    /// `None` without crash detection.
+    crash_grace: Option<Duration>,
     /// In milliseconds, if a master waits after a failover.
     longest_lease: Option<Arc<str>>,
 }
@@ -127,16 +123,12 @@ impl Redis {
     async fn open(topology: Topology, runtime: Option<Handle>) -> Result<Self> {
         let settings = topology.settings();
         let claims = Arc::<Claims>::default();
-        let crash_detection = Arc::<CrashDetectionMode>::default();
-        let longest_lease = failover::longest_lease(settings);
+        let crash_detection = Arc::<OnceLock<bool>>::default();
 
         let servers = Arc::new_cyclic(|servers| {
+            let orphans = Orphans::new(Weak::clone(servers), settings);
             let shared = StoreContext {
-                claims: Arc::clone(&claims),
-                orphans: Orphans {
-                    servers: Weak::clone(servers),
-                    longest_lease: longest_lease.clone(),
-                },
+                on_push: apply_pushes(Arc::clone(&claims), orphans),
                 crash_detection: Arc::clone(&crash_detection),
                 server_id: Arc::default(),
                 settings,
@@ -147,36 +139,19 @@ impl Redis {
             let connect = move |endpoint| Server::connect(endpoint, &shared);
             StoreServers::new(topology, Box::new(connect))
         });
+        first_connections(&servers).await?;
 
-        let store = Self {
-            orphans: Orphans {
-                servers: Arc::downgrade(&servers),
-                longest_lease: longest_lease.clone(),
-            },
+        let is_crash_detected = crash_detection.get() == Some(&true);
+        Ok(Self {
+            orphans: Orphans::new(Arc::downgrade(&servers), settings),
             servers,
             claims,
             observations: Observations::default(),
             nonces: Nonces::default(),
             settings,
-            crash_detection,
-            longest_lease,
-        };
-        store.first_connections().await?;
-        Ok(store)
-    }
-
-    /// Waits for the first connections. A cluster may lack some of its masters.
-    async fn first_connections(&self) -> Result<()> {
-        self.servers.discover().await?;
-        let servers = self.servers.all();
-        let connected = join_all(servers.iter().map(|server| server.first())).await;
-
-        let is_enough = connected.iter().any(Result::is_ok);
-        let mut failures = connected.into_iter().filter_map(Result::err);
-        match failures.next() {
-            Some(error) if !is_enough || !error.is_unavailable() => Err(error),
-            _ => Ok(()),
-        }
+            crash_grace: settings.crash_grace.filter(|_| is_crash_detected),
+            longest_lease: longest_lease(settings),
+        })
     }
 
     /// Returns the server that keeps the lock of a claim.
@@ -226,31 +201,87 @@ impl Redis {
         true
     }
 
-    /// Closes all connections after a malformed reply, as no further reply can be trusted.
-    fn protocol_error(&self) -> Error {
-        for server in self.servers.all() {
-            server.close();
+    /// Returns the validity of a claim before its first request.
+    ///
+    /// The crash grace applies to a claim that is renewed and whose lease is longer.
+    fn validity(&self, claim: &Claim) -> ClaimValidity {
+        let grace = self
+            .crash_grace
+            .filter(|grace| claim.auto_renew && *grace < claim.lease);
+        ClaimValidity::new(claim.lease, grace)
+    }
+
+    fn entering<'a>(&'a self, claim: &'a Claim, tracked: &'a TrackedClaim) -> Result<Entering<'a>> {
+        Ok(Entering {
+            claim,
+            tracked,
+            server: self.server_of(claim)?,
+            servers: &self.servers,
+            observations: &self.observations,
+            nonces: &self.nonces,
+            longest_lease: self.longest_lease.as_deref(),
+        })
+    }
+
+    /// Waits until the configured number of replicas has a grant.
+    async fn replicated(&self, claim: &Claim, tracked: &TrackedClaim, token: Token) -> Result<()> {
+        let wanted = self.settings.replicas;
+        if wanted == 0 {
+            return Ok(());
         }
-        client::protocol_error()
+
+        // Most users set no replicas. The box keeps the future of every request small.
+        let entering = self.entering(claim, tracked)?;
+        Box::pin(entering.confirm_replicas(token, wanted)).await
+    }
+
+    /// Refreshes the claim of a waiter that was woken up, or polls.
+    async fn refresh_or_poll(
+        &self,
+        claim: &Claim,
+        tracked: &TrackedClaim,
+        mode: EnterMode,
+    ) -> Result<()> {
+        let state = tracked.state();
+        if mode == EnterMode::Poll && !may_poll(&state, self.claims.is_foremost(tracked)) {
+            return Ok(());
+        }
+        let reply = self.entering(claim, tracked)?.send(mode).await?;
+        if reply.standing == Standing::Gone {
+            tracked.apply_push(&Push::Gone);
+        }
+
+        let is_queued = matches!(reply.standing, Standing::Queued { .. });
+        let is_change = !is_queued || reply.is_next && !state.is_next;
+        if mode == EnterMode::Poll && is_change {
+            let server = self.server_of(claim);
+            server
+                .iter()
+                .for_each(|server| probe_push_channel(&server.links.caller));
+        }
+        Ok(())
     }
 }
 
 #[async_trait]
 impl Store for Redis {
     fn guarantees(&self) -> Guarantees {
-        let is_on = self.crash_detection.is_on();
-        builder::guarantees(self.settings.crash_grace.filter(|_| is_on))
+        builder::guarantees(self.crash_grace)
     }
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
-        self.check_lease(claim)?;
+        if let Some(longest) = self.settings.failover_wait
+            && claim.lease > longest
+        {
+            return Err(too_long(longest));
+        }
         let mode = if on_contention == OnContention::Fail {
             EnterMode::TryNow
         } else {
             EnterMode::Queue
         };
-        let tracked = self.claims.begin(claim);
-        let reply = self.send_enter(claim, mode, &tracked).await?;
+        let tracked = self.claims.begin(claim, self.validity(claim));
+        let reply = self.entering(claim, &tracked)?.send(mode).await?;
         let standing = reply.standing;
 
         // Only the lease keeps a waiter in the queue. Its liveness is checked when it is about to
@@ -261,20 +292,20 @@ impl Store for Redis {
                 self.end(claim);
             }
             Standing::Held { token } => {
-                self.replicated(claim, token).await?;
+                self.replicated(claim, &tracked, token).await?;
                 tracked.pass_on();
-                lease = self.safe_for(claim);
+                lease = tracked.validity().of_reply();
             }
             _ => {}
         }
         let refused = reply
             .refused
-            .map(|refused| record::refused(&claim.name, &refused));
+            .map(|refused| record::refused(&claim.name, refused.ahead, &refused.holders));
         Ok(Entered::new(standing, lease).with_refused(refused))
     }
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
-        let tracked = self.claims.listen(claim);
+        let tracked = self.claims.listen(claim, self.validity(claim));
         let key = record::key_of(&claim.name);
         let waits = seen.token().is_none();
         loop {
@@ -287,7 +318,7 @@ impl Store for Redis {
             let standing = tracked.state().standing;
             if let Some(standing) = standing.filter(|standing| *standing != seen) {
                 if waits && let Some(token) = standing.token() {
-                    if let Err(error) = self.replicated(claim, token).await {
+                    if let Err(error) = self.replicated(claim, &tracked, token).await {
                         // No one enters this claim again: its next renewal finds that it is gone.
                         self.leave(claim).await?;
                         return Err(error);
@@ -297,7 +328,12 @@ impl Store for Redis {
                 return Ok(standing);
             }
 
-            let next_poll = self.next_poll(claim, &tracked);
+            let next_poll = next_poll(
+                &tracked.state(),
+                self.claims.is_foremost(&tracked),
+                self.observations.next_expiry(&claim.name),
+                claim.lease,
+            );
             let mode = tokio::select! {
                 biased;
                 () = changed => continue,
@@ -320,16 +356,7 @@ impl Store for Redis {
     /// One ping covers all holds with crash detection. A waiter needs none, as its liveness is
     /// checked when it is about to be granted.
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
-        let sent_at = BootInstant::now();
-        let missed = self.renew_on_servers(claims, sent_at).await?;
-        if missed.has_unusable() {
-            // The engine renews them again soon, and more often as their end comes near.
-            tokio::time::sleep(UNUSABLE_PAUSE).await;
-        }
-        let safe = claims
-            .iter()
-            .map(|claim| self.safe_from(sent_at, claim, &missed));
-        Ok(safe.collect())
+        renewal::renew(&self.servers, &self.claims, claims).await
     }
 
     async fn leave(&self, claim: &Claim) -> Result<bool> {
@@ -341,13 +368,13 @@ impl Store for Redis {
 
         let request = format!("{whose}{id}");
         let client = Arc::clone(&self.servers.server_of(&key)?.client);
-        let arguments = leave_arguments(&request, &client, self.longest_lease());
+        let arguments = leave_arguments(&request, &client, self.longest_lease.as_deref());
         let reply = self
             .run(&scripts::LEAVE, claim.lease, &key, &arguments)
             .await?;
         let left: String = decode(reply)?;
         if layout::leave_reply::CLAIM.read(&left) != Some(&id) {
-            return Err(self.protocol_error());
+            return Err(protocol_error(&self.servers));
         }
         Ok(layout::leave_reply::WAS_THERE.read(&left) == Some("1"))
     }
@@ -388,4 +415,20 @@ impl Store for Redis {
         }
         Ok(names.into_iter().take(count_max).collect())
     }
+}
+
+#[async_trait]
+impl Observe for Redis {
+    async fn subscribe(&self, name: &Name) -> Result<Box<dyn Subscription>> {
+        let key = record::key_of(name);
+        let tracked = TrackedKeys::begin(Arc::clone(&self.servers), key).await?;
+        Ok(Box::new(tracked))
+    }
+}
+
+/// The error for a claim that would outlast the wait after a failover.
+#[cold]
+fn too_long(longest: Duration) -> Error {
+    Error::invalid(format!("the longest lease on this store is {longest:?}"))
+        .help("use a shorter lease, or set a larger longest-lease= in the URL")
 }

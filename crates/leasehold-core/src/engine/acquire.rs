@@ -1,33 +1,27 @@
 //! From acquire options to a hold: deadlines, attempts, cancellation.
 
-mod options;
-
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use tokio::time::{Instant, timeout_at};
 use tracing::Instrument;
 
-use super::calls::{REPLY_TIMEOUT, StoreCalls, Timed, timed_out};
+use super::calls::{REPLY_TIMEOUT, Timed, timed_out};
 use super::depart::{PendingEntry, depart};
 use super::events::{AcquireEvents, HoldEvents};
-use super::outage::Outage;
+use super::limits::{AcquireOptions, Outage, WaitLimit};
 use super::validity::{Limit, Validity, hold_from, safe_duration};
-use super::wait::wait_for_grant;
+use super::wait::{read_refusal, wait_for_grant};
 use super::{Engine, Hold};
 use crate::claim::draw_part_of;
 use crate::runtime::background::Detached;
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
-use crate::store::{claimant_here, replies};
+use crate::store::claimant_here;
 use crate::{
-    Claim, ClaimId, Entered, Error, LossReason, Name, OnContention, Refused, Result, Standing,
-    Token,
+    Claim, Entered, Error, LossReason, Name, OnContention, Refused, Result, Standing, Token,
 };
-
-pub(crate) use options::{AcquireOptions, WaitLimit};
 
 /// How an acquire ended if nothing failed.
 pub(crate) type Acquired = Result<Hold, Refused>;
@@ -73,7 +67,7 @@ pub(super) async fn attempt_until_granted(
     mut outage: Outage,
 ) -> Result<Acquired> {
     let deadline = limit.deadline();
-    let mut backoff = Backoff::default();
+    let mut backoff = None;
     let mut expired = 0;
 
     loop {
@@ -92,7 +86,8 @@ pub(super) async fn attempt_until_granted(
             }
         }
 
-        if !backoff.wait_before(deadline).await {
+        let pauses = backoff.get_or_insert_with(Backoff::default);
+        if !pauses.wait_before(deadline).await {
             if let Some(error) = outage.into_error() {
                 return Err(error);
             }
@@ -397,31 +392,6 @@ impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         drop(self.start_departure());
     }
-}
-
-/// Inspects the lock that has refused a claim. Without a reply in time, nothing is known of it.
-///
-/// It takes at most nine tenths of the time that the reply timeout leaves since `begun_at`, so that
-/// a refusal without a holder is still returned within all of it.
-///
-/// The future is boxed, because most acquires never need it.
-#[cold]
-fn read_refusal(
-    calls: &StoreCalls,
-    options: &AcquireOptions,
-    claim: Option<ClaimId>,
-    begun_at: Instant,
-) -> BoxFuture<'static, Refused> {
-    let calls = calls.clone();
-    let name = options.name.clone();
-    let left = options.reply_timeout.saturating_sub(begun_at.elapsed());
-    let limit = left * 9 / 10;
-    Box::pin(async move {
-        match calls.inspect(&name, limit).await {
-            Ok(lock_state) => replies::refused(lock_state, claim),
-            Err(_) => Refused::new(name),
-        }
-    })
 }
 
 /// A grant, as far as the client may trust it.

@@ -23,7 +23,7 @@ use tracing::Instrument;
 
 use super::acquire::{Acquired, attempt_until_granted, record_end};
 use super::events::AcquireEvents;
-use super::outage::Outage;
+use super::limits::Outage;
 use super::{AcquireOptions, Engine, WaitLimit};
 use crate::drain::Departure;
 use crate::store::replies;

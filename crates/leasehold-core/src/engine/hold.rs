@@ -93,7 +93,7 @@ impl Hold {
     }
 
     pub(crate) fn guarantees(&self) -> Guarantees {
-        self.engine.calls().guarantees()
+        self.engine.calls.guarantees()
     }
 
     pub(crate) fn check(&self) -> Result<()> {

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::acquire::{Acquired, attempt_until_granted};
 use super::calls::REPLY_TIMEOUT;
 use super::events::AcquireEvents;
-use super::outage::Outage;
+use super::limits::Outage;
 use super::{AcquireOptions, Engine, Hold, WaitLimit};
 use crate::claim::is_part_of;
 use crate::{Claim, ClaimId, Entry, LockState, Name, Refused, Result, Share};

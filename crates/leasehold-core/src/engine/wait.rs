@@ -1,15 +1,20 @@
-//! Waiting in the queue for a grant, across short outages of the store.
+//! Waiting in the queue for a grant, across short outages of the store, and who holds the lock if
+//! there is none.
 
 use std::slice;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
+use tokio::time::Instant;
+
 use super::Engine;
 use super::calls::{StoreCalls, timed_out};
-use super::outage::Outage;
+use super::limits::{AcquireOptions, Outage};
 use super::validity::Validity;
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
-use crate::{Claim, Result, Standing, Token};
+use crate::store::replies;
+use crate::{Claim, ClaimId, Refused, Result, Standing, Token};
 
 /// Waits until the store grants the claim. Returns its token, or `None` if the claim is gone.
 ///
@@ -29,7 +34,7 @@ pub(super) async fn wait_for_grant(
         };
 
         if let Some(since) = validity.late_since()
-            && (has_ended || !is_renewed_at_last(engine.calls(), validity).await?)
+            && (has_ended || !is_renewed_at_last(&engine.calls, validity).await?)
         {
             let waited = BootInstant::now().duration_since(since);
             outage.began_before(waited, timed_out(waited))?;
@@ -46,7 +51,7 @@ async fn granted(
     mut seen: Standing,
     outage: &mut Outage,
 ) -> Result<Option<Token>> {
-    let calls = engine.calls();
+    let calls = &engine.calls;
     let mut backoff = Backoff::default();
 
     loop {
@@ -113,6 +118,31 @@ async fn is_renewed_at_last(calls: &StoreCalls, validity: &Validity) -> Result<b
         Err(error) if error.is_unavailable() => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Inspects the lock that has refused a claim. Without a reply in time, nothing is known of it.
+///
+/// It takes at most nine tenths of the time that the reply timeout leaves since `begun_at`, so that
+/// a refusal without a holder is still returned within all of it.
+///
+/// The future is boxed, because most acquires never need it.
+#[cold]
+pub(super) fn read_refusal(
+    calls: &StoreCalls,
+    options: &AcquireOptions,
+    claim: Option<ClaimId>,
+    begun_at: Instant,
+) -> BoxFuture<'static, Refused> {
+    let calls = calls.clone();
+    let name = options.name.clone();
+    let left = options.reply_timeout.saturating_sub(begun_at.elapsed());
+    let limit = left * 9 / 10;
+    Box::pin(async move {
+        match calls.inspect(&name, limit).await {
+            Ok(lock_state) => replies::refused(lock_state, claim),
+            Err(_) => Refused::new(name),
+        }
+    })
 }
 
 /// How long a renewal waits that shows whether the store replies again. Another one follows it, until

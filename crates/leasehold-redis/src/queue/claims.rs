@@ -1,20 +1,19 @@
-//! The claims of this client, and what it knows about each.
+//! The claims of this client, and what it knows about each: its state, from replies and
+//! notifications, and until when it is valid.
+//!
+//! No function of a state or a validity reads a clock: the caller passes the time. So models can run
+//! them with all orders of events.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::claim_state::{ClaimState, is_queued};
-use super::enter::{EnterMode, Sent};
-use super::enter_reply::EnterReply;
-use super::orphans::Orphan;
-use super::push::Push;
-use super::renewal::Renewed;
-use crate::client;
+use super::messages::{AbsenceSeen, EnterMode, EnterReply, Push, Renewed, Sent};
 use leasehold_core::internal::BootInstant;
-use leasehold_core::store::Claim;
+use leasehold_core::store::{Claim, Standing};
 use leasehold_core::{ClaimId, Name};
 
 #[derive(Debug, Default)]
@@ -38,21 +37,19 @@ pub(super) struct TrackedClaim {
     state: Mutex<ClaimState>,
     /// Until when the server may execute requests to enter whose reply is missing.
     late_until: Mutex<Option<BootInstant>>,
-    /// Until when the claim is safe, by its last renewal.
-    safe_until: Mutex<BootInstant>,
     pub(super) changed: Notify,
 }
 
 impl Claims {
     /// Returns the state of a claim; a new one for its first request.
-    pub(super) fn begin(&self, claim: &Claim) -> Arc<TrackedClaim> {
-        self.table.lock().tracked(claim)
+    pub(super) fn begin(&self, claim: &Claim, validity: ClaimValidity) -> Arc<TrackedClaim> {
+        self.table.lock().tracked(claim, validity)
     }
 
     /// Returns the state of a claim whose caller waits for a change.
-    pub(super) fn listen(&self, claim: &Claim) -> Arc<TrackedClaim> {
+    pub(super) fn listen(&self, claim: &Claim, validity: ClaimValidity) -> Arc<TrackedClaim> {
         let mut table = self.table.lock();
-        let tracked = table.tracked(claim);
+        let tracked = table.tracked(claim, validity);
         table
             .by_name
             .entry(claim.name.clone())
@@ -87,26 +84,10 @@ impl Claims {
         let mut ahead = claims.range(..tracked.number);
         !ahead.any(|(_, other)| other.state().standing.is_none_or(is_queued))
     }
-
-    /// Applies a notification to its claim.
-    ///
-    /// A grant for an unknown claim is an orphan, and returned: no caller will use its id again.
-    pub(super) fn pushed(&self, text: &str) -> Option<Orphan> {
-        let (id, push, key) = Push::parse(text)?;
-        if let Some(tracked) = self.tracked(id) {
-            tracked.apply_push(&push);
-            return None;
-        }
-
-        matches!(push, Push::Held(_)).then(|| Orphan {
-            key: key.to_owned(),
-            id: client::id_text(id),
-        })
-    }
 }
 
 impl ClaimTable {
-    fn tracked(&mut self, claim: &Claim) -> Arc<TrackedClaim> {
+    fn tracked(&mut self, claim: &Claim, validity: ClaimValidity) -> Arc<TrackedClaim> {
         if let Some(tracked) = self.by_id.get(&claim.id) {
             return Arc::clone(tracked);
         }
@@ -114,9 +95,8 @@ impl ClaimTable {
         let tracked = Arc::new(TrackedClaim {
             name: claim.name.clone(),
             number: self.count,
-            state: Mutex::default(),
+            state: Mutex::new(ClaimState::new(validity)),
             late_until: Mutex::default(),
-            safe_until: Mutex::new(BootInstant::from_nanos(0)),
             changed: Notify::new(),
         });
         self.by_id.insert(claim.id, Arc::clone(&tracked));
@@ -172,22 +152,293 @@ impl TrackedClaim {
         *self.late_until.lock()
     }
 
-    pub(super) fn set_safe_until(&self, until: BootInstant) {
-        let mut safe_until = self.safe_until.lock();
-        *safe_until = safe_until.max(until);
+    pub(super) fn validity(&self) -> ClaimValidity {
+        self.state.lock().validity
     }
 
-    pub(super) fn safe_until(&self) -> BootInstant {
-        *self.safe_until.lock()
+    /// Records that a round of renewals that began at `sent_at` has renewed the claim. Returns how
+    /// long the claim is valid from then.
+    pub(super) fn renewed(&self, sent_at: BootInstant) -> Duration {
+        let mut state = self.state.lock();
+        let is_held = state.is_held();
+        state.validity.renew(sent_at, is_held)
     }
 
-    pub(super) fn revoked(&self) {
-        self.apply_push(&Push::Gone);
-    }
-
-    fn apply_push(&self, push: &Push) {
+    /// Applies a notification.
+    pub(super) fn apply_push(&self, push: &Push) {
         if self.state.lock().apply_push(push) {
             self.changed.notify_waiters();
         }
     }
+}
+
+/// What a client knows about one of its claims.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct ClaimState {
+    /// The latest standing, from a reply or a notification.
+    pub(crate) standing: Option<Standing>,
+    /// Whether the claim is the first waiter.
+    pub(crate) is_next: bool,
+    /// The position among the waiters in the last reply that had one; 0 before such a reply.
+    pub(crate) position: u32,
+    /// Whether a renewal has shown a reason to poll.
+    pub(crate) due: PollDue,
+    /// Whether the last renewal found an absence that another client has marked.
+    is_absence_noted: bool,
+    /// When the caller received this claim as held.
+    passed_on: Option<BootInstant>,
+    /// Whether a script that ran after the grant has returned. Before that, a ping is not enough to
+    /// renew the hold.
+    is_confirmed: bool,
+    /// The highest token in a reply.
+    ///
+    /// A grant in a notification is stale if its token is not higher: that hold was lost before the
+    /// reply was sent, and the claim may be queued again.
+    last_token: u64,
+    /// When the first lease of a holder ends, as of the last reply.
+    pub(crate) next_expiry: Option<BootInstant>,
+    /// The epoch of the caller link when the last request was sent. Notifications arrive reliably
+    /// until the next epoch.
+    pub(crate) caller_epoch: u32,
+    pub(crate) validity: ClaimValidity,
+}
+
+/// Why a waiter should poll before its next poll is due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum PollDue {
+    /// No reason.
+    #[default]
+    No,
+    /// A holder is absent: one of the client's waiters should poll.
+    Absence,
+    /// The claim is held, and its notification has not arrived.
+    Grant,
+}
+
+impl ClaimState {
+    /// Returns the state of a claim before its first request.
+    #[must_use]
+    pub(crate) fn new(validity: ClaimValidity) -> Self {
+        Self {
+            validity,
+            ..Self::default()
+        }
+    }
+
+    /// Applies the reply to a request to enter that was read at `read`.
+    pub(crate) fn apply_reply(&mut self, reply: &EnterReply, sent: Sent, read: BootInstant) {
+        self.note(reply, sent.caller_epoch, read);
+        if reply.standing != Standing::Gone {
+            self.validity.extend(sent.at, sent.liveness_epoch);
+        }
+    }
+
+    /// Applies the reply to a poll. A poll extends the lease of a holder, not of a waiter.
+    pub(crate) fn apply_poll_reply(&mut self, reply: &EnterReply, sent: Sent, read: BootInstant) {
+        self.note(reply, sent.caller_epoch, read);
+        if reply.standing.token().is_some() {
+            self.validity.extend(sent.at, sent.liveness_epoch);
+        }
+    }
+
+    fn note(&mut self, reply: &EnterReply, caller_epoch: u32, read: BootInstant) {
+        self.caller_epoch = caller_epoch;
+        self.last_token = self.last_token.max(reply.last_token);
+        // A notification may arrive before a reply that the server sent earlier.
+        let is_superseded = self
+            .standing
+            .is_none_or(|pushed| is_queued(pushed) || self.is_stale(pushed));
+        if !is_queued(reply.standing) || is_superseded {
+            self.standing = Some(reply.standing);
+            self.is_confirmed = reply.standing.token().is_some();
+        }
+
+        self.is_next |= reply.is_next;
+        self.position = reply.position;
+        self.due = PollDue::No;
+        self.next_expiry = reply.next_expiry.map(|left| read.saturating_add(left));
+    }
+
+    /// Applies a notification; `false` if it changes nothing.
+    pub(crate) fn apply_push(&mut self, push: &Push) -> bool {
+        match *push {
+            Push::Held(token) => {
+                let pushed = Standing::Held { token };
+                if self.is_stale(pushed) {
+                    return false;
+                }
+                self.standing = Some(pushed);
+                self.is_confirmed = false;
+            }
+            Push::Gone => self.standing = Some(Standing::Gone),
+            Push::Next => {
+                self.is_next = true;
+                self.next_expiry = None;
+            }
+        }
+        true
+    }
+
+    /// Applies the reply to a renewal that was sent at `sent_at` and named the connection of
+    /// `epoch`; `false` if the claim is gone.
+    pub(crate) fn apply_renewal(
+        &mut self,
+        renewed: Renewed,
+        sent_at: BootInstant,
+        epoch: u32,
+    ) -> bool {
+        match renewed {
+            Renewed::Gone => return false,
+            Renewed::Unusable => {}
+            Renewed::Held => {
+                self.validity.extend(sent_at, epoch);
+                if self.standing.is_some_and(is_queued) {
+                    self.due = PollDue::Grant;
+                } else {
+                    self.is_confirmed = true;
+                }
+            }
+            Renewed::Queued { position, absence } => {
+                // A hold whose claim is queued again was lost in between.
+                if self.passed_on.is_some_and(|passed_on| sent_at >= passed_on) {
+                    return false;
+                }
+                self.validity.extend(sent_at, epoch);
+                self.position = position;
+
+                let is_due = match absence {
+                    AbsenceSeen::None => false,
+                    AbsenceSeen::New => true,
+                    // The client that marked the absence revokes the hold, unless that client is
+                    // absent too.
+                    AbsenceSeen::Noted => self.is_absence_noted,
+                };
+                self.is_absence_noted = absence == AbsenceSeen::Noted;
+                if is_due && self.due == PollDue::No {
+                    self.due = PollDue::Absence;
+                }
+            }
+        }
+        true
+    }
+
+    /// Records that the caller receives the claim as held at `now`.
+    pub(crate) fn pass_on(&mut self, now: BootInstant) {
+        self.passed_on.get_or_insert(now);
+    }
+
+    /// Whether the caller holds the claim or is about to receive it.
+    #[must_use]
+    pub(crate) fn is_held(&self) -> bool {
+        self.passed_on.is_some()
+            || self
+                .standing
+                .is_some_and(|standing| standing.token().is_some())
+    }
+
+    fn is_stale(&self, pushed: Standing) -> bool {
+        pushed
+            .token()
+            .is_some_and(|token| token.get() <= self.last_token)
+    }
+
+    /// Returns whether a ping on the connection of `epoch` is enough to renew the hold.
+    ///
+    /// After a notification, of a grant or of the end of the claim, a script is needed.
+    #[must_use]
+    pub(crate) fn is_covered_by_ping(&self, epoch: u32, now: BootInstant) -> bool {
+        self.is_confirmed
+            && self.standing != Some(Standing::Gone)
+            && self.validity.is_extended_by_ping(epoch, now)
+    }
+}
+
+/// Until when the client may trust a claim.
+///
+/// A server keeps a claim for a lease after the last script that has named it. With crash detection
+/// another client may revoke a hold when the connection that the script named has been missing for
+/// the crash grace. So a reply proves a hold for the grace only, and a ping proves as much.
+///
+/// ```text
+/// script ─────────────── lease ───────────────► the server forgets the claim
+///    └─ grace ─►  ping ─ grace ─►  ping ─ grace ─►     others may revoke the hold
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct ClaimValidity {
+    lease: Duration,
+    /// The crash grace; `None` if the claim is kept for its lease, whether its client is alive or not.
+    pub(super) grace: Option<Duration>,
+    /// When the last script was sent whose reply has confirmed the claim, and the epoch of the
+    /// connection that it named.
+    pub(crate) confirmed: Option<(BootInstant, u32)>,
+    /// The end of the validity, as the last renewal has returned it.
+    until: Option<BootInstant>,
+}
+
+impl ClaimValidity {
+    /// Returns the validity of a claim before its first request.
+    #[must_use]
+    pub(crate) fn new(lease: Duration, grace: Option<Duration>) -> Self {
+        Self {
+            lease,
+            grace,
+            ..Self::default()
+        }
+    }
+
+    /// Returns how long after a request its reply proves a hold.
+    pub(super) fn of_reply(&self) -> Duration {
+        self.grace.unwrap_or(self.lease)
+    }
+
+    /// Records the reply to a script that was sent at `sent_at` and named the connection of `epoch`.
+    fn extend(&mut self, sent_at: BootInstant, epoch: u32) {
+        if self.confirmed.is_none_or(|(before, _)| before <= sent_at) {
+            self.confirmed = Some((sent_at, epoch));
+        }
+    }
+
+    /// Records that a round of renewals has succeeded which began at `sent_at`, by a script or a
+    /// ping. Returns how long the claim is valid from then.
+    pub(super) fn renew(&mut self, sent_at: BootInstant, is_held: bool) -> Duration {
+        // Only the lease keeps a waiter in the queue. The engine trusts a grant for less than the
+        // lease.
+        let max = if is_held { self.of_reply() } else { self.lease };
+        let valid_for = self.lease_left(sent_at).min(max);
+        self.until = self.until.max(Some(sent_at.saturating_add(valid_for)));
+        valid_for
+    }
+
+    /// Returns how long the claim is valid from `now`, by the renewals so far.
+    pub(super) fn remaining(&self, now: BootInstant) -> Duration {
+        let until = self.until.unwrap_or(now);
+        until.duration_since(now)
+    }
+
+    /// Returns the remaining lease at `now`, minus the drift that two clocks may have had since the
+    /// request.
+    fn lease_left(&self, now: BootInstant) -> Duration {
+        let Some((sent_at, _)) = self.confirmed else {
+            return Duration::ZERO;
+        };
+        let passed = now.duration_since(sent_at);
+        self.lease
+            .saturating_sub(passed)
+            .saturating_sub(passed / 2_000)
+    }
+
+    /// Returns whether a ping on the connection of `epoch` extends the validity.
+    ///
+    /// A script must have bound the claim to this connection. The script must be recent: otherwise
+    /// the lease needs a renewal, or the server may have lost the claim since then.
+    fn is_extended_by_ping(&self, epoch: u32, now: BootInstant) -> bool {
+        let (Some(grace), Some((sent_at, named))) = (self.grace, self.confirmed) else {
+            return false;
+        };
+        epoch == named && now.duration_since(sent_at) + grace / 6 < (self.lease / 3).min(grace * 10)
+    }
+}
+
+fn is_queued(standing: Standing) -> bool {
+    matches!(standing, Standing::Queued { .. })
 }

@@ -1,18 +1,22 @@
-//! Requests that put a claim into a queue or find it there.
+//! Requests that put a claim into a queue or find it there, and what counts as a grant.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::claims::TrackedClaim;
-use super::enter_reply::EnterReply;
-use super::layout::request;
-use super::liveness::LivenessRef;
-use super::server::{LockKeys, Server};
-use super::{Redis, record, scripts};
+use super::messages::{EnterArguments, EnterMode, EnterReply, EnterRequest, Sent};
+use super::observations::{Nonces, Observations};
+use super::record::{self, LivenessRef, LockKeys};
+use super::scripts;
+use super::server::{Server, protocol_error};
 use crate::client;
-use crate::client::{ServerClock, Session, decode, id_text, shows_replica};
+use crate::client::{
+    ServerCall, ServerClock, Session, StoreServers, Value, command, decode, reply_timeout,
+    shows_replica, with_reply_timeout,
+};
 use leasehold_core::internal::BootInstant;
 use leasehold_core::store::{Claim, Share, Standing, check_same_kind, share_from_parts};
-use leasehold_core::{Error, Result};
+use leasehold_core::{Error, Result, Token};
 
 /// How long after it was sent the server may execute a request to enter. It is longer than the
 /// silence after which the client closes a connection.
@@ -20,208 +24,156 @@ const NOT_AFTER: Duration = Duration::from_secs(5);
 /// After this time the server is certain to refuse the request, unless its clock was set back.
 /// Whole seconds are compared, and clocks differ in rate.
 const LATE_MAX: Duration = Duration::from_secs(7);
+/// How long `WAIT` waits for replicas. It is less than the silence after which a connection counts
+/// as broken.
+const REPLICATION_MAX: Duration = Duration::from_millis(1500);
 
-impl Redis {
+/// A claim that its caller enters, refreshes or polls, with the parts of the store that its requests
+/// read.
+///
+/// A reply is written into `tracked`, and into the observations of the claim's name.
+pub(super) struct Entering<'a> {
+    pub(super) claim: &'a Claim,
+    pub(super) tracked: &'a TrackedClaim,
+    pub(super) server: Arc<Server>,
+    pub(super) servers: &'a StoreServers<Server>,
+    pub(super) observations: &'a Observations,
+    pub(super) nonces: &'a Nonces,
+    pub(super) longest_lease: Option<&'a str>,
+}
+
+impl Entering<'_> {
     /// Sends a request to enter and applies its reply to the local state of the claim.
-    pub(super) async fn send_enter(
-        &self,
-        claim: &Claim,
-        mode: EnterMode,
-        tracked: &TrackedClaim,
-    ) -> Result<EnterReply> {
-        let server = self.server_of(claim)?;
-        let request = self.enter_request(claim, mode, &server);
+    pub(super) async fn send(&self, mode: EnterMode) -> Result<EnterReply> {
+        let clock = &self.server.clock;
+        let request = self.request(mode);
         let arguments = request.encode();
 
         let run_once = async || {
             let sent = Sent {
                 at: BootInstant::now(),
                 liveness_epoch: request.liveness.epoch,
-                caller_epoch: server.links.caller.epoch(),
+                caller_epoch: self.server.links.caller.epoch(),
             };
-            let reply = self.run_enter(claim, &arguments, &server, None).await;
+            let reply = self.run(&arguments, None).await;
             if mode.adds_claim() && reply.as_ref().is_err_and(may_add_later) {
-                tracked.may_be_late(sent.at.saturating_add(LATE_MAX));
+                self.tracked.may_be_late(sent.at.saturating_add(LATE_MAX));
             }
             (reply, sent)
         };
         let (mut reply, mut sent) = run_once().await;
-        if reply
-            .as_ref()
-            .is_err_and(|error| is_late(error, &server.clock))
-        {
+        if reply.as_ref().is_err_and(|error| is_late(error, clock)) {
             // The server executed nothing, and the client now knows its clock.
             (reply, sent) = Box::pin(run_once()).await;
         }
 
-        let text: String = decode(reply.map_err(|error| mismatch(error, claim.share))?)?;
-        let reply = EnterReply::parse(&text, &arguments.id).ok_or_else(|| self.protocol_error())?;
+        let replied = reply.map_err(|error| mismatch(error, self.claim.share))?;
+        let reply = self.parse(replied, &arguments)?;
         self.observations
-            .observe(&claim.name, &reply, &request.expired);
-        tracked.apply_reply(mode, &reply, sent);
+            .observe(&self.claim.name, &reply, &request.expired);
+        self.tracked.apply_reply(mode, &reply, sent);
         Ok(reply)
     }
 
-    fn enter_request<'a>(
-        &self,
-        claim: &'a Claim,
-        mode: EnterMode,
-        server: &Server,
-    ) -> EnterRequest<'a> {
+    fn request(&self, mode: EnterMode) -> EnterRequest<'_> {
+        let claim = self.claim;
+        let server = &self.server;
         let (highest_token, expired) = self.observations.hint(&claim.name);
         // The fast path neither waits after a failover nor reserves tokens.
-        let may_grant_fast = self.longest_lease().is_none() && claim.reserved == 0;
+        let may_grant_fast = self.longest_lease.is_none() && claim.reserved == 0;
         let proposal = if may_grant_fast && claim.share.is_whole() && mode.adds_claim() {
             server.clock.micros().max(highest_token + 1)
         } else {
             0
         };
 
+        let grace = self.tracked.validity().grace;
         EnterRequest {
             claim,
             mode,
             proposal,
             highest_token,
-            liveness: self.liveness_ref(claim, server),
+            liveness: LivenessRef::of(&server.links.background, &server.client, grace),
             nonce: self.nonces.fresh(),
             expired,
         }
     }
 
-    /// Runs the script, over one connection if it is given.
-    async fn run_enter(
-        &self,
-        claim: &Claim,
-        request: &EnterArguments,
-        server: &Server,
-        over: Option<&Session>,
-    ) -> Result<redis::Value> {
-        let key = record::key_of(&claim.name);
-        let not_after = not_after(&server.clock);
-        let arguments = request.with(&not_after, self.longest_lease());
-        let script = &scripts::ENTER;
-        let Some(session) = over else {
-            return self.run(script, claim.lease, &key, &arguments).await;
+    /// Runs the script: over one connection if it is given, and otherwise on the caller link if the
+    /// caller's runtime drives it.
+    async fn run(&self, request: &EnterArguments, over: Option<&Session>) -> Result<Value> {
+        let key = record::key_of(&self.claim.name);
+        let keys = LockKeys::new(&key, self.servers);
+        let not_after = not_after(&self.server.clock);
+        let call = ServerCall {
+            script: &scripts::ENTER,
+            keys: &keys.texts(),
+            arguments: &request.with(&not_after, self.longest_lease),
         };
-        let keys = LockKeys::new(&key, &self.servers);
-        script.run(session, &keys.texts(), &arguments).await
+        if let Some(session) = over {
+            return call.script.run(session, call.keys, call.arguments).await;
+        }
+        let limit = reply_timeout(self.claim.lease);
+        self.servers
+            .run(call, limit, |server| server.links.for_request())
+            .await
     }
 
-    /// Refreshes a claim over one connection, and returns its standing.
-    pub(super) async fn refresh_on(
-        &self,
-        session: &Session,
-        server: &Server,
-        claim: &Claim,
-    ) -> Result<Standing> {
-        let request = self
-            .enter_request(claim, EnterMode::Refresh, server)
-            .encode();
-        let reply = self.run_enter(claim, &request, server, Some(session));
-        let text: String = decode(reply.await?)?;
-        let reply = EnterReply::parse(&text, &request.id).ok_or_else(|| self.protocol_error())?;
-        Ok(reply.standing)
+    fn parse(&self, reply: Value, request: &EnterArguments) -> Result<EnterReply> {
+        let text: String = decode(reply)?;
+        EnterReply::parse(&text, &request.id).ok_or_else(|| protocol_error(self.servers))
     }
+
+    /// Waits until `wanted` replicas have a grant.
+    ///
+    /// It does not release the grant if that fails, because the caller may enter the same claim
+    /// again: a release that arrives late would end the hold of the later grant.
+    pub(super) async fn confirm_replicas(&self, token: Token, wanted: u32) -> Result<()> {
+        let limit = reply_timeout(self.claim.lease);
+        let link = self
+            .server
+            .wait_link
+            .as_ref()
+            .ok_or_else(|| Error::unavailable("the link for replicas is closed"))?;
+        let session = link.session(limit).await?;
+
+        // `WAIT` counts only the writes of its own connection.
+        let confirming = async {
+            let request = self.request(EnterMode::Refresh).encode();
+            let reply = self.run(&request, Some(&session)).await?;
+            let standing = self.parse(reply, &request)?.standing;
+            if standing != (Standing::Held { token }) {
+                // After a failover, the new master may have granted the same claim again, with a
+                // larger token.
+                return Err(Error::unavailable(
+                    "the grant was lost before the replicas had received it",
+                ));
+            }
+            count_replicas(&session, wanted, limit).await
+        };
+        let count = with_reply_timeout(&session, limit, confirming).await?;
+        if count >= wanted {
+            return Ok(());
+        }
+        Err(Error::unavailable(format!(
+            "only {count} of {wanted} replicas have the grant, so it does not count"
+        ))
+        .help("bring the replicas back, or require fewer with replicas="))
+    }
+}
+
+/// Counts the replicas that have the writes of this connection.
+async fn count_replicas(session: &Session, wanted: u32, limit: Duration) -> Result<u32> {
+    let timeout = (limit / 2).min(REPLICATION_MAX);
+    let mut wait = command("WAIT");
+    wait.arg(wanted).arg(timeout.as_millis().to_string());
+    session.request(&wait).await
 }
 
 /// Returns until when the server may execute a request that is sent now, in its seconds.
 fn not_after(clock: &ServerClock) -> String {
     let seconds = clock.micros() / 1_000_000 + NOT_AFTER.as_secs();
     seconds.to_string()
-}
-
-/// What the server does with the claim of a request to enter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EnterMode {
-    /// Adds it to the queue.
-    Queue,
-    /// Adds it only if it is granted at once.
-    TryNow,
-    /// Extends the lease of a claim that is queued or held.
-    Refresh,
-    /// Checks the holders. A waiter's lease stays as it is.
-    Poll,
-}
-
-impl EnterMode {
-    fn adds_claim(self) -> bool {
-        matches!(self, Self::Queue | Self::TryNow)
-    }
-
-    fn letter(self) -> char {
-        match self {
-            Self::Queue => 'Q',
-            Self::TryNow => 'R',
-            Self::Refresh => 'F',
-            Self::Poll => 'L',
-        }
-    }
-}
-
-/// A request to enter.
-pub(super) struct EnterRequest<'a> {
-    pub(super) claim: &'a Claim,
-    pub(super) mode: EnterMode,
-    /// The token that the fast path gives the claim; 0 disables the fast path.
-    pub(super) proposal: u64,
-    /// The highest token that this client has received for the name.
-    pub(super) highest_token: u64,
-    pub(super) liveness: LivenessRef,
-    pub(super) nonce: String,
-    /// The absences that have lasted for their grace.
-    pub(super) expired: String,
-}
-
-/// A request to enter, encoded for the script.
-pub(super) struct EnterArguments {
-    pub(super) id: String,
-    record: String,
-    life: String,
-    settings: String,
-}
-
-impl EnterArguments {
-    /// Returns the arguments of the script.
-    pub(super) fn with<'a>(
-        &'a self,
-        not_after: &'a str,
-        longest_lease: Option<&'a str>,
-    ) -> Vec<&'a str> {
-        let mut arguments = vec![&*self.record, &*self.life, &*self.settings, not_after];
-        arguments.extend(longest_lease);
-        arguments
-    }
-}
-
-impl EnterRequest<'_> {
-    pub(super) fn encode(&self) -> EnterArguments {
-        let id = id_text(self.claim.id);
-        let record = record::record(self.claim, &id, self.proposal, &self.liveness);
-
-        let mut settings = String::with_capacity(request::EXPIRED.start + self.expired.len());
-        settings.push(self.mode.letter());
-        request::HINT.write_number(self.highest_token, &mut settings);
-        settings.push_str(&self.nonce);
-        settings.push_str(&self.expired);
-
-        EnterArguments {
-            id,
-            record,
-            life: record::life(self.claim).to_string(),
-            settings,
-        }
-    }
-}
-
-/// When a request was sent, and the connections at that time.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sent {
-    /// When it was sent.
-    pub(crate) at: BootInstant,
-    /// The epoch of the background link that the request named.
-    pub(crate) liveness_epoch: u32,
-    /// The epoch of the caller link.
-    pub(crate) caller_epoch: u32,
 }
 
 /// Replaces the script's `MISMATCH`, which names the present share, with the error of all stores.
@@ -271,11 +223,11 @@ fn is_late(error: &Error, clock: &ServerClock) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::store_error;
+    use crate::client::{parse_reply, store_error};
 
     fn refusal(reply: &str) -> Error {
-        let parsed = redis::parse_redis_value(reply.as_bytes()).expect("a reply");
-        let redis::Value::ServerError(error) = parsed else {
+        let parsed = parse_reply(reply.as_bytes()).expect("a reply");
+        let Value::ServerError(error) = parsed else {
             panic!("{reply} is an error")
         };
         store_error(error.into())

@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use super::claims::Claims;
+use super::messages::Push;
+use super::record::LockKeys;
 use super::scripts;
-use super::server::{LockKeys, Server};
-use crate::client::{ServerCall, StoreServers};
+use super::server::{Server, longest_lease};
+use crate::client::{PushHandler, ServerCall, Settings, StoreServers, id_text};
 use leasehold_core::internal::{BootInstant, background};
 use leasehold_core::{Error, Result};
 
@@ -19,8 +22,8 @@ const TRY_MAX: Duration = Duration::from_secs(5);
 /// Releases orphans on the background link.
 #[derive(Clone, Debug)]
 pub(super) struct Orphans {
-    pub(super) servers: Weak<StoreServers<Server>>,
-    pub(super) longest_lease: Option<Arc<str>>,
+    servers: Weak<StoreServers<Server>>,
+    longest_lease: Option<Arc<str>>,
 }
 
 /// A claim of this client whose id no caller uses, now or later.
@@ -31,6 +34,13 @@ pub(super) struct Orphan {
 }
 
 impl Orphans {
+    pub(super) fn new(servers: Weak<StoreServers<Server>>, settings: Settings) -> Self {
+        Self {
+            servers,
+            longest_lease: longest_lease(settings),
+        }
+    }
+
     /// Removes the claim from the queue at `due`, when no earlier request can add it again.
     pub(super) fn release(&self, orphan: Orphan, due: BootInstant) {
         let orphans = self.clone();
@@ -74,9 +84,31 @@ impl Orphans {
             keys: &keys.texts(),
             arguments: &leave_arguments(&whose, &server.client, self.longest_lease.as_deref()),
         };
-        let left = servers.run(call, TRY_MAX, |server| &server.links.background);
-        left.await.map(drop)
+        servers
+            .run(call, TRY_MAX, |server| &server.links.background)
+            .await
+            .map(drop)
     }
+}
+
+/// Applies notifications to their claims.
+///
+/// A grant of an unknown claim is an orphan, and is released: no caller will use its id again.
+pub(super) fn apply_pushes(claims: Arc<Claims>, orphans: Orphans) -> PushHandler {
+    Arc::new(move |_, text| {
+        let Some((id, push, key)) = Push::parse(text) else {
+            return;
+        };
+        if let Some(tracked) = claims.tracked(id) {
+            tracked.apply_push(&push);
+        } else if matches!(push, Push::Held(_)) {
+            let orphan = Orphan {
+                key: key.to_owned(),
+                id: id_text(id),
+            };
+            orphans.release(orphan, BootInstant::now());
+        }
+    })
 }
 
 /// Returns the arguments of the script that leaves.

@@ -2,27 +2,21 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use percent_encoding::{PercentEncode, percent_decode_str, utf8_percent_encode};
 
-use super::enter_reply::RefusedReply;
 use super::layout::record;
-use super::liveness::LivenessRef;
-use crate::client::{OTHER_VERSION, PLAIN, id_from};
-use leasehold_core::store::{
-    Claim, Standing, draw_claim_id, parse_words, replies, share_from_parts, write_words,
-};
+use crate::client::{ClusterNode, Link, OTHER_VERSION, PLAIN, State, StoreServers, id_from};
+use leasehold_core::store::{Claim, Standing, parse_words, replies, share_from_parts, write_words};
 use leasehold_core::{Entry, Error, Name, Refused, Result, Token};
 
 const PREFIX: &str = "leasehold:{";
 /// The nonce of a holder that is present.
-const NO_NONCE: &str = "-----------";
+pub(super) const NO_NONCE: &str = "-----------";
 /// The server of a claim without crash detection.
-pub(super) const NO_SERVER: &str = "----------";
+const NO_SERVER: &str = "----------";
 /// The version of the layout. A client refuses a lock of another version.
 const VERSION: &str = " v1";
 /// A record outlives its lease by this time, so that its token outlives it too.
@@ -78,26 +72,80 @@ fn decoded(text: &str) -> Option<Cow<'_, str>> {
     percent_decode_str(text).decode_utf8().ok()
 }
 
-/// Draws nonces that differ from all earlier ones, of this client and of any other.
+/// The keys of a lock.
 ///
-/// A repeated nonce would turn two short absences into one long absence, and lead to two holders.
-/// So nonces count up from a number that the system has drawn. A random generator in the process
-/// may have the same seed as one in another process: after a fork, or because the user seeded it.
-#[derive(Debug)]
-pub(super) struct Nonces(AtomicU64);
+/// A single server takes the first one, from which the scripts derive the others. A cluster takes
+/// all of them. So while it moves their slot, it refuses the whole request unless all of them are
+/// on one node, and no script stops halfway.
+pub(super) struct LockKeys<'a> {
+    key: &'a str,
+    others: Option<[String; 3]>,
+}
 
-impl Default for Nonces {
-    fn default() -> Self {
-        let drawn = u128::from_be_bytes(draw_claim_id().to_bytes());
-        // The last bits are random in every version of an id.
-        let last = drawn & u128::from(u64::MAX);
-        Self(AtomicU64::new(u64::try_from(last).expect("it is masked")))
+impl<'a> LockKeys<'a> {
+    pub(super) fn new<S: ClusterNode>(key: &'a str, servers: &StoreServers<S>) -> Self {
+        let others = || ["claims", "queue", "holders"].map(|part| format!("{key}:{part}"));
+        Self {
+            key,
+            others: servers.is_cluster().then(others),
+        }
+    }
+
+    pub(super) fn texts(&self) -> Vec<&str> {
+        let others = self.others.iter().flatten().map(String::as_str);
+        std::iter::once(self.key).chain(others).collect()
     }
 }
 
-impl Nonces {
-    pub(super) fn fresh(&self) -> String {
-        URL_SAFE_NO_PAD.encode(self.0.fetch_add(1, Ordering::Relaxed).to_ne_bytes())
+/// Identifies the connection that proves a client alive: client, connection epoch, and server.
+#[derive(Clone, Debug)]
+pub(super) struct LivenessRef {
+    pub(super) client: Arc<str>,
+    pub(super) epoch: u32,
+    /// `None` if the connection proves nothing about the claim.
+    pub(super) crash_check: Option<CrashCheck>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct CrashCheck {
+    pub(super) server: Arc<str>,
+    /// How long the holder trusts its last reply. A contender waits for the holder's grace, not for
+    /// its own, before it revokes the hold.
+    pub(super) grace: Duration,
+}
+
+impl LivenessRef {
+    /// Returns the present connection of a client's background link. It proves something about a
+    /// claim with a crash grace.
+    pub(super) fn of(background: &Link, client: &Arc<str>, grace: Option<Duration>) -> Self {
+        background.with_state(|state| {
+            let history = match state {
+                State::Up(_, server) => server.clone(),
+                _ => None,
+            };
+            let crash_check = history
+                .zip(grace)
+                .map(|(server, grace)| CrashCheck { server, grace });
+
+            Self {
+                client: Arc::clone(client),
+                epoch: state.epoch(),
+                crash_check,
+            }
+        })
+    }
+
+    /// Appends the fields from the client to the grace of a record.
+    fn write(&self, text: &mut String) {
+        let (server, grace) = match &self.crash_check {
+            Some(check) => (&*check.server, millis(check.grace)),
+            None => (NO_SERVER, 0),
+        };
+
+        text.push_str(&self.client);
+        record::EPOCH.write_number(u64::from(self.epoch), text);
+        text.push_str(server);
+        record::GRACE.write_number(grace, text);
     }
 }
 
@@ -155,12 +203,12 @@ pub(super) fn inspected(text: &str, ahead: u32) -> Result<Entry> {
 
 /// Decodes the holders in a reply to a claim that was refused. Records of another version are left
 /// out: they do not change the refusal.
-pub(super) fn refused(name: &Name, reply: &RefusedReply) -> Refused {
+pub(super) fn refused(name: &Name, ahead: u32, holders: &[String]) -> Refused {
     let mut lock_state = replies::lock_state(name.clone());
-    let holders = reply.holders.iter().map(|record| entry(record, 0));
+    let holders = holders.iter().map(|record| entry(record, 0));
     lock_state.entries = holders.filter_map(Result::ok).collect();
     let mut refused = replies::refused(lock_state, None);
-    refused.ahead = Some(reply.ahead).filter(|ahead| *ahead > 0);
+    refused.ahead = Some(ahead).filter(|ahead| *ahead > 0);
     refused
 }
 
@@ -209,11 +257,8 @@ fn decode(text: &str, ahead: u32) -> Option<Result<Entry>> {
 mod tests {
     use crate::test_inputs::altered_text;
     use proptest::prelude::*;
-    use std::collections::HashSet;
-    use std::sync::Arc;
     use std::time::UNIX_EPOCH;
 
-    use super::super::liveness::CrashCheck;
     use super::*;
     use crate::client::id_text;
     use leasehold_core::store::Share;
@@ -332,27 +377,6 @@ mod tests {
             assert_eq!(entry.share, claim.share);
             assert_eq!(&entry.info, &*claim.info);
             assert_eq!(entry.token().map(Token::get), Some(TOKEN));
-        }
-    }
-
-    /// Shows G-01.
-    #[test]
-    fn nonces_never_repeat() {
-        let draw = || {
-            fastrand::seed(7);
-            let nonces = Nonces::default();
-            (0..1_000)
-                .map(|_| nonces.fresh())
-                .collect::<HashSet<String>>()
-        };
-        let ours = draw();
-        let theirs = draw();
-
-        assert_eq!(ours.len(), 1_000);
-        assert_eq!(ours.intersection(&theirs).count(), 0);
-        for nonce in ours {
-            assert_eq!(nonce.len(), record::NONCE.len);
-            assert_ne!(nonce, NO_NONCE);
         }
     }
 

@@ -1,20 +1,23 @@
-//! The connections of a store to one server, what it knows of that server, and the keys of a lock
-//! there.
+//! The connections of a store to one server, what it knows of that server, and the handshake that
+//! its liveness begins with.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use futures_util::future::{join_all, join3};
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
-use super::claims::Claims;
-use super::liveness::{self, CrashDetectionMode};
-use super::orphans::Orphans;
+use super::record::millis;
+use super::scripts;
 use crate::client;
 use crate::client::{
-    ClusterNode, Endpoint, Epochs, Link, LinkConfig, Links, PushHandler, ServerClock, ServerId,
-    Settings, StoreServers,
+    ClusterNode, DoHandshake, Endpoint, Epochs, Link, LinkConfig, Links, PushHandler, ServerClock,
+    ServerId, Session, Settings, StoreServers,
 };
-use leasehold_core::Result;
-use leasehold_core::internal::BootInstant;
+use leasehold_core::{Error, Result};
+
+/// The largest `longest-lease=` of all clients.
+const LONGEST_KEY: &str = "leasehold:{history}:longest";
 
 /// One server.
 ///
@@ -33,9 +36,11 @@ pub(super) struct Server {
 
 /// What all servers of a store share.
 pub(super) struct StoreContext {
-    pub(super) claims: Arc<Claims>,
-    pub(super) orphans: Orphans,
-    pub(super) crash_detection: Arc<CrashDetectionMode>,
+    /// Receives the notifications on the caller links.
+    pub(super) on_push: PushHandler,
+    /// Whether holders are checked by their connections. The first handshake decides this once.
+    /// Otherwise a missing connection could later revoke a holder that relied only on its lease.
+    pub(super) crash_detection: Arc<OnceLock<bool>>,
     pub(super) server_id: Arc<ServerId>,
     pub(super) settings: Settings,
     pub(super) runtime: Option<Handle>,
@@ -84,28 +89,17 @@ impl ClusterNode for Server {
     }
 }
 
-/// The keys of a lock.
-///
-/// A single server takes the first one, from which the scripts derive the others. A cluster takes
-/// all of them. So while it moves their slot, it refuses the whole request unless all of them are
-/// on one node, and no script stops halfway.
-pub(super) struct LockKeys<'a> {
-    key: &'a str,
-    others: Option<[String; 3]>,
-}
+/// Waits for the first connections. A cluster may lack some of its masters.
+pub(super) async fn first_connections(servers: &StoreServers<Server>) -> Result<()> {
+    servers.discover().await?;
+    let servers = servers.all();
+    let connected = join_all(servers.iter().map(|server| server.first())).await;
 
-impl<'a> LockKeys<'a> {
-    pub(super) fn new(key: &'a str, servers: &StoreServers<Server>) -> Self {
-        let others = || ["claims", "queue", "holders"].map(|part| format!("{key}:{part}"));
-        Self {
-            key,
-            others: servers.is_cluster().then(others),
-        }
-    }
-
-    pub(super) fn texts(&self) -> Vec<&str> {
-        let others = self.others.iter().flatten().map(String::as_str);
-        std::iter::once(self.key).chain(others).collect()
+    let is_enough = connected.iter().any(Result::is_ok);
+    let mut failures = connected.into_iter().filter_map(Result::err);
+    match failures.next() {
+        Some(error) if !is_enough || !error.is_unavailable() => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -117,13 +111,7 @@ fn background_link(
 ) -> Link {
     let alive_channel = format!("leasehold:alive:{client}");
     Link::spawn(LinkConfig {
-        handshake: liveness::background_handshake(
-            alive_channel.clone(),
-            Arc::clone(clock),
-            Arc::clone(&shared.crash_detection),
-            Arc::clone(&shared.server_id),
-            shared.settings,
-        ),
+        handshake: background_handshake(alive_channel.clone(), Arc::clone(clock), shared),
         epochs: shared.background_epochs.clone(),
         ..LinkConfig::new(endpoint, alive_channel)
     })
@@ -131,7 +119,7 @@ fn background_link(
 
 fn caller_link(endpoint: Endpoint, client: &str, shared: &StoreContext) -> Link {
     Link::spawn(LinkConfig {
-        on_push: apply_pushes(Arc::clone(&shared.claims), shared.orphans.clone()),
+        on_push: Arc::clone(&shared.on_push),
         runtime: shared.runtime.clone(),
         epochs: shared.caller_epochs.clone(),
         ..LinkConfig::new(endpoint, format!("leasehold:inbox:{client}"))
@@ -143,11 +131,122 @@ fn wait_link(endpoint: Endpoint, client: &str) -> Link {
     Link::spawn(LinkConfig::new(endpoint, channel))
 }
 
-/// Applies notifications to their claims, and releases grants whose claim is unknown.
-fn apply_pushes(claims: Arc<Claims>, orphans: Orphans) -> PushHandler {
-    Arc::new(move |_, text| {
-        if let Some(orphan) = claims.pushed(text) {
-            orphans.release(orphan, BootInstant::now());
-        }
+/// Closes all connections after a malformed reply, as no further reply can be trusted.
+#[cold]
+pub(super) fn protocol_error(servers: &StoreServers<Server>) -> Error {
+    for server in servers.all() {
+        server.close();
+    }
+    client::protocol_error()
+}
+
+/// Each check reads the id of the server's history, which changes with every change of roles.
+/// Every tenth check repeats the full handshake.
+const CHECKS_PER_HANDSHAKE: u32 = 10;
+
+/// Counts the checks of one connection.
+#[derive(Default)]
+struct Checks {
+    epoch: u32,
+    count: u32,
+}
+
+impl Checks {
+    /// Returns the number of earlier checks of the connection of `epoch`.
+    fn next(&mut self, epoch: u32) -> u32 {
+        self.count = if self.epoch == epoch {
+            self.count + 1
+        } else {
+            0
+        };
+        self.epoch = epoch;
+        self.count
+    }
+}
+
+/// The handshake of the background link.
+fn background_handshake(
+    channel: String,
+    clock: Arc<ServerClock>,
+    shared: &StoreContext,
+) -> DoHandshake {
+    let crash_detection = Arc::clone(&shared.crash_detection);
+    let server_id = Arc::clone(&shared.server_id);
+    let settings = shared.settings;
+    let checks = Mutex::<Checks>::default();
+
+    Arc::new(move |session: Arc<Session>| {
+        let channel = channel.clone();
+        let clock = Arc::clone(&clock);
+        let crash_detection = Arc::clone(&crash_detection);
+        let server_id = Arc::clone(&server_id);
+        let check = checks.lock().next(session.epoch);
+
+        Box::pin(async move {
+            let checking = async {
+                let is_on = crash_detection.get() == Some(&true);
+                if check.is_multiple_of(CHECKS_PER_HANDSHAKE) || !is_on {
+                    client::handshake(&session, &clock).await?;
+                }
+                Ok(())
+            };
+            let reading = async {
+                match settings.crash_grace {
+                    Some(_) => server_id.read(&session, &channel).await,
+                    None => Ok(None),
+                }
+            };
+
+            // All send their requests at once.
+            let noting = note_longest_lease(&session, settings);
+            let (checked, server, noted) = Box::pin(join3(checking, reading, noting)).await;
+            checked?;
+            let server = server?;
+            noted?;
+            crash_detection.get_or_init(|| server.is_some());
+            Ok(server)
+        })
     })
+}
+
+/// Returns the longest lease of the URL as the scripts take it.
+pub(super) fn longest_lease(settings: Settings) -> Option<Arc<str>> {
+    let longest = settings.failover_wait?;
+    Some(millis(longest).to_string().into())
+}
+
+/// Notes the longest lease in the store, where all clients find the largest one.
+///
+/// A full server refuses a new value, and still renews holds. So the connection is used, and the
+/// next handshake notes the value.
+async fn note_longest_lease(session: &Session, settings: Settings) -> Result<()> {
+    let Some(longest) = longest_lease(settings) else {
+        return Ok(());
+    };
+    let noted = scripts::LONGEST_LEASE
+        .send_text(session, &[LONGEST_KEY], &[&longest])
+        .await;
+    match noted {
+        Err(error) if error.is_unavailable() => {
+            tracing::debug!(%error, "the longest lease is not noted in the store yet");
+            Ok(())
+        }
+        noted => noted.map(drop),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The server behind a new connection may be another one.
+    #[test]
+    fn every_connection_begins_with_a_full_handshake() {
+        let mut checks = Checks::default();
+        let mut counts = |epoch| [(); 3].map(|()| checks.next(epoch));
+
+        for epoch in [1, 3, 5] {
+            assert_eq!(counts(epoch), [0, 1, 2], "connection {epoch}");
+        }
+    }
 }

@@ -11,26 +11,16 @@ use async_trait::async_trait;
 use tokio::sync::Notify;
 
 use super::server::Server;
-use super::{Redis, record};
 use crate::client;
 use crate::client::{
     DoHandshake, INVALIDATION, Link, LinkConfig, PushHandler, Session, State, StoreServers, Watched,
 };
-use leasehold_core::store::{Observe, Subscription};
-use leasehold_core::{Error, Name, Result};
-
-#[async_trait]
-impl Observe for Redis {
-    async fn subscribe(&self, name: &Name) -> Result<Box<dyn Subscription>> {
-        let key = record::key_of(name);
-        let tracked = TrackedKeys::begin(Arc::clone(&self.servers), key).await?;
-        Ok(Box::new(tracked))
-    }
-}
+use leasehold_core::store::Subscription;
+use leasehold_core::{Error, Result};
 
 /// The keys of one lock, and the connection on which the server that has them reports changes.
 #[derive(Debug)]
-struct TrackedKeys {
+pub(super) struct TrackedKeys {
     servers: Arc<StoreServers<Server>>,
     key: String,
     server: Arc<Server>,
@@ -63,7 +53,7 @@ impl Subscription for TrackedKeys {
 
 impl TrackedKeys {
     /// Tracks the keys on the server that has them now.
-    async fn begin(servers: Arc<StoreServers<Server>>, key: String) -> Result<Self> {
+    pub(super) async fn begin(servers: Arc<StoreServers<Server>>, key: String) -> Result<Self> {
         let server = servers.server_of(&key)?;
         let pushed = Arc::<Notify>::default();
         let channel = format!("leasehold:observer:{}", client::fresh_client());

@@ -6,3 +6,4 @@ mod paths;
 mod queues;
 mod scripts;
 mod server;
+mod validity;

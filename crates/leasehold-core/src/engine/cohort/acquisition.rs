@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use super::Cohort;
 use crate::engine::acquire::attempt_until_granted;
 use crate::engine::events::AcquireEvents;
-use crate::engine::outage::Outage;
+use crate::engine::limits::Outage;
 use crate::engine::{AcquireOptions, Engine, Hold, WaitLimit};
 use crate::runtime::background;
 use crate::{Error, Result};

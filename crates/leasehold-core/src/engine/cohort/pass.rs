@@ -113,7 +113,7 @@ impl Cohort {
         let claim = Arc::clone(&origin.validity.claim);
         let id = claim.id;
 
-        let events = HoldEvents::begin(origin.engine.calls(), &claim, next.token);
+        let events = HoldEvents::begin(&origin.engine.calls, &claim, next.token);
         let listener = Arc::clone(self) as Arc<dyn LossListener>;
         let mut validity = Validity::held(claim, until)
             .with_events(events)

@@ -75,7 +75,7 @@ async fn hold(lock: &Lock, passes: &AtomicU32, enters: &AtomicU32) -> u32 {
         let enters = enters.load(Ordering::SeqCst);
         assert!(enters <= ENTERS_MAX, "{enters} claims for {number} holds");
     }
-    while number < PASSES && lock.locks().engine().local_waiters("a") == 0 {
+    while number < PASSES && lock.locks().engine.local_waiters("a") == 0 {
         tokio::task::yield_now().await;
     }
     guard.release().await.expect("no hold is lost");
@@ -114,7 +114,7 @@ async fn cohort_ends_with_its_last_hold() {
     let locks = Locks::from_store(stores::Memory::new(), "memory:").expect("it starts");
     let first = locks.mutex("a").cohort(2).acquire().await;
     let second = locks.mutex("b").cohort(2).acquire().await;
-    let cohorts = &locks.engine().cohorts;
+    let cohorts = &locks.engine.cohorts;
     assert_eq!(cohorts.len(), 2);
 
     drop(first);

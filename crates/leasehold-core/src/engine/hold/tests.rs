@@ -3,7 +3,8 @@ use std::sync::OnceLock;
 use async_trait::async_trait;
 
 use super::*;
-use crate::engine::acquire::{AcquireOptions, WaitLimit, acquire};
+use crate::engine::acquire::acquire;
+use crate::engine::{AcquireOptions, WaitLimit};
 use crate::store::{Intercept, Intercepted};
 use crate::{Name, Store, stores};
 

@@ -248,7 +248,7 @@ impl<S: Subscriber> Layer<S> for LookAtEnds {
 #[tokio::test]
 async fn hold_that_is_due_while_it_is_passed_on_is_not_lost() {
     let locks = Locks::from_store(Memory::new(), "memory:").expect("it starts");
-    let engine = locks.engine();
+    let engine = &locks.engine;
     let layer = LookAtEnds(Arc::clone(engine));
     let _subscriber = tracing::subscriber::set_default(Registry::default().with(layer));
 

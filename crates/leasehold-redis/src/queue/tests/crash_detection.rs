@@ -10,12 +10,10 @@ use lab_redis_model::Connection as ConnectionId;
 use stateright::{Model, Property};
 
 use super::server::{ModelServer, claim, liveness, nonce, request};
-use crate::queue::claim_state::{ClaimState, Observed};
-use crate::queue::enter::{EnterMode, EnterRequest, Sent};
-use crate::queue::enter_reply::EnterReply;
-use crate::queue::liveness::LivenessRef;
-use crate::queue::push::Push;
-use crate::queue::renewal::Renewed;
+use crate::queue::claims::{ClaimState, ClaimValidity};
+use crate::queue::messages::{EnterMode, EnterReply, EnterRequest, Push, Renewed, Sent};
+use crate::queue::observations::Observed;
+use crate::queue::record::LivenessRef;
 use crate::test_models::{breaks, holds};
 use leasehold_core::internal::{BootInstant, safe_duration};
 
@@ -156,7 +154,7 @@ impl Model for CrashDetection {
             liveness_epoch: 1,
             caller_epoch: 1,
         };
-        let mut known = ClaimState::default();
+        let mut known = ClaimState::new(ClaimValidity::new(LEASE, Some(GRACE)));
         known.apply_reply(&granted, sent, moment(0));
 
         if self.1 == Contender::Waits {
@@ -268,13 +266,17 @@ impl Model for CrashDetection {
             }),
             Property::sometimes("signs of life are enough", |model: &Self, state: &State| {
                 state.connections.len() == 1
-                    && state.known.renewed_at == Some((moment(0), 1))
+                    && state.known.validity.confirmed == Some((moment(0), 1))
                     && state.until > model.trusted_from(1)
             }),
             Property::sometimes(
                 "the hold survives a reconnect",
                 |model: &Self, state: &State| {
-                    state.known.renewed_at.is_some_and(|(_, epoch)| epoch == 3)
+                    state
+                        .known
+                        .validity
+                        .confirmed
+                        .is_some_and(|(_, epoch)| epoch == 3)
                         && state.until > model.trusted_from(1)
                 },
             ),
@@ -296,13 +298,11 @@ impl CrashDetection {
         let at = state.connections.len() - 1;
         state.requests += 1;
 
-        let epoch = match (self.0, state.known.renewed_at) {
+        let epoch = match (self.0, state.known.validity.confirmed) {
             (Mutation::AnyConnection, Some((_, named))) => named,
             _ => epoch(at),
         };
-        let is_enough = state
-            .known
-            .is_covered_by_liveness(epoch, LEASE, GRACE, moment(state.now));
+        let is_enough = state.known.is_covered_by_ping(epoch, moment(state.now));
         let kind = if is_enough {
             RequestKind::Liveness
         } else {

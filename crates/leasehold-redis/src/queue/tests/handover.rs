@@ -6,10 +6,8 @@ use std::time::Duration;
 use stateright::{Model, Property};
 
 use super::server::{Holder, ModelServer, claim, id, liveness, request};
-use crate::queue::claim_state::ClaimState;
-use crate::queue::enter::{EnterMode, EnterRequest, Sent};
-use crate::queue::enter_reply::EnterReply;
-use crate::queue::push::Push;
+use crate::queue::claims::ClaimState;
+use crate::queue::messages::{EnterMode, EnterReply, EnterRequest, Push, Sent};
 use crate::test_models::{breaks, holds};
 use leasehold_core::ClaimId;
 use leasehold_core::internal::{BootInstant, hold_from, safe_duration};
@@ -321,7 +319,8 @@ impl State {
         let [lease, grace] = [LEASE, GRACE].map(|ticks| TICK * ticks.into());
         let kept_until = self
             .known
-            .renewed_at
+            .validity
+            .confirmed
             .map(|(sent_at, _)| sent_at.saturating_add(safe_duration(lease)));
 
         let is_trusted = match mutation {

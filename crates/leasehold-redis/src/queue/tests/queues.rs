@@ -5,8 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::server::{DAY, ModelServer, claim, liveness, request};
-use crate::queue::enter::EnterMode;
-use crate::queue::renewal::Renewed;
+use crate::queue::messages::{EnterMode, Renewed};
 use leasehold_core::store::{Claim, Share, Standing, admitted};
 
 const LEASE: Duration = Duration::from_secs(30);

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use super::server::{KEY, ModelServer, claim, id, liveness, nonce, request};
 use crate::client::id_text;
-use crate::queue::enter::{EnterMode, EnterRequest};
-use crate::queue::liveness::LivenessRef;
-use crate::queue::renewal::{AbsenceSeen, Renewed};
+use crate::queue::messages::{AbsenceSeen, EnterMode, EnterRequest, Renewed};
+use crate::queue::record::LivenessRef;
 use leasehold_core::store::{Claim, Share, Standing};
 
 const LEASE: Duration = Duration::from_secs(30);

@@ -6,14 +6,10 @@ use std::time::Duration;
 use lab_redis_model::{Connection, Message, Reply, Server};
 
 use crate::client::{Script, id_from, id_text};
-use crate::queue::enter::{EnterMode, EnterRequest};
-use crate::queue::enter_reply::EnterReply;
 use crate::queue::layout::record as field;
-use crate::queue::liveness::{CrashCheck, LivenessRef};
+use crate::queue::messages::{EnterMode, EnterReply, EnterRequest, Push, Renewed, parse_renewals};
 use crate::queue::orphans::leave_arguments;
-use crate::queue::push::Push;
-use crate::queue::record;
-use crate::queue::renewal::{Renewed, parse_renewals};
+use crate::queue::record::{self, CrashCheck, LivenessRef};
 use crate::queue::scripts::{ENTER, INSPECT, LEAVE, RENEW};
 use leasehold_core::store::{Claim, Share, claim_id_from_bytes, parse_words};
 use leasehold_core::{ClaimId, Entry, Name};
