@@ -9,7 +9,7 @@ use super::clock::BootInstant;
 
 pub(crate) use super::clock::SystemTimer as BootTimer;
 /// A socket in place of a connection of a world, which does not exist.
-pub use tokio::net::TcpStream as SimulatedStream;
+pub(crate) use tokio::net::TcpStream as SimulatedStream;
 
 pub(crate) const fn is_active() -> bool {
     false
@@ -30,6 +30,6 @@ where
     Err(task)
 }
 
-pub const fn connect(_host: &str, _port: u16) -> Option<io::Result<SimulatedStream>> {
+pub(crate) const fn connect(_host: &str, _port: u16) -> Option<io::Result<SimulatedStream>> {
     None
 }

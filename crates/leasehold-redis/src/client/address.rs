@@ -221,8 +221,10 @@ mod tests {
     #[test]
     fn plus_sign_in_a_path_is_kept() {
         let address = parse("rediss://h?ca=/etc/a+b.pem").expect("good");
-        let mut tls = Tls::default();
-        tls.authority = Some("/etc/a+b.pem".into());
+        let tls = Tls {
+            authority: Some("/etc/a+b.pem".into()),
+            ..Tls::default()
+        };
         assert_eq!(address.target, tcp("h", PORT, Some(tls)));
     }
 

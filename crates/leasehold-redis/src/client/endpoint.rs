@@ -35,7 +35,7 @@ enum Role {
 #[async_trait]
 pub(crate) trait Locate: fmt::Debug + fmt::Display + Send + Sync {
     /// Returns the user and the settings for the server, without its host.
-    fn login(&self) -> &Address;
+    fn server(&self) -> &Address;
 
     /// Returns the address of the server that has the role now.
     async fn locate(&self) -> Result<Address>;
@@ -168,7 +168,7 @@ impl Endpoint {
         match &self.role {
             Role::Seed(address) | Role::Node(address) => address,
             Role::Server(server) => &server.address,
-            Role::Master(master) => master.login(),
+            Role::Master(master) => master.server(),
         }
     }
 }

@@ -78,7 +78,7 @@ impl WatchedMaster {
 
 #[async_trait]
 impl Locate for WatchedMaster {
-    fn login(&self) -> &Address {
+    fn server(&self) -> &Address {
         &self.sentinels.seeds.server
     }
 
