@@ -257,6 +257,7 @@ fn decode(text: &str, ahead: u32) -> Option<Result<Entry>> {
 mod tests {
     use crate::test_inputs::altered_text;
     use proptest::prelude::*;
+    use std::collections::HashSet;
     use std::time::UNIX_EPOCH;
 
     use super::*;

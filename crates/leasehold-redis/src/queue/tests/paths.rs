@@ -6,8 +6,8 @@ use lab_redis_model::Reply;
 use proptest::prelude::*;
 
 use super::server::{ModelServer, Paths, claim, liveness, nonce, request};
-use crate::queue::enter::{EnterMode, EnterRequest};
-use crate::queue::liveness::LivenessRef;
+use crate::queue::messages::{EnterMode, EnterRequest};
+use crate::queue::record::LivenessRef;
 use leasehold_core::store::{Claim, Share};
 
 const LEASE: Duration = Duration::from_secs(30);
