@@ -11,7 +11,7 @@ use super::support::{
 };
 use super::{LockKind, Service};
 use leasehold_core::LossReason;
-use leasehold_core::store::{Claim, OnContention, Share, Standing, Store};
+use leasehold_core::store::{Claim, OnContention, Share, Store};
 
 /// A lease whose end a test waits for.
 const SHORT: Duration = Duration::from_millis(600);
@@ -203,8 +203,9 @@ pub async fn unrenewed_claim_expires(service: &dyn Service, kind: LockKind) {
     assert!(!left, "the expired claim still has an entry");
     assert!(silent.leave(&long).await.expect("the store replies"));
 
-    let changed = within_timeout("the claim is gone", silent.changed(&holder, held)).await;
-    assert_eq!(changed.expect("the store replies"), Standing::Gone);
+    let token = held.token().expect("granted");
+    let lost = within_timeout("the claim is gone", silent.lost(&holder, token)).await;
+    lost.expect("the store replies");
     next.release().await.expect("released");
     empty(&locks, &name).await;
 }

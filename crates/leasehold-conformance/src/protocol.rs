@@ -38,8 +38,7 @@ pub async fn repeated_enter_is_idempotent(service: &dyn Service) {
     assert!(leave(&*store, &later).await);
 
     assert!(leave(&*store, &holder).await);
-    let queued = Standing::Queued { ahead: 1 };
-    let changed = tokio::time::timeout(BEFORE_A_POLL, store.changed(&waiter, queued)).await;
+    let changed = tokio::time::timeout(BEFORE_A_POLL, store.queued(&waiter, 1)).await;
     let granted = changed.expect("the waiter is granted before it polls");
     assert!(granted.expect("the store replies").token() > held.token());
     assert!(leave(&*store, &waiter).await);
@@ -96,8 +95,7 @@ pub async fn repeated_leave_is_idempotent(service: &dyn Service) {
     assert!(leave(&*store, &waiter).await);
     assert!(!leave(&*store, &waiter).await);
 
-    let queued = Standing::Queued { ahead: 1 };
-    let changed = store.changed(&waiter, queued).await;
+    let changed = store.queued(&waiter, 1).await;
     assert_eq!(changed.expect("the store replies"), Standing::Gone);
     let renewed = store
         .renew(&[waiter, holder.clone()])

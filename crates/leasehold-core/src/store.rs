@@ -40,7 +40,7 @@ pub use intercept::{Intercept, Intercepted, Request};
 /// # Requests without a reply
 /// A request that receives no reply ends with [`Error::unavailable`](crate::Error::unavailable)
 /// after a time that the store bounds. The engine sets a limit of its own for `renew`, `leave`,
-/// `inspect` and `list`, but none for `enter` and `changed`.
+/// `inspect` and `list`, but none for `enter`, `queued` and `lost`.
 #[async_trait]
 pub trait Store: Debug + Send + Sync + 'static {
     /// Returns what this store guarantees.
@@ -64,10 +64,9 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// The engine never drops this future; it runs to its end.
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered>;
 
-    /// Waits until the standing of a claim differs from `seen`, and returns it.
+    /// Waits while a claim is in the queue behind `ahead` others, and returns its next standing.
     ///
-    /// A different number of claims ahead is a change. So is the end of a hold: a holder waits here
-    /// for the loss of its lock, because a renewal would find that loss too late.
+    /// It returns at the grant, at another number of claims ahead, and when the claim is gone.
     ///
     /// Where the service sends no notification when a lease ends, the store polls at the next end
     /// of a lease in the queue. The other clients may all have crashed.
@@ -76,12 +75,24 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// when the connection is back.
     ///
     /// # Errors
-    /// The engine calls this again after an error, for as long as an outage may last. An error does
-    /// not end a hold.
+    /// The engine calls this again after an error, for as long as an outage may last.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing. The next call finds a grant that was under way.
-    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing>;
+    async fn queued(&self, claim: &Claim, ahead: u32) -> Result<Standing>;
+
+    /// Waits until a claim no longer holds with `token`.
+    ///
+    /// A holder waits here for the loss of its lock, because a renewal would find that loss too
+    /// late. As in [`queued`](Self::queued), the store reads the standing again when a connection
+    /// is back.
+    ///
+    /// # Errors
+    /// The engine calls this again after an error. An error does not end a hold.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    async fn lost(&self, claim: &Claim, token: Token) -> Result<()>;
 
     /// Renews claims that wait or are held.
     ///

@@ -304,50 +304,13 @@ impl Store for Redis {
         Ok(Entered::new(standing, lease).with_refused(refused))
     }
 
-    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
-        let tracked = self.claims.listen(claim, self.validity(claim));
-        let key = record::key_of(&claim.name);
-        let waits = seen.token().is_none();
-        loop {
-            let server = self.servers.server_of(&key)?;
-            let caller_link = server.links.caller.states();
-            let caller_epoch = tracked.state().caller_epoch;
-            let mut changed = pin!(tracked.changed.notified());
-            changed.as_mut().enable();
+    async fn queued(&self, claim: &Claim, ahead: u32) -> Result<Standing> {
+        wait_for_change(self, claim, Standing::Queued { ahead }).await
+    }
 
-            let standing = tracked.state().standing;
-            if let Some(standing) = standing.filter(|standing| *standing != seen) {
-                if waits && let Some(token) = standing.token() {
-                    if let Err(error) = self.replicated(claim, &tracked, token).await {
-                        // No one enters this claim again: its next renewal finds that it is gone.
-                        self.leave(claim).await?;
-                        return Err(error);
-                    }
-                    tracked.pass_on();
-                }
-                return Ok(standing);
-            }
-
-            let next_poll = next_poll(
-                &tracked.state(),
-                self.claims.is_foremost(&tracked),
-                self.observations.next_expiry(&claim.name),
-                claim.lease,
-            );
-            let mode = tokio::select! {
-                biased;
-                () = changed => continue,
-                // Notifications sent in between are lost.
-                _ = caller_link.wait_for(is_other(caller_epoch)) => EnterMode::Refresh,
-                // The claim's last request named a connection to the other server.
-                () = self.servers.moved_from(&key, &server) => continue,
-                () = tokio::time::sleep(next_poll), if waits => EnterMode::Poll,
-                error = server.links.caller.unreachable(reply_timeout(claim.lease)), if waits => {
-                    return Err(error);
-                }
-            };
-            self.refresh_or_poll(claim, &tracked, mode).await?;
-        }
+    async fn lost(&self, claim: &Claim, token: Token) -> Result<()> {
+        wait_for_change(self, claim, Standing::Held { token }).await?;
+        Ok(())
     }
 
     /// Renews claims: by a script every third of a lease, and by a ping of the connection in
@@ -431,4 +394,51 @@ impl Observe for Redis {
 fn too_long(longest: Duration) -> Error {
     Error::invalid(format!("the longest lease on this store is {longest:?}"))
         .help("use a shorter lease, or set a larger longest-lease= in the URL")
+}
+
+/// Waits until the standing of a claim differs from `seen`, and returns it.
+async fn wait_for_change(store: &Redis, claim: &Claim, seen: Standing) -> Result<Standing> {
+    let tracked = store.claims.listen(claim, store.validity(claim));
+    let key = record::key_of(&claim.name);
+    let waits = seen.token().is_none();
+    loop {
+        let server = store.servers.server_of(&key)?;
+        let caller_link = server.links.caller.states();
+        let caller_epoch = tracked.state().caller_epoch;
+        let mut changed = pin!(tracked.changed.notified());
+        changed.as_mut().enable();
+
+        let standing = tracked.state().standing;
+        if let Some(standing) = standing.filter(|standing| *standing != seen) {
+            if waits && let Some(token) = standing.token() {
+                if let Err(error) = store.replicated(claim, &tracked, token).await {
+                    // No one enters this claim again: its next renewal finds that it is gone.
+                    store.leave(claim).await?;
+                    return Err(error);
+                }
+                tracked.pass_on();
+            }
+            return Ok(standing);
+        }
+
+        let next_poll = next_poll(
+            &tracked.state(),
+            store.claims.is_foremost(&tracked),
+            store.observations.next_expiry(&claim.name),
+            claim.lease,
+        );
+        let mode = tokio::select! {
+            biased;
+            () = changed => continue,
+            // Notifications sent in between are lost.
+            _ = caller_link.wait_for(is_other(caller_epoch)) => EnterMode::Refresh,
+            // The claim's last request named a connection to the other server.
+            () = store.servers.moved_from(&key, &server) => continue,
+            () = tokio::time::sleep(next_poll), if waits => EnterMode::Poll,
+            error = server.links.caller.unreachable(reply_timeout(claim.lease)), if waits => {
+                return Err(error);
+            }
+        };
+        store.refresh_or_poll(claim, &tracked, mode).await?;
+    }
 }

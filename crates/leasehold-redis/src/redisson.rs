@@ -351,7 +351,7 @@ impl Redisson {
     }
 
     /// Waits until a hold has been lost.
-    async fn wait_for_loss(&self, local: &Arc<RedissonClaim>, token: Token) -> Result<Standing> {
+    async fn wait_for_loss(&self, local: &Arc<RedissonClaim>, token: Token) -> Result<()> {
         loop {
             let listening = self.listen(local).await?;
             while listening.is_open() {
@@ -361,10 +361,11 @@ impl Redisson {
                 changed.as_mut().enable();
 
                 if local.standing().token() != Some(token) {
-                    return Ok(local.standing());
+                    return Ok(());
                 }
                 if !self.server.check_hold(local).await? {
-                    return Ok(self.claims.gone(local));
+                    self.claims.gone(local);
+                    return Ok(());
                 }
                 tokio::select! {
                     biased;
@@ -408,17 +409,24 @@ impl Store for Redisson {
         Ok(Entered::new(standing, local.claim.lease))
     }
 
-    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
+    async fn queued(&self, claim: &Claim, _ahead: u32) -> Result<Standing> {
         let Some(local) = self.claims.get(claim.id) else {
             return Ok(Standing::Gone);
         };
-        match (local.standing(), seen) {
-            (Standing::Held { token }, Standing::Held { token: seen }) if token == seen => {
-                self.wait_for_loss(&local, token).await
-            }
-            (Standing::Queued { .. }, Standing::Queued { .. }) => self.wait_for_grant(&local).await,
-            (standing, _) => Ok(standing),
+        match local.standing() {
+            Standing::Queued { .. } => self.wait_for_grant(&local).await,
+            standing => Ok(standing),
         }
+    }
+
+    async fn lost(&self, claim: &Claim, token: Token) -> Result<()> {
+        let Some(local) = self.claims.get(claim.id) else {
+            return Ok(());
+        };
+        if local.standing().token() != Some(token) {
+            return Ok(());
+        }
+        self.wait_for_loss(&local, token).await
     }
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {

@@ -126,18 +126,21 @@ impl Voting {
         Ok(Entered::new(standing, claim.lease))
     }
 
-    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
+    /// No master keeps a queue, so that no number of claims ahead changes.
+    async fn queued(&self, claim: &Claim) -> Result<Standing> {
         let Some(tracked) = self.claims.get(claim.id) else {
             return Ok(Standing::Gone);
         };
-        match (tracked.standing(), seen) {
-            (Standing::Held { token }, Standing::Held { token: seen }) if token == seen => {
-                wait::wait_for_loss(self, &tracked, token).await
-            }
-            (Standing::Queued { .. }, Standing::Queued { .. }) => {
-                wait::wait_for_grant(self, &tracked).await
-            }
-            (standing, _) => Ok(standing),
+        match tracked.standing() {
+            Standing::Queued { .. } => wait::wait_for_grant(self, &tracked).await,
+            standing => Ok(standing),
+        }
+    }
+
+    async fn lost(&self, claim: &Claim, token: Token) -> Result<()> {
+        match self.claims.get(claim.id) {
+            Some(tracked) => wait::wait_for_loss(self, &tracked, token).await,
+            None => Ok(()),
         }
     }
 

@@ -35,7 +35,6 @@ mod test_inputs;
 mod tls;
 mod wait;
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,10 +49,10 @@ use generation::ExhaustedNodes;
 use layout::Dialect;
 use leasehold_core::internal::{BootInstant, StoreKind, UnopenedStore, background};
 use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store, replies};
-use leasehold_core::{Entry, Guarantees, LockState, Name, Result, SemaphoreSupport};
+use leasehold_core::{Entry, Guarantees, LockState, Name, Result, SemaphoreSupport, Token};
 use lock_node::LockNode;
 use supervisor::{SessionSupervisor, Sessions, confirmed_session};
-use wait::{Step, WaitPass, any_changed};
+use wait::wait_for_change;
 
 /// The stores on ZooKeeper, for the table of schemes.
 #[doc(hidden)]
@@ -217,37 +216,13 @@ impl Store for ZooKeeper {
         Ok(Entered::new(standing, session.remaining(sent_at)?))
     }
 
-    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
-        let path = self.path(&claim.name);
-        loop {
-            let Some(tracked) = self.claims.tracked(claim.id) else {
-                return Ok(Standing::Gone);
-            };
-            let mut updated = pin!(tracked.updated.notified());
-            updated.as_mut().enable();
-            if tracked.session.is_over() {
-                return Ok(Standing::Gone);
-            }
+    async fn queued(&self, claim: &Claim, ahead: u32) -> Result<Standing> {
+        wait_for_change(self, claim, Standing::Queued { ahead }).await
+    }
 
-            let pass = WaitPass {
-                store: self,
-                lock_node: LockNode::new(&tracked.session, &self.address, &path),
-                id: claim.id,
-                tracked: &tracked,
-                seen,
-            };
-            let watchers = match pass.step().await? {
-                Step::Return(standing) => return Ok(standing),
-                Step::Repeat => continue,
-                Step::Watch(watchers) => watchers,
-            };
-
-            tokio::select! {
-                () = any_changed(watchers) => {}
-                () = updated => {}
-                () = tracked.session.ended() => {}
-            }
-        }
+    async fn lost(&self, claim: &Claim, token: Token) -> Result<()> {
+        wait_for_change(self, claim, Standing::Held { token }).await?;
+        Ok(())
     }
 
     /// Renews claims: each lasts as long as its session, if its node exists.

@@ -1,5 +1,7 @@
 //! Waiting until the standing of a claim changes.
 
+use std::pin::pin;
+
 use futures_util::future::select_all;
 use zookeeper_client::OneshotWatcher;
 
@@ -8,20 +10,58 @@ use super::claims::{Node, NodeState, TrackedNode};
 use super::enter::evaluate;
 use super::lock_node::LockNode;
 use super::search::{search, search_missing};
-use leasehold_core::store::Standing;
+use leasehold_core::store::{Claim, Standing};
 use leasehold_core::{ClaimId, Result};
 
+/// Waits until the standing of a claim differs from `seen`, and returns it.
+pub(super) async fn wait_for_change(
+    store: &ZooKeeper,
+    claim: &Claim,
+    seen: Standing,
+) -> Result<Standing> {
+    let path = store.path(&claim.name);
+    loop {
+        let Some(tracked) = store.claims.tracked(claim.id) else {
+            return Ok(Standing::Gone);
+        };
+        let mut updated = pin!(tracked.updated.notified());
+        updated.as_mut().enable();
+        if tracked.session.is_over() {
+            return Ok(Standing::Gone);
+        }
+
+        let pass = WaitPass {
+            store,
+            lock_node: LockNode::new(&tracked.session, &store.address, &path),
+            id: claim.id,
+            tracked: &tracked,
+            seen,
+        };
+        let watchers = match pass.step().await? {
+            Step::Return(standing) => return Ok(standing),
+            Step::Repeat => continue,
+            Step::Watch(watchers) => watchers,
+        };
+
+        tokio::select! {
+            () = any_changed(watchers) => {}
+            () = updated => {}
+            () = tracked.session.ended() => {}
+        }
+    }
+}
+
 /// One pass of the waiting loop.
-pub(super) struct WaitPass<'a> {
-    pub(super) store: &'a ZooKeeper,
-    pub(super) lock_node: LockNode<'a>,
-    pub(super) id: ClaimId,
-    pub(super) tracked: &'a TrackedNode,
-    pub(super) seen: Standing,
+struct WaitPass<'a> {
+    store: &'a ZooKeeper,
+    lock_node: LockNode<'a>,
+    id: ClaimId,
+    tracked: &'a TrackedNode,
+    seen: Standing,
 }
 
 /// What the waiting loop does next.
-pub(super) enum Step {
+enum Step {
     Return(Standing),
     Repeat,
     /// Waits until one of the watched nodes changes, the client learns something about the claim,
@@ -30,7 +70,7 @@ pub(super) enum Step {
 }
 
 impl WaitPass<'_> {
-    pub(super) async fn step(&self) -> Result<Step> {
+    async fn step(&self) -> Result<Step> {
         let node = match self.tracked.node_state() {
             NodeState::Exists(node) => node,
             NodeState::Absent => return Ok(Step::Return(Standing::Gone)),
@@ -80,7 +120,7 @@ impl WaitPass<'_> {
 }
 
 /// Waits until one of the watched nodes changes; forever if there is none.
-pub(super) async fn any_changed(watchers: Vec<OneshotWatcher>) {
+async fn any_changed(watchers: Vec<OneshotWatcher>) {
     if watchers.is_empty() {
         return std::future::pending().await;
     }

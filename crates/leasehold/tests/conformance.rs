@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use lab_servers::{Cluster, Redis, Release, Sentinels, ZooKeeper};
 use leasehold::store::{Claim, OnContention, Standing, Store};
 use leasehold::store::{Intercept, Intercepted};
-use leasehold::{Guarantees, Result, SemaphoreSupport, stores};
+use leasehold::{Guarantees, Result, SemaphoreSupport, Token, stores};
 use leasehold_conformance::support::{claim, fresh_name};
 use leasehold_conformance::{
     LockKind, SUITES_BY_KIND, SUITES_RUN_ONCE, Service, broken_hold_is_reported_lost,
@@ -199,11 +199,8 @@ impl Intercept for SilentForHolders {
         &self.0
     }
 
-    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
-        if seen.token().is_some() {
-            return std::future::pending().await;
-        }
-        self.0.changed(claim, seen).await
+    async fn lost(&self, _claim: &Claim, _token: Token) -> Result<()> {
+        std::future::pending().await
     }
 }
 

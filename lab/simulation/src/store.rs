@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold::store::{Claim, Entered, Extensions, OnContention, Standing, Store, replies};
-use leasehold::{Guarantees, LockState, Name, Result, SemaphoreSupport};
+use leasehold::{Guarantees, LockState, Name, Result, SemaphoreSupport, Token};
 use tokio::time::timeout;
 
 use crate::event::What;
@@ -56,6 +56,26 @@ impl SimulatedStore {
             })
         };
         request(&self.world, label, execute).await
+    }
+
+    /// Waits until the standing of a claim differs from `seen`, and returns it.
+    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
+        loop {
+            let (standing, next_expiry) = self.find(claim).await?;
+            let is_stale = rank(standing) < rank(seen);
+            if standing != seen && !is_stale {
+                self.world.noticed(self.client, claim.id, standing);
+                return Ok(standing);
+            }
+
+            let now = self.world.time();
+            let until_expiry = Duration::from_nanos(next_expiry.saturating_sub(now));
+            let limit = until_expiry.clamp(POLL_MIN, POLL_MAX);
+            if let Some(standing) = self.notified(claim, seen, limit).await {
+                self.world.noticed(self.client, claim.id, standing);
+                return Ok(standing);
+            }
+        }
     }
 
     /// Waits for a notification about the claim; returns whether one arrived in time.
@@ -111,23 +131,13 @@ impl Store for SimulatedStore {
         Ok(entered)
     }
 
-    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
-        loop {
-            let (standing, next_expiry) = self.find(claim).await?;
-            let is_stale = rank(standing) < rank(seen);
-            if standing != seen && !is_stale {
-                self.world.noticed(self.client, claim.id, standing);
-                return Ok(standing);
-            }
+    async fn queued(&self, claim: &Claim, ahead: u32) -> Result<Standing> {
+        self.changed(claim, Standing::Queued { ahead }).await
+    }
 
-            let now = self.world.time();
-            let until_expiry = Duration::from_nanos(next_expiry.saturating_sub(now));
-            let limit = until_expiry.clamp(POLL_MIN, POLL_MAX);
-            if let Some(standing) = self.notified(claim, seen, limit).await {
-                self.world.noticed(self.client, claim.id, standing);
-                return Ok(standing);
-            }
-        }
+    async fn lost(&self, claim: &Claim, token: Token) -> Result<()> {
+        self.changed(claim, Standing::Held { token }).await?;
+        Ok(())
     }
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {

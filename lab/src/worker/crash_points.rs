@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use anyhow::Result;
 use async_trait::async_trait;
 use leasehold::Locks;
-use leasehold::store::{Intercept, Intercepted, Request};
-use leasehold::store::{Standing, Store};
+use leasehold::store::{Intercept, Intercepted, Request, Store};
 use rustix::process::{Signal, getpid, kill_process};
 
 use super::recorder::write_event;
@@ -93,12 +92,9 @@ impl Intercept for CrashingStore {
 fn step_of(request: Request) -> Option<Step> {
     match request {
         Request::Enter => Some(Step::Enter),
-        Request::Changed {
-            seen: Standing::Queued { .. },
-        } => Some(Step::Changed),
+        Request::Queued => Some(Step::Changed),
         Request::Renew => Some(Step::Renew),
         Request::Leave => Some(Step::Leave),
-        // A holder waits for changes too.
         _ => None,
     }
 }

@@ -215,8 +215,9 @@ impl<'a> Attempt<'a> {
             .renewals
             .add(Arc::clone(&validity), entered.sent_at);
 
-        let _waiting = self.events.queued(ahead(entered.reply.standing));
-        let granted = wait_for_grant(self.engine, &validity, entered.reply.standing, outage);
+        let ahead = ahead(entered.reply.standing);
+        let _waiting = self.events.queued(ahead);
+        let granted = wait_for_grant(self.engine, &validity, ahead, outage);
         let waited = match deadline {
             Some(deadline) => timeout_at(deadline, granted).await,
             None => Ok(granted.await),

@@ -20,7 +20,7 @@ use crate::runtime::panics::contained;
 use crate::store::{Cleanup, Revocable, Subscription};
 use crate::{
     Claim, Entered, Error, Guarantees, LockState, Name, OnContention, Result, ServerVote, Standing,
-    Store,
+    Store, Token,
 };
 
 /// The longest time that a request waits for its reply, if no caller has a shorter limit: long
@@ -144,11 +144,21 @@ impl StoreCalls {
         .await
     }
 
-    /// Waits for a change, without a timeout or retries.
+    /// Waits for a change in the queue, without a timeout or retries.
     ///
     /// The caller knows how long an error may last.
-    pub(crate) async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
-        let reply = self.store.changed(claim, seen).await;
+    pub(crate) async fn queued(&self, claim: &Claim, ahead: u32) -> Result<Standing> {
+        let reply = self.store.queued(claim, ahead).await;
+        self.noted_wait(claim, reply)
+    }
+
+    /// Waits for the loss of a hold, without a timeout or retries.
+    pub(crate) async fn lost(&self, claim: &Claim, token: Token) -> Result<()> {
+        let reply = self.store.lost(claim, token).await;
+        self.noted_wait(claim, reply)
+    }
+
+    fn noted_wait<T>(&self, claim: &Claim, reply: Result<T>) -> Result<T> {
         // A client may know the new state without a reply of the store.
         if reply.is_err() {
             contained(|| self.reachability.note(&self.url, &reply, &self.meters));

@@ -154,8 +154,8 @@ impl Intercept for Recording {
         Ok(Entered::new(entered.standing, QUEUED_LEASE))
     }
 
-    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
-        let standing = self.store.changed(claim, seen).await?;
+    async fn queued(&self, claim: &Claim, ahead: u32) -> Result<Standing> {
+        let standing = self.store.queued(claim, ahead).await?;
         self.update(|seen| seen.granted |= standing.token().is_some());
         Ok(standing)
     }

@@ -19,7 +19,7 @@ use crate::runtime::backoff::Backoff;
 use crate::runtime::panics::{contained, inside};
 use crate::{
     Claim, Error, Guarantees, LossReason, OnContention, RenewalStatus, Result, ServerVote, Share,
-    Standing, Token,
+    Token,
 };
 
 /// A granted claim. Dropping it releases the lock in the background.
@@ -311,10 +311,8 @@ impl HoldWatch {
             tokio::select! {
                 biased;
                 end = self.validity.ended() => return end,
-                standing = self.changed(&mut backoff) => {
-                    if standing.token() != Some(self.store_token) {
-                        self.validity.revoke();
-                    }
+                () = self.lost(&mut backoff) => {
+                    self.validity.revoke();
                 }
             }
         }
@@ -323,17 +321,14 @@ impl HoldWatch {
     /// Waits until the claim no longer holds.
     ///
     /// An error does not prove a loss: the lease decides, and the client retries.
-    async fn changed(&self, backoff: &mut Backoff) -> Standing {
-        let held = Standing::Held {
-            token: self.store_token,
-        };
+    async fn lost(&self, backoff: &mut Backoff) {
         loop {
             let Some(calls) = self.calls.upgrade() else {
                 // The guard was dropped, so the hold has ended.
                 return std::future::pending().await;
             };
-            match calls.changed(&self.validity.claim, held).await {
-                Ok(standing) => return standing,
+            match calls.lost(&self.validity.claim, self.store_token).await {
+                Ok(()) => return,
                 Err(_) => backoff.wait().await,
             }
         }

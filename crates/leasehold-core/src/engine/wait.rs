@@ -22,13 +22,13 @@ use crate::{Claim, ClaimId, Refused, Result, Standing, Token};
 pub(super) async fn wait_for_grant(
     engine: &Engine,
     validity: &Validity,
-    seen: Standing,
+    ahead: u32,
     outage: &mut Outage,
 ) -> Result<Option<Token>> {
     loop {
         let has_ended = tokio::select! {
             biased;
-            granted = granted(engine, validity, seen, outage) => return granted,
+            granted = granted(engine, validity, ahead, outage) => return granted,
             _ = validity.ended() => true,
             () = late_for_long(validity) => false,
         };
@@ -48,17 +48,17 @@ pub(super) async fn wait_for_grant(
 async fn granted(
     engine: &Engine,
     validity: &Validity,
-    mut seen: Standing,
+    mut ahead: u32,
     outage: &mut Outage,
 ) -> Result<Option<Token>> {
     let calls = &engine.calls;
     let mut backoff = Backoff::default();
 
     loop {
-        match calls.changed(&validity.claim, seen).await {
+        match calls.queued(&validity.claim, ahead).await {
             Ok(Standing::Held { token }) => return Ok(Some(token)),
             Ok(Standing::Gone) => return Ok(None),
-            Ok(queued @ Standing::Queued { .. }) => seen = queued,
+            Ok(Standing::Queued { ahead: now }) => ahead = now,
             Err(error) => {
                 outage.failed(error)?;
                 // Waiters that have no request of their own under way notice the outage too.

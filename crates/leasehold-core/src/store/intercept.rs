@@ -7,7 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::store::Extensions;
-use crate::{Claim, Entered, Guarantees, LockState, Name, OnContention, Result, Standing, Store};
+use crate::{
+    Claim, Entered, Guarantees, LockState, Name, OnContention, Result, Standing, Store, Token,
+};
 
 /// The hooks of a test between a client and a store.
 ///
@@ -62,10 +64,16 @@ pub trait Intercept: Debug + Send + Sync + 'static {
         self.around(Request::Enter, reply).await
     }
 
-    /// Replaces [`Store::changed`].
-    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
-        let reply = self.inner().changed(claim, seen);
-        self.around(Request::Changed { seen }, reply).await
+    /// Replaces [`Store::queued`].
+    async fn queued(&self, claim: &Claim, ahead: u32) -> Result<Standing> {
+        let reply = self.inner().queued(claim, ahead);
+        self.around(Request::Queued, reply).await
+    }
+
+    /// Replaces [`Store::lost`].
+    async fn lost(&self, claim: &Claim, token: Token) -> Result<()> {
+        let reply = self.inner().lost(claim, token);
+        self.around(Request::Lost, reply).await
     }
 
     /// Replaces [`Store::renew`].
@@ -87,11 +95,10 @@ pub trait Intercept: Debug + Send + Sync + 'static {
 pub enum Request {
     /// [`Store::enter`].
     Enter,
-    /// [`Store::changed`].
-    Changed {
-        /// The standing that the client has seen.
-        seen: Standing,
-    },
+    /// [`Store::queued`].
+    Queued,
+    /// [`Store::lost`].
+    Lost,
     /// [`Store::renew`].
     Renew,
     /// [`Store::leave`].
@@ -112,8 +119,12 @@ impl<I: Intercept> Store for Intercepted<I> {
         self.0.enter(claim, on_contention).await
     }
 
-    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
-        self.0.changed(claim, seen).await
+    async fn queued(&self, claim: &Claim, ahead: u32) -> Result<Standing> {
+        self.0.queued(claim, ahead).await
+    }
+
+    async fn lost(&self, claim: &Claim, token: Token) -> Result<()> {
+        self.0.lost(claim, token).await
     }
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {

@@ -70,7 +70,7 @@ use crate::runtime::background;
 use crate::store::{Cleanup, Extensions, Housekeeping, InheritableFds, Observe, Subscription};
 use crate::{
     Claim, CrashRelease, Entered, Guarantees, LockState, Name, OnContention, Result,
-    SemaphoreSupport, Standing, Store,
+    SemaphoreSupport, Standing, Store, Token,
 };
 use counter::Boot;
 use entry::check_label;
@@ -200,19 +200,19 @@ impl Store for File {
         .await
     }
 
-    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
+    async fn queued(&self, claim: &Claim, ahead: u32) -> Result<Standing> {
         let waker = self.shared.wakers.register(claim.id);
         loop {
             // No wake-up is missed from here on.
             let woken = waker.woken();
             match transact(&self.shared, claim, Missing::Keep, Transaction::poll).await? {
-                Situation::Decided(standing) if standing != seen => return Ok(standing),
-                Situation::Behind { ahead, .. } | Situation::BlockedExternally { ahead }
-                    if seen != (Standing::Queued { ahead }) =>
+                Situation::Decided(standing) => return Ok(standing),
+                Situation::Behind { ahead: now, .. }
+                | Situation::BlockedExternally { ahead: now }
+                    if now != ahead =>
                 {
-                    return Ok(Standing::Queued { ahead });
+                    return Ok(Standing::Queued { ahead: now });
                 }
-                Situation::Decided(_) => woken.await,
                 Situation::Behind { peers, .. } => {
                     let mut deaths: FuturesUnordered<_> =
                         peers.into_iter().map(Peer::died).collect();
@@ -229,6 +229,19 @@ impl Store for File {
                         }
                     }
                 }
+            }
+        }
+    }
+
+    async fn lost(&self, claim: &Claim, token: Token) -> Result<()> {
+        let held = Standing::Held { token };
+        let waker = self.shared.wakers.register(claim.id);
+        loop {
+            // No wake-up is missed from here on.
+            let woken = waker.woken();
+            match transact(&self.shared, claim, Missing::Keep, Transaction::poll).await? {
+                Situation::Decided(standing) if standing == held => woken.await,
+                _ => return Ok(()),
             }
         }
     }

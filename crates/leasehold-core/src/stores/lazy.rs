@@ -15,6 +15,7 @@ use crate::store::{Extensions, Observe, Subscription};
 use crate::store_kind::UnopenedStore;
 use crate::{
     Claim, Entered, Error, Guarantees, LockState, Name, OnContention, Result, Standing, Store,
+    Token,
 };
 
 /// A store that is opened by its first request, and by the next one after an opening has failed.
@@ -92,8 +93,12 @@ impl Store for LazyStore {
         self.store().await?.enter(claim, on_contention).await
     }
 
-    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
-        self.store().await?.changed(claim, seen).await
+    async fn queued(&self, claim: &Claim, ahead: u32) -> Result<Standing> {
+        self.store().await?.queued(claim, ahead).await
+    }
+
+    async fn lost(&self, claim: &Claim, token: Token) -> Result<()> {
+        self.store().await?.lost(claim, token).await
     }
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {

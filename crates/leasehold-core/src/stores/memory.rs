@@ -116,6 +116,26 @@ impl Memory {
         }
         reply
     }
+
+    /// Waits until the standing of a claim differs from `seen`.
+    async fn changed(&self, claim: &Claim, seen: Standing) -> Standing {
+        loop {
+            let changed = self.changes.notified();
+            let (standing, next_expiry) = self.queue(&claim.name, |queue| {
+                (queue.standing(claim), queue.next_expiry())
+            });
+            if standing != seen {
+                return standing;
+            }
+
+            // The end of a lease sends no notification, so each waiter polls for it.
+            let pause = next_expiry.duration_since(BootInstant::now()).min(POLL_MAX);
+            tokio::select! {
+                () = changed => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -263,23 +283,13 @@ impl Store for Memory {
         }))
     }
 
-    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
-        loop {
-            let changed = self.changes.notified();
-            let (standing, next_expiry) = self.queue(&claim.name, |queue| {
-                (queue.standing(claim), queue.next_expiry())
-            });
-            if standing != seen {
-                return Ok(standing);
-            }
+    async fn queued(&self, claim: &Claim, ahead: u32) -> Result<Standing> {
+        Ok(self.changed(claim, Standing::Queued { ahead }).await)
+    }
 
-            // The end of a lease sends no notification, so each waiter polls for it.
-            let pause = next_expiry.duration_since(BootInstant::now()).min(POLL_MAX);
-            tokio::select! {
-                () = changed => {}
-                () = tokio::time::sleep(pause) => {}
-            }
-        }
+    async fn lost(&self, claim: &Claim, token: Token) -> Result<()> {
+        self.changed(claim, Standing::Held { token }).await;
+        Ok(())
     }
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {

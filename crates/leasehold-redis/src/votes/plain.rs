@@ -19,7 +19,7 @@ use crate::client::groups::{DATABASE, DIALECT, PASSWORD, TLS, TLS_NAME, TOKENS};
 use crate::examination::Kind;
 use leasehold_core::internal::UrlForm;
 use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store};
-use leasehold_core::{Error, Guarantees, LockState, Name, Result};
+use leasehold_core::{Error, Guarantees, LockState, Name, Result, Token};
 
 /// Locks on a Redis server in the format of redis-py, rslock and `SET NX PX`.
 ///
@@ -98,8 +98,12 @@ impl Store for RedisPlain {
         self.0.enter(claim, on_contention).await
     }
 
-    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
-        self.0.changed(claim, seen).await
+    async fn queued(&self, claim: &Claim, _ahead: u32) -> Result<Standing> {
+        self.0.queued(claim).await
+    }
+
+    async fn lost(&self, claim: &Claim, token: Token) -> Result<()> {
+        self.0.lost(claim, token).await
     }
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {

@@ -24,7 +24,7 @@ use leasehold_core::internal::{BootInstant, StoreUrl, Transport, UrlForm};
 use leasehold_core::store::{
     Claim, Entered, Extensions, OnContention, Standing, Store, Votes, replies,
 };
-use leasehold_core::{Error, Guarantees, LockState, Name, Result, ServerVote};
+use leasehold_core::{Error, Guarantees, LockState, Name, Result, ServerVote, Token};
 
 /// Locks on several Redis servers, of which a minority may fail.
 ///
@@ -100,8 +100,12 @@ impl Store for Redlock {
         self.0.enter(claim, on_contention).await
     }
 
-    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
-        self.0.changed(claim, seen).await
+    async fn queued(&self, claim: &Claim, _ahead: u32) -> Result<Standing> {
+        self.0.queued(claim).await
+    }
+
+    async fn lost(&self, claim: &Claim, token: Token) -> Result<()> {
+        self.0.lost(claim, token).await
     }
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {

@@ -66,18 +66,19 @@ pub(super) async fn wait_for_loss(
     voting: &Voting,
     tracked: &Arc<TrackedClaim>,
     token: Token,
-) -> Result<Standing> {
+) -> Result<()> {
     loop {
         let mut changed = pin!(tracked.changed.notified());
         changed.as_mut().enable();
         if tracked.standing().token() != Some(token) {
-            return Ok(tracked.standing());
+            return Ok(());
         }
 
         // The notification of one master decides nothing: a quorum has to confirm it.
         let is_notified = tracked.notified(voting.masters.all.len()) != Notified::None;
         if is_notified && !voting.confirm(tracked, token).await? {
-            return Ok(voting.claims.gone(tracked));
+            voting.claims.gone(tracked);
+            return Ok(());
         }
         changed.await;
     }

@@ -36,8 +36,9 @@ async fn downgrade_without_reply_is_not_reported_as_loss() {
     let downgraded = downgrade_without_reply(&wire, "replyless-downgrade", &theirs).await;
     let Downgraded { store, claim, held } = downgraded;
 
-    let changed = tokio::time::timeout(Duration::from_secs(1), store.changed(&claim, held)).await;
-    assert!(changed.is_err(), "{changed:?}");
+    let token = held.token().expect("it was granted");
+    let lost = tokio::time::timeout(Duration::from_secs(1), store.lost(&claim, token)).await;
+    assert!(lost.is_err(), "{lost:?}");
     let repeated = store.enter(&claim, OnContention::Fail).await;
     assert_eq!(repeated.expect("repeated").standing, held);
 
@@ -70,8 +71,7 @@ async fn broken_hold_after_downgrade_without_reply_is_not_renewed() {
         }
     });
     assert_eq!(renewed.await, [None]);
-    let changed = store.changed(&claim, held).await;
-    assert_eq!(changed.expect("read"), Standing::Gone);
+    store.lost(&claim, token).await.expect("read");
 }
 
 /// A call that waits for the loss during a downgrade returns when the reader's hold is broken, also
@@ -89,15 +89,16 @@ async fn loss_after_a_downgrade_is_reported_to_a_call_from_before_it() {
     let mut reader = writer.clone();
     reader.share = Share::READER;
 
-    let changed = store.changed(&writer, held);
+    let token = held.token().expect("granted");
+    let lost = store.lost(&writer, token);
     let broken = async {
         let downgraded = store.enter(&reader, OnContention::Fail).await;
         assert_eq!(downgraded.expect("downgraded").standing, held);
-        theirs.break_hold("a", held.token()?).await.expect("sent")
+        theirs.break_hold("a", token).await.expect("sent")
     };
-    let both = async { tokio::join!(changed, broken) };
-    let (changed, broken) = within_timeout("the loss is reported", both).await;
-    assert_eq!(changed.expect("read"), Standing::Gone);
+    let both = async { tokio::join!(lost, broken) };
+    let (lost, broken) = within_timeout("the loss is reported", both).await;
+    lost.expect("read");
     assert!(broken.is_some());
 }
 

@@ -189,7 +189,10 @@ async fn release_during_a_request_wakes_the_waiter() {
         let theirs = connect(&server.url(), format).await;
         let [holder, waiter] = [(), ()].map(|()| claim_of(Share::MUTEX));
         enter(&*theirs, &holder, OnContention::Queue).await;
-        let queued = enter(&*ours, &waiter, OnContention::Queue).await;
+        let standing = enter(&*ours, &waiter, OnContention::Queue).await;
+        let Standing::Queued { ahead } = standing else {
+            panic!("{format}: {standing:?}");
+        };
 
         wire.delay(SECOND / 2);
         let releasing = async {
@@ -199,7 +202,7 @@ async fn release_during_a_request_wakes_the_waiter() {
             theirs.leave(&holder).await.expect("the store replies");
             sleep(SECOND).await;
         };
-        let mut waiting = pin!(ours.changed(&waiter, queued));
+        let mut waiting = pin!(ours.queued(&waiter, ahead));
         let (granted, ()) = join(timeout(SECOND * 6, &mut waiting), releasing).await;
         let standing = granted.expect(format).expect("the store replies");
         assert!(standing.token().is_some(), "{format}: {standing:?}");
@@ -217,10 +220,11 @@ async fn fixed_lease_of_a_watched_hold_ends_in_time() {
         let mut fixed = claim_of(Share::MUTEX);
         fixed.auto_renew = false;
         let held = enter(&*ours, &fixed, OnContention::Queue).await;
-        let watching = timeout(LEASE / 2, ours.changed(&fixed, held));
+        let token = held.token().expect("granted");
+        let watching = timeout(LEASE / 2, ours.lost(&fixed, token));
         watching.await.expect_err("it holds");
         sleep(LEASE / 4).await;
-        let watching = timeout(LEASE / 4, ours.changed(&fixed, held));
+        let watching = timeout(LEASE / 4, ours.lost(&fixed, token));
         let _ended = watching.await;
 
         let theirs = connect(&server.url(), format).await;

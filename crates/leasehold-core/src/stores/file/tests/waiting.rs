@@ -12,14 +12,12 @@ async fn waiter_behind_external_flock_sleeps() {
 
     let outsider = fs::File::create(test_folder.folder.path().join("a.lock")).expect("created");
     outsider.lock().expect("the lock is free");
-    let seen = store
-        .enter(&claim, OnContention::Queue)
-        .await
-        .expect("entered")
-        .standing;
+    let entered = store.enter(&claim, OnContention::Queue).await;
+    let standing = entered.expect("entered").standing;
+    assert_eq!(standing, Standing::Queued { ahead: 0 });
     let (sender, polled) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        let mut changed = background::on_background(store.changed(&claim, seen));
+        let mut changed = background::on_background(store.queued(&claim, 0));
         let polled = std::pin::Pin::new(&mut changed)
             .poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
         sender.send(polled.is_pending()).expect("the test receives");
@@ -53,12 +51,15 @@ async fn wakeup_between_reading_the_queue_and_waiting_is_not_lost() {
     let held = store.enter(&holder, OnContention::Queue).await;
     held.expect("granted");
     let queued = store.enter(&waiter, OnContention::Queue).await;
-    let queued = queued.expect("entered").standing;
+    assert_eq!(
+        queued.expect("entered").standing,
+        Standing::Queued { ahead: 1 }
+    );
 
     // While another process edits the queue, the waiter starts a thread.
     let editor = fs::File::open(test_folder.queue()).expect("there is a queue file");
     editor.lock().expect("the lock is free");
-    let mut changed = store.changed(&waiter, queued);
+    let mut changed = store.queued(&waiter, 1);
     let (sender, replied) = std::sync::mpsc::channel();
     let waker = std::task::Waker::from(Arc::new(Notifier(sender)));
     let polled = changed
