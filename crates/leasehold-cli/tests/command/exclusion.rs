@@ -73,7 +73,8 @@ fn run_and_flock_exclude_each_other() {
     until("flock acquires the lock", || {
         flock("true").unwrap().success()
     });
-    let inside = "$L show a > shown; $L run a --wait 0 -- true 2> log; echo $? > code";
+    let inside = "$L show a > shown; $L run a --wait 0 -- true 2> log; echo $? > code; \
+                  $L wait a --wait 0; echo $? > waited; $L wait a --wait 50ms; echo $? >> waited";
     let mut outer = std::process::Command::new("flock");
     outer
         .arg(sandbox.path("store/a.lock"))
@@ -83,6 +84,7 @@ fn run_and_flock_exclude_each_other() {
         .env("L", env!("CARGO_BIN_EXE_leasehold"));
     outer.current_dir(sandbox.path("")).output().unwrap();
     assert_eq!(sandbox.read("code"), "75\n");
+    assert_eq!(sandbox.read("waited"), "75\n75\n");
     let shown = sandbox.read("shown");
     let output = sandbox.read("log");
     assert!(

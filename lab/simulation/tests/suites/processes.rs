@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lab_simulation::testbed::{Process, Redis, Wire};
-use leasehold::{Guard, Lock, LossReason};
+use leasehold::{Guard, Lock, LossReason, Owner};
 use leasehold_conformance::support::{waiters, within_timeout};
 use tokio::time::{Instant, sleep};
 
@@ -192,4 +192,31 @@ async fn client_is_connected_soon_after_a_short_outage() {
         let most = outage / 10;
         assert!(ended.elapsed() < most, "after {:?}", ended.elapsed());
     }
+}
+
+/// An acquire waits for another task of its owner, which gives up, and then in the queue. Its limit
+/// covers both waits.
+///
+/// Shows G-08.
+#[tokio::test]
+async fn limit_of_an_acquire_includes_the_wait_for_its_own_owner() {
+    const LIMIT: Duration = Duration::from_secs(10);
+    let server = Redis::start();
+    let theirs = open(&server.url(), "").await;
+    let held = acquire(theirs.mutex("a")).await;
+    let lock = open(&server.url(), "").await.reentrant("a");
+    let owner = Owner::new();
+    let first = tokio::spawn(lock.acquire(&owner));
+    waiters(&theirs, "a", 1).await;
+
+    let begun = Instant::now();
+    let gives_up = async {
+        sleep(LIMIT / 2).await;
+        first.abort();
+    };
+    let (refused, ()) = tokio::join!(lock.try_acquire_for(&owner, LIMIT), gives_up);
+    assert!(refused.expect("the store replies").is_err());
+    let took = begun.elapsed();
+    assert!(took < LIMIT + Duration::from_secs(1), "{took:?}");
+    held.release().await.expect("released");
 }

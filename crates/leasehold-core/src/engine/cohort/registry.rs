@@ -14,7 +14,7 @@ use crate::engine::AcquireOptions;
 /// The cohorts that acquires or holds use at present.
 #[derive(Debug, Default)]
 pub(crate) struct Cohorts {
-    by_key: Mutex<HashMap<Key, Weak<Cohort>>>,
+    pub(super) by_key: Mutex<HashMap<Key, Weak<Cohort>>>,
 }
 
 /// The options that all acquires of a cohort share, because they are those of its claim.

@@ -1,24 +1,25 @@
 //! Passes at the moments at which something else is under way.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
 
+use super::waiting::LocalWait;
 use crate::store::{Intercept, Intercepted};
 use crate::{Claim, Entered, Lock, Locks, OnContention, Result, Store, stores};
 use leasehold_conformance::support::eventually;
 
-/// A store whose replies to renewals take longer than several passes.
+/// A store whose replies to renewals and departures take longer than several passes.
 #[derive(Debug, Default)]
-struct SlowRenewals {
+struct SlowReplies {
     store: stores::Memory,
     enters: Arc<AtomicU32>,
 }
 
 #[async_trait]
-impl Intercept for SlowRenewals {
+impl Intercept for SlowReplies {
     fn inner(&self) -> &dyn Store {
         &self.store
     }
@@ -29,8 +30,13 @@ impl Intercept for SlowRenewals {
     }
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
-        tokio::time::sleep(Duration::from_millis(30)).await;
+        tokio::time::sleep(REPLY_TIME).await;
         Store::renew(&self.store, claims).await
+    }
+
+    async fn leave(&self, claim: &Claim) -> Result<bool> {
+        tokio::time::sleep(REPLY_TIME).await;
+        Store::leave(&self.store, claim).await
     }
 }
 
@@ -42,7 +48,7 @@ impl Intercept for SlowRenewals {
 /// Shows G-53.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn frequent_passes_do_not_postpone_renewals() {
-    let store = SlowRenewals::default();
+    let store = SlowReplies::default();
     let enters = Arc::clone(&store.enters);
     let locks = Locks::from_store(Intercepted(store), "memory:").expect("it starts");
     let lock = locks.mutex("a").lease(LEASE).cohort(1_000);
@@ -59,6 +65,7 @@ async fn frequent_passes_do_not_postpone_renewals() {
     }
 }
 
+const REPLY_TIME: Duration = Duration::from_millis(30);
 const LEASE: Duration = Duration::from_secs(1);
 /// So many passes last for at least five half leases.
 const PASSES: u32 = 500;
@@ -87,9 +94,9 @@ async fn hold(lock: &Lock, passes: &AtomicU32, enters: &AtomicU32) -> u32 {
 /// Shows G-10.
 #[tokio::test]
 async fn drain_waits_for_the_claim_of_a_cohort() {
-    let store = stores::Memory::new();
-    let ours = Locks::from_store(store.clone(), "memory:").expect("it starts");
-    let theirs = Locks::from_store(store, "memory:").expect("it starts");
+    let store = SlowReplies::default();
+    let theirs = Locks::from_store(store.store.clone(), "memory:").expect("it starts");
+    let ours = Locks::from_store(Intercepted(store), "memory:").expect("it starts");
     let held = theirs.mutex("a").acquire().await.expect("granted");
 
     let lock = ours.mutex("a").cohort(4);
@@ -104,6 +111,33 @@ async fn drain_waits_for_the_claim_of_a_cohort() {
     let lock_state = theirs.inspect("a").await.expect("inspected");
     assert_eq!(lock_state.entries.len(), 1, "a claim is left");
     drop(held);
+}
+
+/// The process was stopped between the pass of a hold and its use.
+///
+/// Shows G-54.
+#[tokio::test]
+async fn acquire_with_a_lost_hold_waits_again_in_its_position() {
+    let locks = Locks::from_store(stores::Memory::new(), "memory:").expect("it starts");
+    let guard = locks.mutex("a").cohort(2).acquire().await.expect("granted");
+    let cohorts = locks.engine().cohorts.by_key.lock();
+    let cohort = cohorts.values().next().and_then(Weak::upgrade);
+    drop(cohorts);
+    let cohort = cohort.expect("a hold uses it");
+
+    let (mut first, _) = LocalWait::join(&cohort, None);
+    let (_second, _) = LocalWait::join(&cohort, None);
+    drop(cohort.state.lock().waiters.pop_front());
+    first.rejoin();
+    let numbers: Vec<u64> = cohort
+        .state
+        .lock()
+        .waiters
+        .iter()
+        .map(|waiter| waiter.number)
+        .collect();
+    assert!(numbers.is_sorted(), "{numbers:?}");
+    drop(guard);
 }
 
 /// A name that no acquire and no hold uses occupies no memory.

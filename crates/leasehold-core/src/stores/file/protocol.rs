@@ -62,6 +62,12 @@ impl Transaction {
     /// file is free.
     pub(super) fn enter(&mut self, claim: &Claim, on_contention: OnContention) -> Result<Standing> {
         if let Some(at) = self.queue.position(claim.id) {
+            if self.queue.entries()[at].process() != self.shared.own_process() {
+                // This process has since joined again under a new id. Other processes may remove
+                // claims of the old id.
+                self.leave(claim)?;
+                return Ok(Standing::Gone);
+            }
             self.shrink_share(at, claim)?;
             return Ok(self.queue.standing(at));
         }

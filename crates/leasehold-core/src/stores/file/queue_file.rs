@@ -403,7 +403,7 @@ pub(super) fn read_entries(slots: &[u8]) -> (Vec<StoredClaim>, Vec<usize>) {
     (entries, torn)
 }
 
-/// Reads the file. Of one that is too long for a queue, it reads only the counter.
+/// Reads the file. Of a long one that is not leasehold's, it reads only the counter.
 fn read_all(file: &File, len: u64, at: &Location) -> Result<Vec<u8>> {
     let read = |len: u64| {
         let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
@@ -416,13 +416,13 @@ fn read_all(file: &File, len: u64, at: &Location) -> Result<Vec<u8>> {
     }
 
     // A file of another program may be larger than the memory. Its first bytes show that it is not
-    // leasehold's.
+    // leasehold's, unless they are zeros: the entries behind a fresh counter decide then.
     let head = read(COUNTER_LEN as u64)?;
-    let is_ours = matches!(
+    let may_be_ours = matches!(
         TokenCounter::read(&head),
-        CounterState::Intact(_) | CounterState::OneBlockLost(_)
+        CounterState::Fresh | CounterState::Intact(_) | CounterState::OneBlockLost(_)
     );
-    if !is_ours {
+    if !may_be_ours {
         return Ok(head);
     }
     if len > LEN_MAX {

@@ -223,6 +223,21 @@ async fn huge_foreign_file_is_refused() {
     assert!(error.is_damaged(), "{error}");
 }
 
+/// Zeros are the counter of a queue without a grant, and such a queue may be long.
+///
+/// Shows G-23.
+#[tokio::test]
+async fn long_file_that_begins_with_zeros_is_not_read_as_free() {
+    let test_folder = TestFolder::new();
+    let mut bytes = vec![0; COUNTER_LEN];
+    bytes.resize(1 << 17, b'x');
+    fs::write(test_folder.queue(), bytes).expect("written");
+
+    let locks = test_folder.boot(THIS);
+    let error = locks.mutex("a").acquire().await.expect_err("refused");
+    assert!(error.is_damaged(), "{error}");
+}
+
 /// A stopped process may be about to append an entry.
 #[tokio::test]
 async fn inspection_without_the_lock_does_not_shorten_the_file() {
