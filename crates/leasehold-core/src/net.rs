@@ -14,10 +14,10 @@ mod tls;
 mod tls_settings;
 mod watched;
 
-pub use host::{Host, io_reason, no_server};
+pub use host::{Help, Host, io_reason, no_server};
 pub use login::{Login, Password};
 pub use pauses::Pauses;
-pub use stream::{Connector, Help, Reader, Stream, Target, Writer};
+pub use stream::{Connector, Reader, Stream, Target, Writer};
 pub use supervised::{Connect, Epochs, Session, State, Supervised, Up};
 pub use tls::{Encrypted, check_identity};
 #[cfg(feature = "tls")]

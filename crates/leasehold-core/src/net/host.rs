@@ -74,6 +74,17 @@ impl fmt::Display for Host {
     }
 }
 
+/// What the errors of connecting say about a service.
+#[derive(Debug)]
+pub struct Help {
+    /// Begins the URLs without TLS.
+    pub plain_scheme: &'static str,
+    /// How a URL states another name for the certificate; empty if it cannot.
+    pub server_name: &'static str,
+    /// What to check if a Unix socket cannot be opened.
+    pub socket: &'static str,
+}
+
 /// Tries each address of the host for a second.
 ///
 /// The kernel repeats a lost SYN after one second, then after three and seven. A new attempt sends

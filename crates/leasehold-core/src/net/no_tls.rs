@@ -7,8 +7,7 @@
     reason = "it has the signatures of the module with TLS"
 )]
 
-use super::host::Host;
-use super::stream::Help;
+use super::host::{Help, Host};
 use super::tls_settings::Tls;
 use crate::{Error, Result};
 

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 
-use super::host::{Host, has_closed};
+use super::host::{Help, Host, has_closed};
 use super::tls::{Encrypted, LoadedTls};
 use super::tls_settings::Tls;
 use crate::runtime::simulation;
@@ -40,17 +40,6 @@ impl Target {
     pub fn is_encrypted(&self) -> bool {
         matches!(self, Self::Tcp { tls: Some(_), .. })
     }
-}
-
-/// What the errors of connecting say about a service.
-#[derive(Debug)]
-pub struct Help {
-    /// Begins the URLs without TLS.
-    pub plain_scheme: &'static str,
-    /// How a URL states another name for the certificate; empty if it cannot.
-    pub server_name: &'static str,
-    /// What to check if a Unix socket cannot be opened.
-    pub socket: &'static str,
 }
 
 /// Opens streams to the servers of one URL. Its clones share the TLS files as they were read last.

@@ -20,8 +20,7 @@ use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
-use super::host::{ATTEMPT_MAX, Host};
-use super::stream::Help;
+use super::host::{ATTEMPT_MAX, Help, Host};
 use super::tls_settings::Tls;
 use crate::runtime::background::run_blocking;
 use crate::{Error, Result};

@@ -104,7 +104,7 @@ impl Masters {
     }
 
     /// Starts one request to each master. `send` takes how long it waits for a connection.
-    pub(super) fn round<F>(&self, send: impl Fn(Arc<Master>, Duration) -> F) -> Round<F>
+    pub(super) fn round<F>(&self, send: impl Fn(Arc<Master>, Duration) -> F) -> MasterRound<F>
     where
         F: Future + Send + 'static,
         F::Output: Send,
@@ -119,7 +119,7 @@ impl Masters {
 
         let is_on_caller_runtime = self.all[0].links.caller.is_on_caller_runtime();
         let masters = self.all.iter().map(Arc::clone);
-        Round {
+        MasterRound {
             requests: masters.map(|master| send(master, wait)).collect(),
             executor: self.runtime.clone().filter(|_| is_on_caller_runtime),
         }
@@ -268,7 +268,7 @@ async fn next_until<F: Future>(
 }
 
 /// Requests to several masters. When it is dropped, the requests in flight continue.
-pub(super) struct Round<F: Future + Send + 'static>
+pub(super) struct MasterRound<F: Future + Send + 'static>
 where
     F::Output: Send,
 {
@@ -277,7 +277,7 @@ where
     executor: Option<Handle>,
 }
 
-impl<F: Future + Send + 'static> Drop for Round<F>
+impl<F: Future + Send + 'static> Drop for MasterRound<F>
 where
     F::Output: Send,
 {
