@@ -120,7 +120,7 @@ async fn drain_waits_for_the_claim_of_a_cohort() {
 async fn acquire_with_a_lost_hold_waits_again_in_its_position() {
     let locks = Locks::from_store(stores::Memory::new(), "memory:").expect("it starts");
     let guard = locks.mutex("a").cohort(2).acquire().await.expect("granted");
-    let cohorts = locks.engine().cohorts.by_key.lock();
+    let cohorts = locks.engine.cohorts.by_key.lock();
     let cohort = cohorts.values().next().and_then(Weak::upgrade);
     drop(cohorts);
     let cohort = cohort.expect("a hold uses it");
