@@ -119,9 +119,8 @@ impl Round<'_> {
 
     /// Combines the outcomes of requests that were sent at the same time.
     ///
-    /// The claims of a request that the server refused are unusable if another request has
-    /// succeeded: a damaged key concerns its own lock alone. In a cluster that is so after any
-    /// error, because a server, or a slot that has no master or is being moved, fails alone.
+    /// In a cluster, the claims of a failed request are unusable if another request has succeeded:
+    /// a server, or a slot that has no master or is being moved, fails alone.
     fn combined(&self, outcomes: Vec<RequestOutcome<'_>>) -> Result<Missed> {
         let have_all_failed = outcomes.iter().all(|(_, outcome)| outcome.is_err());
         let mut missed = Missed::default();
@@ -131,12 +130,9 @@ impl Round<'_> {
                     missed.gone.extend(more.gone);
                     missed.unusable.extend(more.unusable);
                 }
-                Err(error) if have_all_failed => return Err(error),
-                Err(error) if error.is_unavailable() && !self.servers.is_cluster() => {
-                    return Err(error);
-                }
+                Err(error) if have_all_failed || !self.servers.is_cluster() => return Err(error),
                 Err(error) => {
-                    tracing::debug!(%error, "some claims cannot be renewed");
+                    tracing::debug!(%error, "a part of the cluster does not renew its claims");
                     missed
                         .unusable
                         .extend(claims.iter().map(|own| own.claim.id));

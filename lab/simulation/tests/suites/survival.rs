@@ -93,25 +93,3 @@ async fn holds_survive_stalled_servers() {
 async fn holds_survive_broken_connections() {
     on_each_store(|_, wire| cut_off(wire), |_, wire| wire.refuse(false)).await;
 }
-
-/// The server refuses the renewal of a damaged lock alone, because the locks are renewed at other
-/// times.
-#[tokio::test]
-async fn damaged_key_ends_the_hold_of_its_own_lock_only() {
-    let server = Redis::start();
-    let locks = leasehold::open(&format!("{}?crash-grace=2s", server.url()))
-        .await
-        .expect("it runs");
-    let damaged = locks.mutex("a").acquire().await.expect("free");
-    sleep(Duration::from_secs(3)).await;
-    let sound = locks.mutex("b").acquire().await.expect("free");
-
-    server.command(&["DEL", "leasehold:{a}"]);
-    server.command(&["HSET", "leasehold:{a}", "field", "foreign"]);
-    for _ in 0..60 {
-        sleep(Duration::from_secs(1)).await;
-        sound.check().expect("its key is as it was");
-    }
-    assert!(damaged.check().is_err());
-    sound.release().await.expect("it is held");
-}
