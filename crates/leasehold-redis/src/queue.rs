@@ -255,9 +255,9 @@ impl Redis {
         let is_change = !is_queued || reply.is_next && !state.is_next;
         if mode == EnterMode::Poll && is_change {
             let server = self.server_of(claim);
-            server
-                .iter()
-                .for_each(|server| probe_push_channel(&server.links.caller));
+            if let Ok(server) = server {
+                probe_push_channel(&server.links.caller);
+            }
         }
         Ok(())
     }

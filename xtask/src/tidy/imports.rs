@@ -56,7 +56,10 @@ fn arrows(names: &BTreeMap<ModulePath, Vec<ModulePath>>) -> Arrows {
         for path in paths {
             let target = absolute(module, path, names);
             if let (Some(target), Some(name)) = (target, path.last()) {
-                imports.insert([module.as_slice(), &[name.clone()]].concat(), target);
+                imports.insert(
+                    [module.as_slice(), std::slice::from_ref(name)].concat(),
+                    target,
+                );
             }
         }
     }
@@ -104,13 +107,14 @@ fn absolute(
         "self" => Some([module, rest].concat()),
         "super" => {
             let (_, parent) = module.split_last()?;
-            match rest.first().is_some_and(|next| next == "super") {
-                true => absolute(parent, rest, modules),
-                false => Some([parent, rest].concat()),
+            if rest.first().is_some_and(|next| next == "super") {
+                absolute(parent, rest, modules)
+            } else {
+                Some([parent, rest].concat())
             }
         }
         _ => {
-            let child = [module, &[first.clone()]].concat();
+            let child = [module, std::slice::from_ref(first)].concat();
             modules
                 .contains_key(&child)
                 .then(|| [module, path].concat())

@@ -78,7 +78,9 @@ async fn on_each_store(begin: impl Fn(&Redis, &Wire), end: impl Fn(&Redis, &Wire
 
         let url = format!("{scheme}://{}?{settings}", hosts.join(","));
         let each = |act: &dyn Fn(&Redis, &Wire)| {
-            servers.iter().for_each(|(server, wire)| act(server, wire));
+            for (server, wire) in &servers {
+                act(server, wire);
+            }
         };
         holds_survive(&url, || each(&begin), || each(&end)).await;
     }

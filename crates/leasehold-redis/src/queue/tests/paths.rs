@@ -134,11 +134,7 @@ impl Plan {
                 let is_fast = !self.waits_after_failover && claim.reserved == 0;
                 return Some(server.send_enter(&EnterRequest {
                     // The slow path has no proposals, so this one is of the server's clock.
-                    proposal: if is_fast && claim.share.is_whole() {
-                        1
-                    } else {
-                        0
-                    },
+                    proposal: u64::from(is_fast && claim.share.is_whole()),
                     highest_token: hint_ahead.map_or(0, |ahead| server.now + ahead),
                     nonce: nonce(fresh),
                     ..request(&claim, mode, self.link(number))
