@@ -237,11 +237,12 @@ mod tests {
     /// A departure that has been tried for long begins in the background after a recent one.
     #[test]
     fn later_departure_does_not_shorten_the_wait_of_a_thread() {
-        let now = Instant::now();
-        let _recent = Departure::begin(now);
-        let _old = Departure::begin(now - REPLY_MAX);
+        let long_ago = Instant::now();
+        let recently = long_ago + REPLY_MAX;
+        let _recent = Departure::begin(recently);
+        let _old = Departure::begin(long_ago);
         let wait_until = UNDER_WAY.lock().wait_until;
-        assert!(wait_until >= Some(now + REPLY_MAX));
+        assert!(wait_until >= Some(recently + REPLY_MAX));
     }
 
     /// The end of a departure may begin another one that goes on with it.
