@@ -15,7 +15,7 @@ pub type Encrypted<S> = S;
 
 /// A build with TLS keeps its files; this one has none.
 #[derive(Clone, Debug, Default)]
-pub(super) struct LoadedTls;
+pub(super) struct LoadedTls {}
 
 impl LoadedTls {
     pub(super) async fn encrypt<S>(
