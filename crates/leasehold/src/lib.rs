@@ -182,6 +182,8 @@ pub mod stores {
     pub use leasehold_core::stores::Memory;
     #[cfg(all(feature = "file", target_os = "linux"))]
     pub use leasehold_core::stores::{File, FileBuilder};
+    #[cfg(feature = "postgres")]
+    pub use leasehold_postgres::{Postgres, PostgresBuilder};
     #[cfg(feature = "redis")]
     pub use leasehold_redis::{
         Redis, RedisBuilder, RedisPlain, RedisPlainBuilder, Redisson, RedissonBuilder, Redlock,

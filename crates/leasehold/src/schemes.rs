@@ -3,6 +3,8 @@
 #[cfg(feature = "file")]
 use leasehold_core::internal::{FILE, SYSTEM};
 use leasehold_core::internal::{MEMORY, StoreKind};
+#[cfg(feature = "postgres")]
+use leasehold_postgres::POSTGRES;
 #[cfg(feature = "redis")]
 use leasehold_redis::{REDIS, REDLOCK};
 #[cfg(feature = "zookeeper")]
@@ -142,6 +144,20 @@ pub static SCHEMES: &[Scheme] = &[
         store: "ZooKeeper",
         feature: "zookeeper",
         kind: in_build!("zookeeper", ZOOKEEPER),
+    },
+    Scheme {
+        names: &["postgres", "postgresql"],
+        help: &[
+            ("postgres://user@host/database", "a PostgreSQL database"),
+            (
+                "postgres:///database",
+                "the same, by the server's socket on this machine",
+            ),
+        ],
+        is_local: false,
+        store: "PostgreSQL",
+        feature: "postgres",
+        kind: in_build!("postgres", POSTGRES),
     },
 ];
 

@@ -4,7 +4,12 @@
 // Suites wait for nearly all of their time, so more of them run at a time.
 // xtask: threads 24
 
-#![cfg(all(feature = "file", feature = "redis", feature = "zookeeper"))]
+#![cfg(all(
+    feature = "file",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
 #![allow(missing_docs, clippy::wildcard_imports)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 use async_trait::async_trait;
-use lab_servers::{Cluster, Redis, Release, Sentinels, ZooKeeper};
+use lab_servers::{Cluster, Postgres, Redis, Release, Sentinels, ZooKeeper};
 use leasehold::store::{Claim, OnContention, Standing, Store};
 use leasehold::store::{Intercept, Intercepted};
 use leasehold::{Guarantees, Result, SemaphoreSupport, Token, stores};
@@ -59,7 +64,7 @@ macro_rules! stores {
         async fn reply_to_a_refused_claim_names_the_holder() {
             let service = $service;
             let store = service.connect().await.expect("the service is connected");
-            let is_named = !stringify!($store).starts_with("zookeeper");
+            let is_named = !["postgres", "zookeeper", "zookeeper_kazoo"].contains(&stringify!($store));
             assert_eq!(names_holder(&*store).await, is_named);
         }
     };
@@ -70,6 +75,7 @@ stores! {
     of all kinds {
         memory: Memory(stores::Memory::new()), lacks [];
         file: Folder::new(), lacks ["lease_expiry"];
+        postgres: Database, lacks [];
         zookeeper: Tree("/curator"), lacks ["lease_expiry", "cohorts"];
         zookeeper_kazoo: Tree("/kazoo?dialect=kazoo"), lacks ["lease_expiry", "cohorts"];
     }
@@ -233,6 +239,19 @@ impl Drop for Folder {
     fn drop(&mut self) {
         // A folder that cannot be removed stays in the temporary folder and does no harm.
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// One database for all tests. Each test uses fresh names.
+struct Database;
+
+static POSTGRES: LazyLock<Postgres> = LazyLock::new(Postgres::start);
+
+#[async_trait]
+impl Service for Database {
+    async fn connect(&self) -> Result<Arc<dyn Store>> {
+        let builder = stores::Postgres::builder(&POSTGRES.url())?;
+        Ok(Arc::new(builder.connect().await?))
     }
 }
 

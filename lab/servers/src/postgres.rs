@@ -92,7 +92,7 @@ impl Postgres {
         let settings = [
             "listen_addresses=",
             "fsync=off",
-            "max_connections=50",
+            "max_connections=400",
             &format!("unix_socket_directories={spec}"),
         ];
         let args: Vec<&str> = ["-D", &data]
@@ -132,6 +132,13 @@ impl Postgres {
     #[must_use]
     pub fn host(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// The URL for clients: `postgres://postgres@/postgres?host=FOLDER`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let folder = self.host().display();
+        format!("postgres://postgres@/postgres?host={folder}")
     }
 
     /// Opens a new connection.

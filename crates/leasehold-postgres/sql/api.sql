@@ -1,0 +1,229 @@
+-- The lock in a transaction of the user: pins a grant until the end of the transaction, so that the
+-- next holder is granted after it. It fails if the grant is gone.
+--
+-- The pin is an advisory lock, and not a row lock: renewals and waiters go on. It is released by
+-- ROLLBACK TO SAVEPOINT too, and PREPARE TRANSACTION keeps it until COMMIT PREPARED. `remaining` limits
+-- how long the transaction may stand idle; it never raises a limit that is set already.
+CREATE FUNCTION leasehold.check(
+    name text, token bigint, claim uuid DEFAULT NULL, remaining interval DEFAULT NULL
+) RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    is_committed boolean := current_setting('transaction_isolation') IN
+        ('read committed', 'read uncommitted');
+    is_held boolean;
+    millis bigint;
+    allowed bigint;
+BEGIN
+    IF pg_is_in_recovery() THEN
+        RAISE EXCEPTION 'leasehold: this server is a replica, on which nothing can be pinned'
+            USING ERRCODE = 'LH008';
+    ELSIF NOT is_committed AND current_setting('transaction_read_only') = 'on' THEN
+        RAISE EXCEPTION 'leasehold: a READ ONLY transaction above READ COMMITTED may read an old grant'
+            USING ERRCODE = 'LH008';
+    END IF;
+    PERFORM pg_advisory_xact_lock_shared(leasehold_private.pin_key(name, token));
+
+    IF is_committed THEN
+        is_held := leasehold_private.is_held(name, token, claim);
+    ELSE
+        -- The snapshot may be older than a hand-over. Only a row lock finds that out, with 40001. The
+        -- inner block is rolled back, so that renewals do not wait for the row lock.
+        BEGIN
+            PERFORM 1 FROM leasehold_private.lock k WHERE k.name = "check".name FOR SHARE;
+            PERFORM 1 FROM leasehold_private.claim k
+                WHERE k.name = "check".name AND (k.data).token = "check".token FOR SHARE;
+            is_held := leasehold_private.is_held(name, token, claim);
+            RAISE EXCEPTION USING ERRCODE = 'LH000';
+        EXCEPTION WHEN SQLSTATE 'LH000' THEN
+            NULL;
+        END;
+    END IF;
+    IF NOT is_held THEN
+        RAISE EXCEPTION 'leasehold: % is not held with the token %', name, token
+            USING ERRCODE = 'LH001', HINT = 'roll back: another client may hold the lock';
+    END IF;
+
+    IF remaining IS NOT NULL THEN
+        millis := greatest(1, extract(epoch FROM remaining) * 1000);
+        allowed := (SELECT s.setting FROM pg_settings s
+            WHERE s.name = 'idle_in_transaction_session_timeout');
+        IF allowed = 0 OR millis < allowed THEN
+            PERFORM set_config('idle_in_transaction_session_timeout', millis::text, true);
+        END IF;
+    END IF;
+END $$;
+
+CREATE FUNCTION leasehold_private.is_held(p_name text, p_token bigint, p_claim uuid) RETURNS boolean
+LANGUAGE sql VOLATILE AS $$
+    SELECT EXISTS (
+        SELECT 1 FROM leasehold_private.lock k
+        WHERE k.name = p_name AND k.last_token = p_token AND (k.holder).claim IS NOT NULL
+            AND NOT (k.holder).is_leaving AND coalesce((k.holder).claim = p_claim, true)
+        UNION ALL
+        SELECT 1 FROM leasehold_private.claim k
+        WHERE k.name = p_name AND k.holds AND (k.data).token = p_token
+            AND NOT (k.data).is_leaving AND coalesce(k.claim = p_claim, true));
+$$;
+
+-- Returns the claims of a name: holders by token, then waiters in order. `session` is + if the
+-- client's session is there, - if it is gone, and ? if that is not known. `pinned_by` is the process
+-- id of a session whose transaction pins the grant, 0 for a prepared transaction.
+CREATE FUNCTION leasehold.inspect_1(name text)
+RETURNS TABLE (record text, remaining int, session "char", pinned_by int, last_token bigint)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    l leasehold_private.lock := leasehold_private.peek(name);
+    c leasehold_private.claimant;
+BEGIN
+    last_token := l.last_token;
+    FOR c IN
+        SELECT (l.holder).* WHERE (l.holder).claim IS NOT NULL
+        UNION ALL
+        (SELECT (k.data).* FROM leasehold_private.claim k
+            WHERE k.name = inspect_1.name AND k.holds ORDER BY (k.data).token)
+        UNION ALL
+        SELECT (l.next).* WHERE (l.next).claim IS NOT NULL
+        UNION ALL
+        (SELECT (k.data).* FROM leasehold_private.claim k
+            WHERE k.name = inspect_1.name AND NOT k.holds ORDER BY k.place)
+    LOOP
+        record := leasehold_private.record_of(c);
+        remaining := least(2147483647, extract(epoch FROM c.deadline - clock_timestamp()) * 1000);
+        session := CASE WHEN c.link IS NULL OR c.server <> leasehold_private.server() THEN '?'
+            WHEN leasehold_private.is_absent(c) THEN '-' ELSE '+' END;
+        pinned_by := (SELECT coalesce(p.pid, 0) FROM pg_locks p
+            WHERE c.token IS NOT NULL AND p.locktype = 'advisory' AND p.mode = 'ShareLock'
+                AND p.granted AND p.objsubid = 1
+                AND p.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+                AND (p.classid::bigint << 32 | p.objid::bigint)
+                    = leasehold_private.pin_key(name, c.token)
+            LIMIT 1);
+        CONTINUE WHEN c.is_leaving AND pinned_by IS NULL;
+        CONTINUE WHEN remaining <= 0 AND pinned_by IS NULL;
+        RETURN NEXT;
+    END LOOP;
+    IF NOT FOUND THEN
+        record := NULL;
+        RETURN NEXT;
+    END IF;
+END $$;
+
+-- Returns the names in use that begin with a prefix, in order.
+CREATE FUNCTION leasehold.list_1(prefix text, count_max int) RETURNS SETOF text
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT k.name FROM leasehold_private.lock k
+    WHERE k.name >= prefix AND starts_with(k.name, prefix)
+        AND (k.waiting > 0 OR k.taken > 0
+            AND ((k.holder).claim IS NULL OR (k.holder).deadline > clock_timestamp()))
+    ORDER BY k.name LIMIT count_max;
+$$;
+
+-- Whether claims still hold, in their order, without a change: a client asks often on the session that
+-- proves it.
+CREATE FUNCTION leasehold.held_1(names text[], claims uuid[]) RETURNS SETOF boolean
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce((k.holder).claim = u.claim AND NOT (k.holder).is_leaving,
+        (h.data).token IS NOT NULL AND NOT (h.data).is_leaving, false)
+    FROM unnest(names, claims) WITH ORDINALITY AS u(name, claim, at)
+    LEFT JOIN leasehold_private.lock k ON k.name = u.name AND (k.holder).claim = u.claim
+    LEFT JOIN leasehold_private.claim h ON h.name = u.name AND h.claim = u.claim
+    ORDER BY u.at;
+$$;
+
+-- What a client reads when it connects.
+CREATE FUNCTION leasehold.connect_1(
+    OUT schema_version int, OUT server text, OUT clock bigint, OUT pid int
+) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' THEN
+        RAISE EXCEPTION 'leasehold: this server cannot be written' USING ERRCODE = '25006';
+    END IF;
+    schema_version := 1;
+    server := leasehold_private.server();
+    clock := leasehold_private.micros();
+    pid := pg_backend_pid();
+END $$;
+
+-- The routines below are for programs in any language. They never change.
+
+-- In a transaction of the caller a grant would block all clients of the name until the commit, and
+-- a rollback would take back a token that is in use. Only a procedure can tell that it runs in one:
+-- its COMMIT fails there with the SQLSTATE 2D000, and the context of the error has this name. (The
+-- extended protocol sets statement_timestamp() anew within one statement, so that it differs from
+-- now() outside a transaction too.)
+CREATE PROCEDURE leasehold.this_needs_autocommit() LANGUAGE plpgsql AS $$
+BEGIN
+    COMMIT;
+END $$;
+
+-- Takes the lock `name`, or waits in its queue: `token` is then null, and the channel gets a
+-- notification that begins with H and the claim when it is granted. Call it again with the same claim
+-- to look, at least once in a third of the lease.
+CREATE PROCEDURE leasehold.acquire(
+    name text, INOUT claim uuid DEFAULT NULL, INOUT token bigint DEFAULT NULL,
+    INOUT "position" int DEFAULT NULL, INOUT channel text DEFAULT NULL,
+    lease interval DEFAULT '30 s', wait boolean DEFAULT true, shared boolean DEFAULT false,
+    label text DEFAULT ''
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+    e record;
+BEGIN
+    CALL leasehold.this_needs_autocommit();
+    claim := coalesce(claim, pg_catalog.gen_random_uuid());
+    channel := coalesce(channel,
+        'leasehold_' || pg_catalog.replace(pg_catalog.gen_random_uuid()::text, '-', ''));
+    SELECT * INTO e FROM leasehold.acquire_1(name, claim, channel, lease, wait, shared, label);
+    token := e.token;
+    "position" := e."position";
+    IF "position" IS NULL THEN channel := NULL; END IF;
+END $$;
+
+CREATE FUNCTION leasehold.acquire_1(
+    name text, claim uuid, channel text, lease interval, wait boolean, shared boolean, label text,
+    OUT token bigint, OUT "position" int
+) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    e record;
+BEGIN
+    SELECT * INTO e FROM leasehold.enter_1(
+        name, (CASE WHEN wait THEN 'Q' ELSE 'R' END)::"char", claim,
+        1, CASE WHEN shared THEN 1073741824 ELSE 1 END, leasehold_private.millis(lease), 0,
+        claim, 0, NULL, NULL, channel, 0, leasehold_private.words(label),
+        0, leasehold_private.micros() + 60000000, '{}');
+    token := e.token;
+    "position" := CASE WHEN e.standing IN ('N', 'Q') THEN e.place + 1 END;
+END $$;
+
+-- Extends the lease of a claim that holds or waits; `renewed` is false if the claim is gone.
+CREATE PROCEDURE leasehold.renew(name text, claim uuid, INOUT renewed boolean DEFAULT NULL)
+LANGUAGE plpgsql AS $$
+BEGIN
+    CALL leasehold.this_needs_autocommit();
+    SELECT r.standing <> '0' INTO renewed
+        FROM leasehold.renew_1(ARRAY[name], ARRAY[claim], claim, -1, NULL, NULL, NULL) r;
+END $$;
+
+-- Releases a claim, or leaves the queue; `released` is false if the claim was gone.
+CREATE PROCEDURE leasehold.release(name text, claim uuid, INOUT released boolean DEFAULT NULL)
+LANGUAGE plpgsql AS $$
+BEGIN
+    CALL leasehold.this_needs_autocommit();
+    released := leasehold.leave_1(name, claim, claim);
+END $$;
+
+-- Returns the claims of a name, holders first. `position` is null for a holder.
+CREATE FUNCTION leasehold.inspect(name text)
+RETURNS TABLE (claim uuid, token bigint, "position" bigint, remaining interval, label text, pinned_by int)
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT split_part(i.record, ' ', 1)::uuid, nullif(split_part(i.record, ' ', 4), '0')::bigint,
+        CASE WHEN split_part(i.record, ' ', 4) = '0' THEN
+            row_number() OVER (PARTITION BY split_part(i.record, ' ', 4) = '0' ORDER BY i.ordinality)
+        END,
+        i.remaining * interval '1 millisecond', split_part(i.record, ' ', 11), i.pinned_by
+    FROM leasehold.inspect_1(name) WITH ORDINALITY i WHERE i.record IS NOT NULL;
+$$;

@@ -1,0 +1,24 @@
+-- A lease of the public functions, in milliseconds.
+CREATE FUNCTION leasehold_private.millis(lease interval) RETURNS int LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF lease IS NULL OR lease < interval '100 ms' OR lease > interval '20 days' THEN
+        RAISE EXCEPTION 'leasehold: a lease lasts from 100 ms to 20 days, and not %', lease
+            USING ERRCODE = '22023';
+    END IF;
+    RETURN extract(epoch FROM lease) * 1000;
+END $$;
+
+-- Percent-encodes a word, as the library does.
+CREATE FUNCTION leasehold_private.encoded(word text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(string_agg(CASE WHEN c ~ '^[A-Za-z0-9._/:@-]$' THEN c
+        ELSE regexp_replace(upper(encode(convert_to(c, 'UTF8'), 'hex')), '(..)', '%\1', 'g') END,
+        '' ORDER BY n), '')
+    FROM regexp_split_to_table(word, '') WITH ORDINALITY AS s(c, n);
+$$;
+
+-- How a program without the library is shown: since, pid, host, program, label, percent-encoded.
+CREATE FUNCTION leasehold_private.words(label text) RETURNS text LANGUAGE sql VOLATILE
+RETURN leasehold_private.micros() / 1000 || ' 0 ' || leasehold_private.encoded(
+        coalesce(pg_catalog.host(pg_catalog.inet_client_addr()), 'local')) || ' '
+    || leasehold_private.encoded(pg_catalog.current_setting('application_name')) || ' '
+    || leasehold_private.encoded(label);

@@ -1,0 +1,137 @@
+-- Removes a claim, held or waiting, and hands over to the next waiter; returns whether it was there.
+-- A grant that a transaction pins is only marked: the next request about the name removes it once
+-- the transaction has ended. `caller` is the claim's own client; another one is notified.
+CREATE FUNCTION leasehold.leave_1(name text, claim uuid, caller uuid) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    l leasehold_private.lock;
+    c leasehold_private.claimant;
+    last bigint;
+BEGIN
+    PERFORM leasehold_private.begin_step();
+    PERFORM pg_advisory_xact_lock(leasehold_private.queue_key(name));
+
+    -- The claim has the whole of the lock. If nobody waits, or one that wants the whole and whose
+    -- session is alive, this is one update.
+    l := leasehold_private.peek(leave_1.name);
+    IF (l.holder).claim = leave_1.claim AND NOT (l.holder).is_leaving
+        AND (l.waiting = 0 OR leasehold_private.is_ready(l, caller))
+        AND pg_try_advisory_xact_lock(leasehold_private.pin_key(leave_1.name, l.last_token)) THEN
+        IF l.waiting = 0 THEN
+            UPDATE leasehold_private.lock k SET taken = 0, holder = NULL, used = clock_timestamp()
+            WHERE k.name = leave_1.name AND (k.holder).claim = leave_1.claim AND k.waiting = 0;
+            IF FOUND THEN
+                IF (l.holder).client IS DISTINCT FROM caller THEN
+                    PERFORM leasehold_private.notify(l.holder, NULL, 'G');
+                END IF;
+                RETURN true;
+            END IF;
+        ELSE
+            c := l.next;
+            c.deadline := leasehold_private.after(c.lease);
+            c.token := leasehold_private.next_token(l, c.reserved);
+            UPDATE leasehold_private.lock k SET last_token = c.token, min_token = 0, waiting = 0,
+                used = clock_timestamp(), holder = c, next = NULL
+            WHERE k.name = leave_1.name AND (k.holder).claim = leave_1.claim
+                AND (k.next).claim = c.claim AND k.waiting = 1 AND k.min_token = l.min_token;
+            IF FOUND THEN
+                PERFORM leasehold_private.notify(c, NULL, 'H');
+                IF (l.holder).client IS DISTINCT FROM caller THEN
+                    PERFORM leasehold_private.notify(l.holder, NULL, 'G');
+                END IF;
+                RETURN true;
+            END IF;
+        END IF;
+    END IF;
+
+    l := leasehold_private.load(leave_1.name);
+    IF l.name IS NULL THEN RETURN false; END IF;
+    c := leasehold_private.find(l, leave_1.claim);
+    IF c.claim IS NULL OR c.is_leaving THEN RETURN false; END IF;
+
+    IF c.token IS NULL OR pg_try_advisory_xact_lock(leasehold_private.pin_key(leave_1.name, c.token)) THEN
+        l := leasehold_private.remove(l, c);
+    ELSE
+        c.is_leaving := true;
+        l := leasehold_private.put(l, c);
+    END IF;
+    IF c.client IS DISTINCT FROM caller THEN
+        PERFORM leasehold_private.notify(c, NULL, 'G');
+    END IF;
+    l := leasehold_private.settle(leasehold_private.expire(l, NULL), NULL);
+    PERFORM leasehold_private.save(l);
+    RETURN true;
+END $$;
+
+-- Whether the only waiter wants the whole of the lock, and can be granted without a further look.
+CREATE FUNCTION leasehold_private.is_ready(l leasehold_private.lock, caller uuid) RETURNS boolean
+LANGUAGE sql VOLATILE
+RETURN l.waiting = 1 AND (l.next).claim IS NOT NULL AND (l.next).weight = (l.next).capacity
+    AND (l.next).deadline > pg_catalog.clock_timestamp()
+    AND NOT leasehold_private.is_absent(l.next);
+
+-- Extends the leases of claims, in the order of their names, so that no two renewals wait for each
+-- other. A hold whose lease is over is not made again. One letter for each claim: 1 holds, Q waits,
+-- A waits and should look at the holders, 0 is not there. A waiter's number is how many waiters are
+-- ahead of it.
+CREATE FUNCTION leasehold.renew_1(
+    names text[], claims uuid[], client uuid, epoch int, link bigint, server text, channel text
+) RETURNS TABLE (standing "char", place int)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    r record;
+    look record;
+    l leasehold_private.lock;
+    c leasehold_private.claimant;
+    standings "char"[] := array_fill('0'::"char", ARRAY[cardinality(names)]);
+    places int[] := array_fill(0, ARRAY[cardinality(names)]);
+BEGIN
+    PERFORM leasehold_private.begin_step();
+    FOR r IN SELECT u.name, u.claim, u.at
+        FROM unnest(names, claims) WITH ORDINALITY AS u(name, claim, at)
+        ORDER BY u.name COLLATE "C", u.at
+    LOOP
+        PERFORM pg_advisory_xact_lock(leasehold_private.queue_key(r.name));
+        -- The sole holder: one update.
+        l := leasehold_private.peek(r.name);
+        CONTINUE WHEN l.name IS NULL;
+        IF (l.holder).claim = r.claim THEN
+            c := leasehold_private.renewed(l.holder, client, epoch, link, server, channel);
+            UPDATE leasehold_private.lock k SET holder = c
+            WHERE k.name = r.name AND (k.holder).claim = r.claim AND NOT (k.holder).is_leaving
+                AND (k.holder).deadline > clock_timestamp();
+            IF FOUND THEN standings[r.at] := '1'; END IF;
+            CONTINUE;
+        END IF;
+
+        l := leasehold_private.load(r.name);
+        c := leasehold_private.find(l, r.claim);
+        CONTINUE WHEN c.claim IS NULL OR c.is_leaving OR c.deadline <= clock_timestamp();
+        l := leasehold_private.put(l, leasehold_private.renewed(c, client, epoch, link, server, channel));
+        PERFORM leasehold_private.save(l);
+        IF c.token IS NOT NULL THEN
+            standings[r.at] := '1';
+        ELSE
+            look := leasehold_private.standing(l, r.claim);
+            places[r.at] := look.place;
+            standings[r.at] := CASE WHEN look.next_end = -1
+                OR leasehold_private.is_absent(l.holder) THEN 'A' ELSE 'Q' END;
+        END IF;
+    END LOOP;
+    RETURN QUERY SELECT * FROM unnest(standings, places);
+END $$;
+
+CREATE FUNCTION leasehold_private.renewed(
+    INOUT c leasehold_private.claimant, client uuid, epoch int, link bigint, server text,
+    channel text
+) LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    c.nonce := NULL;
+    c.deadline := leasehold_private.after(c.lease);
+    IF client IS DISTINCT FROM c.client OR epoch >= c.epoch THEN
+        c.client := client; c.epoch := epoch; c.link := link; c.channel := channel;
+        c.server := server;
+    END IF;
+END $$;

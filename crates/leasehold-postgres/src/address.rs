@@ -1,0 +1,189 @@
+//! The address of a PostgreSQL database, parsed from a URL.
+
+use std::fmt;
+use std::time::Duration;
+
+use leasehold_core::internal::net::{Host, Login, Password, Target, Tls};
+use leasehold_core::internal::{Setting, StoreUrl, Transport, UrlForm};
+use leasehold_core::{Error, Result};
+
+use super::connection::socket;
+
+/// A database, and how a client connects to it.
+#[derive(Clone)]
+pub(super) struct Address {
+    /// Where the server is; one of them can be written.
+    pub(super) targets: Vec<Target>,
+    pub(super) database: String,
+    pub(super) user: String,
+    pub(super) password: Option<Password>,
+    pub(super) schema: String,
+    pub(super) settings: PostgresSettings,
+    /// The URL without user, password and settings.
+    shown_url: String,
+}
+
+/// The settings of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PostgresSettings {
+    /// How long a client trusts a session that is gone; `None` without crash detection.
+    pub(super) crash_grace: Option<Duration>,
+}
+
+static FORM: UrlForm = UrlForm {
+    store: "PostgreSQL",
+    schemes: &[
+        ("postgres", Transport::Tcp),
+        ("postgresql", Transport::Tcp),
+    ],
+    example: "postgres://user@host/database",
+    default_port: PORT,
+    settings: &[
+        &[
+            Setting::text("sslmode"),
+            Setting::text("crash-grace"),
+            Setting::text("schema"),
+            Setting::path("host"),
+        ],
+        Setting::PASSWORD,
+        Setting::TLS,
+    ],
+};
+
+impl Address {
+    pub(super) fn parse(text: &str) -> Result<Self> {
+        let url = FORM.parse(text)?;
+        let database = url.path.trim_start_matches('/').to_owned();
+        if database.is_empty() || database.contains('/') {
+            return Err(Error::invalid("a PostgreSQL URL names one database")
+                .help("write postgres://user@host/database"));
+        }
+
+        let login = Login::of_url(&url)?;
+        Ok(Self {
+            user: user(login.user)?,
+            password: login.password.or_else(password),
+            targets: targets(&url)?,
+            schema: schema(url.settings.get("schema"))?,
+            settings: PostgresSettings {
+                crash_grace: crash_grace(&url)?,
+            },
+            shown_url: url.shown_with(&url.path),
+            database,
+        })
+    }
+}
+
+/// Returns where the server is. A URL without a host means its socket on this machine.
+fn targets(url: &StoreUrl) -> Result<Vec<Target>> {
+    let folder = url.settings.get("host");
+    if url.hosts.is_empty() {
+        let path = socket(folder.unwrap_or(SOCKET_FOLDER), PORT);
+        return Ok(vec![Target::Socket(path)]);
+    }
+    if folder.is_some() {
+        return Err(Error::invalid("the URL has a host and host=")
+            .help("for a socket, write postgres:///database?host=/var/run/postgresql"));
+    }
+    let with_tls = |host: &Host| {
+        let tls = encryption(url, host)?;
+        Ok(Target::Tcp {
+            host: host.clone(),
+            tls,
+        })
+    };
+    url.hosts.iter().map(with_tls).collect()
+}
+
+/// Only a connection that cannot leave the machine is without encryption by default.
+fn encryption(url: &StoreUrl, host: &Host) -> Result<Option<Tls>> {
+    let is_encrypted = match url.settings.get("sslmode") {
+        Some("disable") => false,
+        Some("verify-full") => true,
+        None => !host.is_loopback(),
+        Some(mode) => {
+            let error = Error::invalid(format!(
+                "sslmode={mode} may send the password to a server that is not verified"
+            ));
+            return Err(error.help(
+                "write sslmode=verify-full, or sslmode=disable in a network that is trusted",
+            ));
+        }
+    };
+    let transport = if is_encrypted {
+        Transport::Tls
+    } else {
+        Transport::Tcp
+    };
+    let url = StoreUrl {
+        transport,
+        ..url.clone()
+    };
+    Tls::of_url(&url, "sslmode=verify-full")
+}
+
+/// Of the variables of libpq only those count that cannot name another lock.
+fn user(given: Option<String>) -> Result<String> {
+    let named = ["PGUSER", "USER", "LOGNAME"]
+        .into_iter()
+        .find_map(|variable| std::env::var(variable).ok());
+    given.or(named).ok_or_else(|| {
+        Error::invalid("the URL names no user").help("write postgres://user@host/database")
+    })
+}
+
+fn password() -> Option<Password> {
+    std::env::var("PGPASSWORD").ok().map(Password::new)
+}
+
+/// The name becomes a part of statements and channels, so it is a plain word.
+fn schema(name: Option<&str>) -> Result<String> {
+    let name = name.unwrap_or("leasehold");
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let starts_well = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
+    if !starts_well || !name.chars().all(is_plain) || name.len() > SCHEMA_LEN_MAX {
+        return Err(Error::invalid(format!(
+            "schema= must be a word of a-z, 0-9 and _, of at most {SCHEMA_LEN_MAX} characters"
+        )));
+    }
+    Ok(name.to_owned())
+}
+
+fn crash_grace(url: &StoreUrl) -> Result<Option<Duration>> {
+    if url.settings.get("crash-grace") == Some("off") {
+        return Ok(None);
+    }
+    let grace = url
+        .settings
+        .duration("crash-grace")
+        .unwrap_or(CRASH_GRACE_DEFAULT);
+    Setting::within(
+        CRASH_GRACE_MIN..=CRASH_GRACE_MAX,
+        grace,
+        "the crash grace must be from 500 ms to 1 hour, or off",
+        "write crash-grace=10s",
+    )
+    .map(Some)
+}
+
+/// Formats the address as a URL without user, password and settings.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown_url)
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Address({self})")
+    }
+}
+
+const PORT: u16 = 5432;
+/// Where Debian and most packages put the server's socket.
+const SOCKET_FOLDER: &str = "/var/run/postgresql";
+/// PostgreSQL truncates a name to 63 bytes, and the private schema has a longer one.
+const SCHEMA_LEN_MAX: usize = 40;
+const CRASH_GRACE_DEFAULT: Duration = Duration::from_secs(10);
+const CRASH_GRACE_MIN: Duration = Duration::from_millis(500);
+const CRASH_GRACE_MAX: Duration = Duration::from_secs(3600);

@@ -1,0 +1,291 @@
+//! What a client knows about its own claims, from replies and notifications.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use leasehold_core::internal::BootInstant;
+use leasehold_core::store::{Claim, Standing};
+use leasehold_core::{ClaimId, Token};
+
+/// The claims of one client.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    by_id: Mutex<HashMap<Uuid, Arc<TrackedClaim>>>,
+}
+
+/// A claim that was entered and not left.
+#[derive(Debug)]
+pub(super) struct TrackedClaim {
+    state: Mutex<ClaimState>,
+    /// Notified when a push or a renewal changes the state.
+    pub(super) changed: Notify,
+}
+
+/// ```text
+/// begun ──reply──► queued ──push, reply──► held ──push, renewal──► gone
+///                    └───────────push, reply───────────────────────▲
+/// ```
+#[derive(Clone, Debug, Default)]
+pub(super) struct ClaimState {
+    /// The latest standing, from a reply or a notification.
+    pub(super) standing: Option<Standing>,
+    /// How many waiters are ahead; 0 before a reply says so.
+    pub(super) place: u32,
+    /// When something may have happened of which nobody is notified.
+    pub(super) next_look: Option<BootInstant>,
+    /// The last request that was executed: when it was sent, and the epoch of the session that it
+    /// named.
+    bound: Option<(BootInstant, u32)>,
+    /// Whether a request that was sent after the grant has a reply.
+    is_confirmed: bool,
+    /// Whether the caller has the claim as held.
+    is_passed_on: bool,
+    /// The highest token in a reply. A notification with a smaller one is about an earlier grant.
+    last_token: u64,
+    /// Until when the server may execute a request that has no reply.
+    late_until: Option<BootInstant>,
+}
+
+/// What a notification says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Push {
+    Held(Token),
+    Next,
+    Gone,
+}
+
+impl Claims {
+    /// Tracks a claim, or returns what is known of it.
+    pub(super) fn begin(&self, claim: &Claim) -> Arc<TrackedClaim> {
+        let mut by_id = self.by_id.lock();
+        let tracked = by_id.entry(uuid_of(claim.id)).or_insert_with(|| {
+            Arc::new(TrackedClaim {
+                state: Mutex::default(),
+                changed: Notify::new(),
+            })
+        });
+        Arc::clone(tracked)
+    }
+
+    pub(super) fn tracked(&self, id: ClaimId) -> Option<Arc<TrackedClaim>> {
+        self.by_id.lock().get(&uuid_of(id)).cloned()
+    }
+
+    /// Forgets a claim, and returns it if it was tracked.
+    pub(super) fn end(&self, id: ClaimId) -> Option<Arc<TrackedClaim>> {
+        self.by_id.lock().remove(&uuid_of(id))
+    }
+
+    /// Whether a waiter is near the front of its queue, where it is worth a notification.
+    pub(super) fn has_near_waiter(&self) -> bool {
+        let by_id = self.by_id.lock();
+        by_id.values().any(|tracked| tracked.state().is_near())
+    }
+
+    /// Applies a notification; `false` if its claim is not tracked.
+    pub(super) fn push(&self, payload: &str) -> bool {
+        let Some((id, push)) = parse_push(payload) else {
+            return true;
+        };
+        let Some(tracked) = self.by_id.lock().get(&id).cloned() else {
+            return push == Push::Next || push == Push::Gone;
+        };
+        if tracked.state.lock().apply_push(push) {
+            tracked.changed.notify_waiters();
+        }
+        true
+    }
+
+    /// Wakes all tasks that wait for a claim.
+    pub(super) fn wake_all(&self) {
+        for tracked in self.by_id.lock().values() {
+            tracked.changed.notify_waiters();
+        }
+    }
+}
+
+impl TrackedClaim {
+    pub(super) fn state(&self) -> ClaimState {
+        self.state.lock().clone()
+    }
+
+    /// Applies the reply to a request to enter or to look.
+    pub(super) fn apply_reply(&self, standing: Standing, place: u32, sent: (BootInstant, u32)) {
+        self.state.lock().apply_reply(standing, place, sent);
+    }
+
+    pub(super) fn look_at(&self, at: BootInstant) {
+        self.state.lock().next_look = Some(at);
+    }
+
+    /// Applies a renewal that was executed; `false` if the claim is gone.
+    pub(super) fn apply_renewal(&self, renewed: Renewed, sent: (BootInstant, u32)) -> bool {
+        let is_there = self.state.lock().apply_renewal(renewed, sent);
+        self.changed.notify_waiters();
+        is_there
+    }
+
+    pub(super) fn pass_on(&self) {
+        self.state.lock().is_passed_on = true;
+    }
+
+    pub(super) fn may_be_late(&self, until: BootInstant) {
+        let mut state = self.state.lock();
+        state.late_until = Some(state.late_until.map_or(until, |known| known.max(until)));
+    }
+}
+
+/// The reply to a renewal, for one claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Renewed {
+    Held,
+    Queued { place: u32, should_look: bool },
+    Gone,
+}
+
+impl ClaimState {
+    fn apply_reply(&mut self, standing: Standing, place: u32, sent: (BootInstant, u32)) {
+        let token = standing.token().map_or(0, Token::get);
+        self.last_token = self.last_token.max(token);
+        self.extend(sent);
+
+        // A grant that was pushed while the request was under way is later than its reply.
+        let is_later = matches!(standing, Standing::Queued { .. })
+            && self.standing.is_some_and(|known| known.token().is_some());
+        if is_later {
+            return;
+        }
+        self.is_confirmed = standing.token().is_some();
+        self.standing = Some(standing);
+        self.place = place;
+    }
+
+    fn apply_push(&mut self, push: Push) -> bool {
+        match push {
+            Push::Held(token) if token.get() <= self.last_token => return false,
+            Push::Held(token) => {
+                self.last_token = token.get();
+                self.standing = Some(Standing::Held { token });
+                self.is_confirmed = false;
+            }
+            Push::Next => {
+                self.place = 0;
+                self.next_look = None;
+            }
+            Push::Gone => self.standing = Some(Standing::Gone),
+        }
+        true
+    }
+
+    fn apply_renewal(&mut self, renewed: Renewed, sent: (BootInstant, u32)) -> bool {
+        match renewed {
+            Renewed::Gone => {
+                self.standing = Some(Standing::Gone);
+                return false;
+            }
+            Renewed::Held => {
+                self.extend(sent);
+                if self.standing.is_some_and(|known| known.token().is_some()) {
+                    self.is_confirmed = true;
+                } else {
+                    // The notification was lost: a look returns the token.
+                    self.next_look = Some(sent.0);
+                }
+            }
+            Renewed::Queued { place, should_look } => {
+                // A hold whose claim is queued again was lost in between.
+                if self.is_passed_on {
+                    self.standing = Some(Standing::Gone);
+                    return false;
+                }
+                self.extend(sent);
+                self.place = place;
+                if should_look {
+                    self.next_look = Some(sent.0);
+                }
+            }
+        }
+        true
+    }
+
+    fn extend(&mut self, sent: (BootInstant, u32)) {
+        if self.bound.is_none_or(|(before, _)| before <= sent.0) {
+            self.bound = Some(sent);
+        }
+    }
+
+    /// Whether the claim holds, as far as this client knows.
+    pub(super) fn is_held(&self) -> bool {
+        self.standing.is_some_and(|known| known.token().is_some())
+    }
+
+    /// The epoch of the session that the last request named.
+    pub(super) fn epoch(&self) -> u32 {
+        self.bound.map_or(0, |(_, epoch)| epoch)
+    }
+
+    fn is_near(&self) -> bool {
+        matches!(self.standing, Some(Standing::Queued { .. })) && self.place < NEAR
+    }
+
+    /// Returns until when a request without a reply may still be executed.
+    pub(super) fn late_until(&self) -> Option<BootInstant> {
+        self.late_until
+    }
+
+    /// Returns for how long after `from` the store keeps the claim, minus what two clocks may have
+    /// drifted since the request. A client trusts a hold with crash detection for its grace.
+    pub(super) fn trusted_for(
+        &self,
+        lease: Duration,
+        grace: Option<Duration>,
+        from: BootInstant,
+    ) -> Duration {
+        let Some((sent_at, _)) = self.bound else {
+            return Duration::ZERO;
+        };
+        let passed = from.duration_since(sent_at);
+        let left = lease.saturating_sub(passed).saturating_sub(passed / 2_000);
+        match grace {
+            Some(grace) if self.is_held() => left.min(grace),
+            _ => left,
+        }
+    }
+
+    /// Whether a look at the claim on the session of `epoch` is enough to renew the hold: a recent
+    /// request has bound it to that session.
+    pub(super) fn is_covered(&self, epoch: u32, lease: Duration, now: BootInstant) -> bool {
+        let Some((sent_at, named)) = self.bound else {
+            return false;
+        };
+        self.is_confirmed
+            && self.is_held()
+            && epoch == named
+            && now.duration_since(sent_at) < lease / 3
+    }
+}
+
+/// The first waiters of a queue, which are notified. Each LISTENing session of a database wakes up
+/// with each notification, so the others look from time to time.
+const NEAR: u32 = 3;
+
+pub(super) fn uuid_of(id: ClaimId) -> Uuid {
+    Uuid::from_bytes(id.to_bytes())
+}
+
+/// Parses `H`, `N` or `G`, a claim, and the token of a grant.
+fn parse_push(payload: &str) -> Option<(Uuid, Push)> {
+    let id = payload.get(1..37)?.parse().ok()?;
+    let push = match payload.get(..1)? {
+        "H" => Push::Held(Token::new(payload.get(37..)?.parse().ok()?)?),
+        "N" => Push::Next,
+        "G" => Push::Gone,
+        _ => return None,
+    };
+    Some((id, push))
+}

@@ -1,0 +1,176 @@
+//! One connection to the server.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures_util::future::poll_fn;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Notification};
+
+use super::address::Address;
+use super::reply_error::store_error;
+use leasehold_core::internal::background;
+use leasehold_core::internal::net::{Connector, Help, Host, Target};
+use leasehold_core::{Error, Result};
+
+/// A connection, and the task that drives it. Dropping it closes the connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) client: Client,
+    task: AbortHandle,
+}
+
+/// Called with each notification of a connection.
+pub(super) type OnNotification = Box<dyn Fn(&Notification) + Send + Sync>;
+
+impl Connection {
+    /// Connects, logs in and prepares the session.
+    pub(super) async fn open(
+        address: &Address,
+        connector: &Connector,
+        target: &Target,
+        on_notification: OnNotification,
+    ) -> Result<Self> {
+        let mut config = Config::new();
+        config
+            .user(&address.user)
+            .dbname(&address.database)
+            .application_name("leasehold");
+        if let Some(password) = &address.password {
+            config.password(password.current(address).await?.as_str());
+        }
+
+        let opening = async {
+            match target {
+                Target::Tcp {
+                    host,
+                    tls: Some(tls),
+                } => {
+                    let opened = request_encryption(host);
+                    let stream = connector.encrypt(opened, host, tls).await?;
+                    log_in(&config, stream, on_notification).await
+                }
+                _ => {
+                    let stream = connector.connect(target).await?;
+                    log_in(&config, stream, on_notification).await
+                }
+            }
+        };
+        let connection = timeout(CONNECT_TIMEOUT, opening).await.map_err(|_| {
+            Error::unavailable(format!("no reply to the login within {CONNECT_TIMEOUT:?}"))
+        })??;
+
+        // A pooler may refuse some of them, and each function checks what it depends on.
+        for setting in SETTINGS {
+            let set = format!("SET {setting}");
+            if let Err(error) = connection.client.batch_execute(&set).await {
+                tracing::debug!(%error, setting, "a setting of the session was refused");
+            }
+        }
+        Ok(connection)
+    }
+
+    /// Whether the connection has ended.
+    pub(super) fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    pub(super) fn close(&self) {
+        self.task.abort();
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Connects to a host, and asks it for TLS before anything else is sent.
+async fn request_encryption(host: &Host) -> Result<TcpStream> {
+    let mut stream = host.connect().await?;
+    let lost = |error| Error::unavailable(format!("{host}: {error}")).caused_by(error);
+    stream.write_all(&SSL_REQUEST).await.map_err(lost)?;
+    let mut reply = [0];
+    stream.read_exact(&mut reply).await.map_err(lost)?;
+    if reply == *b"S" {
+        return Ok(stream);
+    }
+    Err(Error::denied(format!("the server {host} has no TLS"))
+        .help("turn it on (ssl = on), or write ?sslmode=disable if the network is trusted"))
+}
+
+/// The length of the message, and the code of a request for TLS.
+const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
+
+async fn log_in<S>(
+    config: &Config,
+    stream: S,
+    on_notification: OnNotification,
+) -> Result<Connection>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let connecting = config.connect_raw(stream, NoTls);
+    let (client, mut connection) = connecting.await.map_err(login_error)?;
+    let task = background::spawn(async move {
+        while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
+            match message {
+                Ok(AsyncMessage::Notification(notification)) => on_notification(&notification),
+                Ok(AsyncMessage::Notice(notice)) => tracing::debug!(%notice, "PostgreSQL"),
+                Ok(_) => {}
+                // All requests of the connection end with this error.
+                Err(_) => return,
+            }
+        }
+    });
+    Ok(Connection { client, task })
+}
+
+/// The defaults of a role apply to our sessions too, so each of them is set.
+const SETTINGS: &[&str] = &[
+    "default_transaction_isolation = 'read committed'",
+    "default_transaction_read_only = off",
+    "default_transaction_deferrable = off",
+    "statement_timeout = '20s'",
+    "lock_timeout = '2s'",
+    "idle_session_timeout = 0",
+    "idle_in_transaction_session_timeout = '20s'",
+    "search_path = pg_catalog, pg_temp",
+    "client_min_messages = warning",
+    // The end of a killed client is noticed while its statement runs, and that of an unreachable
+    // machine too.
+    "client_connection_check_interval = '500ms'",
+    "tcp_user_timeout = '5s'",
+    "tcp_keepalives_idle = 2",
+    "tcp_keepalives_interval = 1",
+    "tcp_keepalives_count = 3",
+];
+
+/// Maps the error of a login. What is not the server's reply is a failed connection.
+fn login_error(error: tokio_postgres::Error) -> Error {
+    if error.as_db_error().is_none() && error.to_string().contains("password") {
+        return Error::denied(format!("PostgreSQL: {error}"))
+            .help("give the password in the URL or with ?password-file=")
+            .caused_by(error);
+    }
+    store_error(error)
+}
+
+/// Returns the path of the server's socket in a folder.
+pub(super) fn socket(folder: &str, port: u16) -> PathBuf {
+    format!("{folder}/.s.PGSQL.{port}").into()
+}
+
+pub(super) static HELP: Help = Help {
+    plain_scheme: "postgres://…?sslmode=disable",
+    server_name: "",
+    socket: "check that the server runs on this machine, and name the folder of its socket: \
+             ?host=/var/run/postgresql",
+};
+
+/// How long a server has to accept a connection and the login.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

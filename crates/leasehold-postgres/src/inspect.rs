@@ -1,0 +1,80 @@
+//! The state of a lock, for people.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::reply_error::store_error;
+use super::session::Session;
+use super::steps::{name_of, stored};
+use leasehold_core::store::{
+    Standing, claim_id_from_bytes, parse_words, replies, share_from_parts,
+};
+use leasehold_core::{Entry, Error, LockState, Name, Result, Token};
+
+/// Parses a claim as `record_of` in enter.sql writes it.
+pub(super) fn parse_record(text: &str, ahead: u32) -> Option<Entry> {
+    let mut words = text.split(' ');
+    let id: Uuid = words.next()?.parse().ok()?;
+    let weight = words.next()?.parse().ok()?;
+    let capacity = words.next()?.parse().ok()?;
+    let token = Token::new(words.next()?.parse().ok()?);
+    let _lease = words.next()?;
+    let reserved = words.next()?.parse().ok()?;
+
+    let share = share_from_parts(weight, capacity).ok()?;
+    let standing = token.map_or(Standing::Queued { ahead }, |token| Standing::Held { token });
+    let id = claim_id_from_bytes(id.into_bytes());
+    let mut entry = replies::entry(id, share, standing, parse_words(&mut words)?);
+    entry.reserved = reserved;
+    Some(entry)
+}
+
+pub(super) async fn inspect(session: &Session, name: &Name) -> Result<LockState> {
+    let rows = session
+        .requests
+        .client
+        .query(&session.statements.inspect, &[&stored(name)])
+        .await
+        .map_err(store_error)?;
+
+    let mut lock_state = replies::lock_state(name.clone());
+    for (ahead, row) in (0..).zip(&rows) {
+        let last_token: Option<i64> = row.get("last_token");
+        lock_state.last_token = last_token
+            .and_then(|token| u64::try_from(token).ok())
+            .and_then(Token::new);
+        let Some(text) = row.get::<_, Option<&str>>("record") else {
+            continue;
+        };
+        let mut entry = parse_record(text, ahead)
+            .ok_or_else(|| Error::damaged("PostgreSQL: a record cannot be understood"))?;
+        let left: i32 = row.get("remaining");
+        entry.lease_left = Some(Duration::from_millis(u64::try_from(left).unwrap_or(0)));
+        let session: i8 = row.get("session");
+        entry.connected = match u8::try_from(session) {
+            Ok(b'+') => Some(true),
+            Ok(b'-') => Some(false),
+            _ => None,
+        };
+        lock_state.entries.push(entry);
+    }
+    Ok(lock_state)
+}
+
+pub(super) async fn list(session: &Session, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+    let count_max = i32::try_from(count_max).unwrap_or(i32::MAX);
+    let prefix = prefix.replace('\u{1}', "\u{1}1").replace('\0', "\u{1}0");
+    let rows = session
+        .requests
+        .client
+        .query(&session.statements.list, &[&prefix, &count_max])
+        .await
+        .map_err(store_error)?;
+    let mut names: Vec<Name> = rows
+        .iter()
+        .filter_map(|row| name_of(row.get(0)))
+        .collect();
+    names.sort_unstable();
+    Ok(names)
+}

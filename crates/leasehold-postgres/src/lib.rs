@@ -1,0 +1,351 @@
+//! The store of [leasehold](https://docs.rs/leasehold) on PostgreSQL: only the crate `leasehold`
+//! follows semantic versioning, and a program names nothing of this one.
+//!
+//! Functions in the database (`sql/`) keep the queue of a name. They grant, hand over and expire in
+//! one statement; docs/protocols/postgres.md has the protocol in numbered steps.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod address;
+mod claims;
+mod connection;
+mod inspect;
+mod reply_error;
+mod schema;
+mod session;
+mod steps;
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::sleep;
+
+use address::Address;
+use claims::{Claims, Renewed, TrackedClaim, uuid_of};
+use leasehold_core::internal::{BootInstant, StoreKind, UnopenedStore, background};
+use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store, replies};
+use leasehold_core::{
+    CrashRelease, Guarantees, LockState, Name, Result, SemaphoreSupport, Token,
+};
+use session::{Context, Session, Supervisor};
+use steps::{Absences, Mode, Reply};
+
+/// The stores on PostgreSQL, for the table of schemes.
+#[doc(hidden)]
+pub const POSTGRES: StoreKind = StoreKind::new(prepare);
+
+fn prepare(url: &str) -> Result<UnopenedStore> {
+    let builder = Postgres::builder(url)?;
+    let guarantees = guarantees(builder.address.settings.crash_grace);
+    Ok(UnopenedStore::new(builder.url(), guarantees, move |_| {
+        builder.clone().connect()
+    }))
+}
+
+fn guarantees(crash_grace: Option<Duration>) -> Guarantees {
+    let crash_release = crash_grace.map_or(CrashRelease::LeaseExpiry, replies::released_within);
+    let mut guarantees = replies::guarantees(crash_release);
+    guarantees.fifo = true;
+    guarantees.tokens = true;
+    guarantees.rwlock = true;
+    guarantees.semaphore = SemaphoreSupport::WhileInUse;
+    guarantees.lease_expiry = true;
+    guarantees.cohorts = true;
+    guarantees
+}
+
+/// Locks in a PostgreSQL database, 15 or newer.
+///
+/// ```no_run
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// let builder = leasehold::stores::Postgres::builder("postgres://app@127.0.0.1/orders")?;
+/// let url = builder.url();
+/// let locks = leasehold::Locks::from_store(builder.connect().await?, &url)?;
+/// # Ok(()) }
+/// ```
+///
+/// The tables and functions are in the schema `leasehold`, which the first client makes.
+#[derive(Debug)]
+pub struct Postgres {
+    supervisor: Supervisor,
+    address: Arc<Address>,
+    claims: Arc<Claims>,
+    absences: Absences,
+}
+
+impl Postgres {
+    /// Parses `postgres://[user[:password]@]host[:port][,host…]/database`, or
+    /// `postgres:///database` for the server's socket on this machine.
+    ///
+    /// | setting | |
+    /// |---|---|
+    /// | `crash-grace=10s` | how long the client trusts a connection that is gone; `off` turns crash detection off |
+    /// | `schema=leasehold` | the schema of the functions |
+    /// | `host=/path` | the folder of the server's socket |
+    /// | `sslmode=disable` | allows a connection to another machine without encryption |
+    /// | `password-file=/path` | a file with the password, read again for every connection |
+    ///
+    /// # Errors
+    /// [`is_invalid`](leasehold_core::Error::is_invalid) for a URL that cannot be parsed.
+    pub fn builder(url: &str) -> Result<PostgresBuilder> {
+        let address = Address::parse(url)?;
+        Ok(PostgresBuilder { address })
+    }
+
+    fn grace(&self, session: &Session) -> Option<Duration> {
+        self.address
+            .settings
+            .crash_grace
+            .filter(|_| session.proof.is_some())
+    }
+
+    fn trusted_grace(&self, claim: &Claim) -> Option<Duration> {
+        let session = self.supervisor.current()?;
+        self.grace(&session).filter(|_| claim.auto_renew)
+    }
+
+    /// Enters or looks, and applies the reply.
+    async fn send(&self, claim: &Claim, mode: Mode, tracked: &TrackedClaim) -> Result<Reply> {
+        let limit = steps::reply_timeout(claim.lease);
+        let session = self.supervisor.session(limit).await?;
+        let ended = self.absences.ended(&claim.name);
+        let request = steps::Request {
+            claim,
+            mode,
+            grace: self.grace(&session),
+            hint: self.absences.highest_token(&claim.name),
+            ended: &ended,
+        };
+        let sent_at = BootInstant::now();
+        let reply = steps::enter(&session, request, tracked).await?;
+
+        self.absences.observe(&claim.name, &reply, &ended);
+        tracked.apply_reply(reply.standing, reply.place, (sent_at, session.epoch));
+        tracked.look_at(self.next_look(claim, &reply));
+        if reply.is_near_waiter() && session.listen(true).await? {
+            // A grant since the reply was not notified.
+            tracked.look_at(BootInstant::now());
+        }
+        Ok(reply)
+    }
+
+    /// When a waiter looks again. Nobody is notified of the end of a lease, of a session or of a
+    /// user's transaction.
+    fn next_look(&self, claim: &Claim, reply: &Reply) -> BootInstant {
+        let pause = if reply.is_pinned {
+            PINNED_INTERVAL
+        } else if reply.place == 0 {
+            let lease_end = reply.next_end.unwrap_or(LOOK_INTERVAL);
+            lease_end.clamp(LOOK_MIN, LOOK_INTERVAL)
+        } else {
+            (LOOK_INTERVAL * 5 * (reply.place + 1)).min(claim.lease / 3)
+        };
+        let at = BootInstant::now().saturating_add(pause);
+        let absence_end = self.absences.next_end(&claim.name);
+        absence_end.map_or(at, |end| at.min(end))
+    }
+
+    /// Waits until the standing of a claim differs from `seen`.
+    async fn changed_from(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
+        let waits = seen.token().is_none();
+        let limit = steps::reply_timeout(claim.lease);
+        loop {
+            let Some(tracked) = self.claims.tracked(claim.id) else {
+                return Ok(Standing::Gone);
+            };
+            let mut changed = pin!(tracked.changed.notified());
+            changed.as_mut().enable();
+
+            let state = tracked.state();
+            if let Some(standing) = state.standing.filter(|standing| *standing != seen) {
+                if standing.token().is_some() {
+                    tracked.pass_on();
+                }
+                return Ok(standing);
+            }
+
+            let epoch = state.epoch();
+            let next_look = state.next_look.unwrap_or_else(BootInstant::now);
+            let pause = next_look.duration_since(BootInstant::now());
+            let mode = tokio::select! {
+                biased;
+                () = changed => continue,
+                // Notifications sent in between are lost.
+                () = session::other_than(&self.supervisor, epoch) => Mode::Refresh,
+                () = sleep(pause.max(LOOK_MIN)), if waits => Mode::Look,
+                error = self.supervisor.unreachable(limit), if waits => return Err(error),
+            };
+            let reply = self.send(claim, mode, &tracked).await?;
+            if reply.standing == Standing::Gone {
+                tracked.apply_renewal(Renewed::Gone, (BootInstant::now(), epoch));
+            }
+        }
+    }
+}
+
+/// A PostgreSQL store that is not connected yet.
+#[derive(Clone, Debug)]
+pub struct PostgresBuilder {
+    address: Address,
+}
+
+impl PostgresBuilder {
+    /// Returns the URL without user, password and settings.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Connects to the server, and makes the schema if there is none.
+    ///
+    /// # Errors
+    /// - [`is_unavailable`](leasehold_core::Error::is_unavailable) if no server can be reached;
+    /// - [`is_denied`](leasehold_core::Error::is_denied) if the server rejects the role, or the role
+    ///   may neither use nor make the schema;
+    /// - [`is_invalid`](leasehold_core::Error::is_invalid) if there is no such database.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connections.
+    pub async fn connect(self) -> Result<Postgres> {
+        background::start()?;
+        let address = Arc::new(self.address);
+        let claims = Arc::<Claims>::default();
+        let context = Context::new(Arc::clone(&address), Arc::clone(&claims));
+        let store = Postgres {
+            supervisor: Supervisor::spawn(context),
+            address,
+            claims,
+            absences: Absences::default(),
+        };
+        background::on_background(store.supervisor.first()).await?;
+        Ok(store)
+    }
+}
+
+#[async_trait]
+impl Store for Postgres {
+    fn guarantees(&self) -> Guarantees {
+        let session = self.supervisor.current();
+        let has_proof = session.is_none_or(|session| session.proof.is_some());
+        guarantees(self.address.settings.crash_grace.filter(|_| has_proof))
+    }
+
+    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
+        let mode = match on_contention {
+            OnContention::Fail => Mode::Try,
+            _ => Mode::Queue,
+        };
+        let sent_at = BootInstant::now();
+        let tracked = self.claims.begin(claim);
+        let reply = self.send(claim, mode, &tracked).await?;
+
+        let mut lease = claim.lease;
+        match reply.standing {
+            Standing::Gone => {
+                self.claims.end(claim.id);
+            }
+            Standing::Held { .. } => {
+                tracked.pass_on();
+                let grace = self.trusted_grace(claim);
+                lease = tracked.state().trusted_for(claim.lease, grace, sent_at);
+            }
+            _ => {}
+        }
+        Ok(Entered::new(reply.standing, lease))
+    }
+
+    async fn queued(&self, claim: &Claim, ahead: u32) -> Result<Standing> {
+        self.changed_from(claim, Standing::Queued { ahead }).await
+    }
+
+    async fn lost(&self, claim: &Claim, token: Token) -> Result<()> {
+        self.changed_from(claim, Standing::Held { token }).await?;
+        Ok(())
+    }
+
+    /// Renews claims: by an update every third of a lease, and in between by a look at the hold on
+    /// the connection that proves the client.
+    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
+        let sent_at = BootInstant::now();
+        let limit = claims.iter().map(|claim| steps::reply_timeout(claim.lease));
+        let session = self.supervisor.session(limit.min().unwrap_or_default()).await?;
+        let grace = self.grace(&session);
+
+        let tracked: Vec<_> = claims
+            .iter()
+            .map(|claim| self.claims.tracked(claim.id))
+            .collect();
+        let known: Vec<(&Claim, &TrackedClaim)> = claims
+            .iter()
+            .zip(&tracked)
+            .filter_map(|(claim, tracked)| Some((claim, tracked.as_deref()?)))
+            .collect();
+        let (covered, due): (Vec<_>, Vec<_>) = known.into_iter().partition(|(claim, tracked)| {
+            let state = tracked.state();
+            grace.is_some() && claim.auto_renew && state.is_covered(session.epoch, claim.lease, sent_at)
+        });
+        steps::look_at_holds(&session, &covered).await?;
+        for part in due.chunks(RENEWED_AT_A_TIME) {
+            steps::renew(&session, part, grace).await?;
+        }
+
+        let renewed = claims.iter().zip(&tracked).map(|(claim, tracked)| {
+            let state = tracked.as_ref()?.state();
+            let is_gone = state.standing == Some(Standing::Gone);
+            let grace = grace.filter(|_| claim.auto_renew);
+            (!is_gone).then(|| state.trusted_for(claim.lease, grace, sent_at))
+        });
+        Ok(renewed.collect())
+    }
+
+    async fn leave(&self, claim: &Claim) -> Result<bool> {
+        let late_until = self
+            .claims
+            .end(claim.id)
+            .and_then(|tracked| tracked.state().late_until());
+        let session = self
+            .supervisor
+            .session(steps::reply_timeout(claim.lease))
+            .await?;
+        let was_there = steps::leave(&session, &claim.name, uuid_of(claim.id)).await?;
+
+        // A request without a reply may still be executed. Then the claim is left once more.
+        if let Some(until) = late_until.filter(|until| *until > BootInstant::now()) {
+            let (name, id) = (claim.name.clone(), uuid_of(claim.id));
+            background::spawn(async move {
+                sleep(until.duration_since(BootInstant::now())).await;
+                // If it fails, the claim ends with its lease.
+                let _ = steps::leave(&session, &name, id).await;
+            });
+        }
+        Ok(was_there)
+    }
+
+    fn extensions(&self) -> Extensions<'_> {
+        Extensions::default()
+    }
+
+    async fn inspect(&self, name: &Name) -> Result<LockState> {
+        let session = self.supervisor.session(READ_TIMEOUT).await?;
+        inspect::inspect(&session, name).await
+    }
+
+    async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        let session = self.supervisor.session(READ_TIMEOUT).await?;
+        inspect::list(&session, prefix, count_max).await
+    }
+}
+
+/// How often the first waiter looks at the holder.
+const LOOK_INTERVAL: Duration = Duration::from_millis(400);
+/// The shortest pause between two looks.
+const LOOK_MIN: Duration = Duration::from_millis(2);
+/// How often a waiter looks whether the transaction has ended that keeps it waiting.
+const PINNED_INTERVAL: Duration = Duration::from_millis(50);
+/// How long reading takes at most.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many claims one statement renews. It keeps a lock for each of them until it ends.
+const RENEWED_AT_A_TIME: usize = 100;

@@ -1,0 +1,87 @@
+//! What errors of the server and of the connection mean.
+
+use leasehold_core::store::{check_same_kind, share_from_parts};
+use leasehold_core::{Error, Share};
+use tokio_postgres::error::{DbError, SqlState};
+
+/// Maps the error of a statement about a claim of this share.
+pub(super) fn step_error(error: tokio_postgres::Error, share: Share) -> Error {
+    let Some(reply) = error.as_db_error() else {
+        return lost(error);
+    };
+    match reply.code().code() {
+        "LH003" => mismatch(reply, share),
+        "LH004" => Error::invalid("a claim can give back a part of its share, but cannot take more"),
+        "LH005" => Error::damaged(reply.message().to_owned())
+            .help("compare the clocks of the servers: the token came from a clock far ahead"),
+        _ => store_error(error),
+    }
+}
+
+/// Maps the error of any statement.
+pub(super) fn store_error(error: tokio_postgres::Error) -> Error {
+    let Some(reply) = error.as_db_error() else {
+        return lost(error);
+    };
+    let message = format!("PostgreSQL: {}", reply.message());
+    let code = reply.code();
+    match code.code() {
+        "42501" => Error::denied(message).help(
+            "grant the role USAGE on the schema and EXECUTE on its functions: \
+             leasehold setup-postgres --print shows how",
+        ),
+        // Class 28: the login was refused.
+        "28000" | "28P01" => Error::denied(message),
+        "3D000" => Error::invalid(message).help("create the database, or name another one"),
+        "25006" => Error::unavailable(message)
+            .help("the server is a replica or read-only; name the primary too"),
+        _ if is_passing(code) => Error::unavailable(message),
+        other => Error::damaged(format!("{message} ({other})")),
+    }
+    .caused_by(error)
+}
+
+/// Whether the same statement may succeed later: the server is starting, full or busy.
+pub(super) fn is_passing(code: &SqlState) -> bool {
+    let class = &code.code()[..2];
+    ["08", "40", "53", "55", "57", "58", "54"].contains(&class)
+}
+
+/// Whether the statement had no effect because another transaction was in its way.
+pub(super) fn is_in_the_way(error: &tokio_postgres::Error) -> bool {
+    let code = error.code().map_or("", SqlState::code);
+    ["40001", "40P01", "55P03"].contains(&code)
+}
+
+/// Returns the server's clock if the request arrived too late to be executed.
+pub(super) fn late_clock(error: &tokio_postgres::Error) -> Option<i64> {
+    let reply = error.as_db_error()?;
+    (reply.code().code() == "LH002")
+        .then(|| reply.detail()?.parse().ok())
+        .flatten()
+}
+
+/// Whether the queue of notifications is full, so that no transaction with one can commit.
+pub(super) fn is_queue_full(error: &tokio_postgres::Error) -> bool {
+    error.code() == Some(&SqlState::PROGRAM_LIMIT_EXCEEDED)
+}
+
+fn mismatch(reply: &DbError, requested: Share) -> Error {
+    let mut parts = reply
+        .detail()
+        .unwrap_or_default()
+        .split(' ')
+        .map_while(|part| part.parse().ok());
+    let present = parts
+        .next()
+        .zip(parts.next())
+        .and_then(|(weight, capacity)| share_from_parts(weight, capacity).ok());
+    match present.map(|present| check_same_kind(requested, present)) {
+        Some(Err(error)) => error,
+        _ => Error::damaged(reply.message().to_owned()),
+    }
+}
+
+fn lost(error: tokio_postgres::Error) -> Error {
+    Error::unavailable(format!("the connection to PostgreSQL failed: {error}")).caused_by(error)
+}

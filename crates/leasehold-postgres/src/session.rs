@@ -1,0 +1,392 @@
+//! One session with the server: a connection for requests, and one that proves the client.
+//!
+//! The second connection holds a random advisory lock, which the server releases when the
+//! connection ends. Others can ask for that lock, and so see that the client is gone. The
+//! connection carries renewals and notifications only, and so is never busy for long.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::runtime;
+use tokio::time::sleep;
+use tokio_postgres::Statement;
+use uuid::Uuid;
+
+use super::address::Address;
+use super::claims::Claims;
+use super::connection::{Connection, HELP, OnNotification};
+use super::reply_error::store_error;
+use super::schema;
+use leasehold_core::internal::net::{
+    self, Connect, Connector, Epochs, Pauses, State, Supervised, Target, Up, Watched,
+};
+use leasehold_core::internal::{BootInstant, without_panic};
+use leasehold_core::{Error, Result};
+
+/// A session that is up.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) requests: Connection,
+    pub(super) listener: Connection,
+    /// Counts the sessions of this client.
+    pub(super) epoch: u32,
+    pub(super) client: Uuid,
+    /// Proves the client; `None` behind a pooler, which shares connections between clients.
+    pub(super) proof: Option<Proof>,
+    /// The server's identity and its timeline.
+    pub(super) server: String,
+    pub(super) statements: Statements,
+    /// The server's clock in microseconds, and when it was read at the earliest.
+    clock: Mutex<(i64, BootInstant)>,
+    is_listening: tokio::sync::Mutex<bool>,
+    is_ended: Watched<()>,
+}
+
+/// What proves that a client is there, and what reaches it.
+#[derive(Clone, Debug)]
+pub(super) struct Proof {
+    /// The advisory lock of the session.
+    pub(super) link: i64,
+    /// It is secret, and nothing that others can read follows from it: whoever knows it could send
+    /// a grant.
+    pub(super) channel: String,
+}
+
+/// The statements of a session, prepared on the connection that executes them.
+#[derive(Debug)]
+pub(super) struct Statements {
+    pub(super) enter: Statement,
+    pub(super) leave: Statement,
+    pub(super) inspect: Statement,
+    pub(super) list: Statement,
+    pub(super) renew: Statement,
+    pub(super) held: Statement,
+}
+
+impl Session {
+    async fn open(context: &Context, epoch: u32) -> Result<Self> {
+        let mut failures = Vec::new();
+        for target in &context.address.targets {
+            match Self::open_at(context, target, epoch).await {
+                Ok(session) => return Ok(session),
+                Err(error) if error.is_unavailable() => failures.push(error),
+                Err(error) => return Err(error),
+            }
+        }
+        let reasons: Vec<String> = failures.iter().map(ToString::to_string).collect();
+        Err(match failures.len() {
+            1 => failures.swap_remove(0),
+            _ => Error::unavailable(format!("no server can be used: {}", reasons.join(", "))),
+        })
+    }
+
+    async fn open_at(context: &Context, target: &Target, epoch: u32) -> Result<Self> {
+        let address = &context.address;
+        let channel = format!("{}_{}", address.schema, Uuid::new_v4().simple());
+        let reached = Arc::new(AtomicBool::new(false));
+        let listener = Connection::open(
+            address,
+            &context.connector,
+            target,
+            on_notification(context, &channel, Arc::clone(&reached)),
+        )
+        .await?;
+        let asked_at = BootInstant::now();
+        let server = Greeting::read(&listener, address).await?;
+
+        // A pooler accepts LISTEN and advisory locks, and gives them to somebody else.
+        let announce = format!("LISTEN \"{channel}\"; NOTIFY \"{channel}\", '-'");
+        let announced = listener.client.batch_execute(&announce).await;
+        let is_direct = announced.is_ok() && reached.load(Ordering::Acquire);
+        let proof = if is_direct {
+            let silence = format!("UNLISTEN \"{channel}\"");
+            listener
+                .client
+                .batch_execute(&silence)
+                .await
+                .map_err(store_error)?;
+            Some(Proof {
+                link: hold_link(&listener).await?,
+                channel,
+            })
+        } else {
+            tracing::warn!(
+                store = %address,
+                "there is a connection pooler: a crash is noticed when the lease ends, and waiters poll"
+            );
+            None
+        };
+
+        let requests = Connection::open(address, &context.connector, target, Box::new(|_| {})).await?;
+        let other = Greeting::read(&requests, address).await?;
+        if other.server != server.server {
+            return Err(Error::unavailable("two connections reached two servers"));
+        }
+        let statements = Statements::prepare(&requests, &listener, &address.schema).await?;
+        Ok(Self {
+            requests,
+            listener,
+            epoch,
+            client: context.client,
+            proof,
+            server: server.server,
+            statements,
+            clock: Mutex::new((server.clock, asked_at)),
+            is_listening: tokio::sync::Mutex::new(false),
+            is_ended: Watched::new(()),
+        })
+    }
+
+    /// Returns the server's time at `moment` in microseconds, as this client knows it.
+    pub(super) fn server_time(&self, moment: BootInstant) -> i64 {
+        let (clock, read_at) = *self.clock.lock();
+        let passed = moment.duration_since(read_at).as_micros();
+        clock.saturating_add(i64::try_from(passed).unwrap_or(i64::MAX))
+    }
+
+    /// Sets the server's clock, which it showed in a reply to a request sent at `sent_at`.
+    pub(super) fn set_clock(&self, clock: i64, sent_at: BootInstant) {
+        *self.clock.lock() = (clock, sent_at);
+    }
+
+    /// Begins or ends to listen for notifications.
+    ///
+    /// Every listening session of a database wakes up with each notification, so a client listens
+    /// only while one of its waiters is near the front of a queue. Returns whether this changed
+    /// anything: a notification before it is lost.
+    pub(super) async fn listen(&self, should_listen: bool) -> Result<bool> {
+        let Some(proof) = &self.proof else {
+            return Ok(false);
+        };
+        let mut is_listening = self.is_listening.lock().await;
+        if *is_listening == should_listen {
+            return Ok(false);
+        }
+        let verb = if should_listen { "LISTEN" } else { "UNLISTEN" };
+        let statement = format!("{verb} \"{}\"", proof.channel);
+        let client = &self.listener.client;
+        client.batch_execute(&statement).await.map_err(store_error)?;
+        *is_listening = should_listen;
+        Ok(true)
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_ended.is_closed() || self.requests.is_closed() || self.listener.is_closed()
+    }
+}
+
+impl net::Session for Session {
+    type Checked = ();
+
+    const SERVICE: &'static str = "postgres";
+    const ENDED: &'static str = "the connection to PostgreSQL has ended";
+    const ABSENT: &'static str = "there is no connection to PostgreSQL";
+
+    fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_over()
+    }
+
+    /// Ends both connections, so that the next session is opened.
+    fn close(&self) {
+        self.is_ended.close();
+        self.requests.close();
+        self.listener.close();
+    }
+
+    fn outlasts_requests(error: &Error) -> bool {
+        !error.is_unavailable()
+    }
+}
+
+/// What a server says of itself.
+struct Greeting {
+    server: String,
+    clock: i64,
+}
+
+impl Greeting {
+    /// Reads it, and makes the schema if there is none.
+    async fn read(connection: &Connection, address: &Address) -> Result<Self> {
+        let statement = schema::named(&address.schema, "SELECT * FROM leasehold.connect_1()");
+        let client = &connection.client;
+        let row = match client.query_one(&statement, &[]).await {
+            Err(error) if schema::is_missing(&error) => {
+                schema::create(client, &address.schema).await?;
+                client.query_one(&statement, &[]).await
+            }
+            row => row,
+        }
+        .map_err(store_error)?;
+
+        let version: i32 = row.get("schema_version");
+        if version > schema::VERSION {
+            return Err(Error::unsupported(format!(
+                "the schema {} has version {version}, and this client knows {}",
+                address.schema,
+                schema::VERSION
+            ))
+            .help("use a newer leasehold"));
+        }
+        Ok(Self {
+            server: row.get("server"),
+            clock: row.get("clock"),
+        })
+    }
+}
+
+impl Statements {
+    async fn prepare(requests: &Connection, listener: &Connection, schema: &str) -> Result<Self> {
+        let prepare = async |connection: &Connection, text: &str| {
+            let text = schema::named(schema, text);
+            connection.client.prepare(&text).await.map_err(store_error)
+        };
+        Ok(Self {
+            enter: prepare(
+                requests,
+                "SELECT * FROM leasehold.enter_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, \
+                 $12, $13, $14, $15, $16, $17)",
+            )
+            .await?,
+            leave: prepare(requests, "SELECT leasehold.leave_1($1, $2, $3)").await?,
+            inspect: prepare(requests, "SELECT * FROM leasehold.inspect_1($1)").await?,
+            list: prepare(requests, "SELECT * FROM leasehold.list_1($1, $2)").await?,
+            renew: prepare(
+                listener,
+                "SELECT * FROM leasehold.renew_1($1, $2, $3, $4, $5, $6, $7)",
+            )
+            .await?,
+            held: prepare(listener, "SELECT * FROM leasehold.held_1($1, $2)").await?,
+        })
+    }
+}
+
+/// Takes an advisory lock that nobody else has.
+async fn hold_link(listener: &Connection) -> Result<i64> {
+    let (high, low) = Uuid::new_v4().as_u64_pair();
+    // The sign bit stays clear: nothing depends on it, and such a number reads better in pg_locks.
+    let link = i64::try_from((high ^ low) >> 1).expect("63 bits");
+    listener
+        .client
+        .query_one("SELECT pg_advisory_lock($1)", &[&link])
+        .await
+        .map_err(store_error)?;
+    Ok(link)
+}
+
+fn on_notification(context: &Context, channel: &str, reached: Arc<AtomicBool>) -> OnNotification {
+    let channel = channel.to_owned();
+    let claims = Arc::clone(&context.claims);
+    Box::new(move |notification| {
+        if notification.channel() != channel {
+            return;
+        }
+        if notification.payload() == "-" {
+            reached.store(true, Ordering::Release);
+        } else {
+            claims.push(notification.payload());
+        }
+    })
+}
+
+/// The sessions of one client, one after another.
+pub(super) type Supervisor = Supervised<Session>;
+
+/// Waits until there is another session than that of `epoch`.
+pub(super) async fn other_than(supervisor: &Supervisor, epoch: u32) {
+    let is_other = |state: &State<Session>| match state {
+        State::Up(session, ()) if session.epoch != epoch => Some(()),
+        _ => None,
+    };
+    if supervisor.states().wait_for(is_other).await.is_err() {
+        // The supervisor ends with the store.
+        std::future::pending::<()>().await;
+    }
+}
+
+/// What every session of a client needs.
+#[derive(Clone, Debug)]
+pub(super) struct Context {
+    pub(super) address: Arc<Address>,
+    pub(super) claims: Arc<Claims>,
+    pub(super) client: Uuid,
+    connector: Connector,
+    epochs: Epochs,
+}
+
+impl Context {
+    pub(super) fn new(address: Arc<Address>, claims: Arc<Claims>) -> Self {
+        Self {
+            address,
+            claims,
+            client: Uuid::new_v4(),
+            connector: Connector::new(&HELP),
+            epochs: Epochs::default(),
+        }
+    }
+}
+
+impl Connect<Session> for Context {
+    fn runtime(&self) -> Option<runtime::Id> {
+        None
+    }
+
+    fn epochs(&self) -> Epochs {
+        self.epochs.clone()
+    }
+
+    fn pauses(&self) -> Pauses {
+        Pauses::between(BACKOFF_MIN, BACKOFF_MAX, rand_part)
+    }
+
+    async fn attempt(&mut self, epoch: u32, up: &mut Up<Session>) -> Result<Error> {
+        let opening = Session::open(self, epoch);
+        let session = Arc::new(without_panic(opening).await?);
+        up.publish(&session, &());
+        self.claims.wake_all();
+        keep(self, &session).await;
+        Ok(Error::unavailable(<Session as net::Session>::ENDED))
+    }
+
+    fn interval_after(&self, _error: &Error) -> Option<Duration> {
+        None
+    }
+}
+
+/// Returns a number from 0 to 1, so that the clients of one server do not return together.
+fn rand_part() -> f64 {
+    f64::from(Uuid::new_v4().as_fields().0) / f64::from(u32::MAX)
+}
+
+/// Waits until the session has ended, and keeps its subscription as it is needed.
+async fn keep(context: &Context, session: &Arc<Session>) {
+    let mut idle_checks = 0;
+    while !session.is_over() {
+        idle_checks += 1;
+        if context.claims.has_near_waiter() {
+            idle_checks = 0;
+        }
+        if idle_checks > IDLE_CHECKS_MAX
+            && let Err(error) = session.listen(false).await
+        {
+            tracing::debug!(%error, "the subscription cannot be ended");
+            return;
+        }
+        tokio::select! {
+            () = session.is_ended.closed() => {}
+            () = sleep(CHECK_INTERVAL) => {}
+        }
+    }
+}
+
+/// How long a client goes on listening without a waiter near the front: ten seconds.
+const IDLE_CHECKS_MAX: u32 = 100;
+const BACKOFF_MIN: Duration = Duration::from_millis(50);
+const BACKOFF_MAX: Duration = Duration::from_secs(2);
+/// How often a session is looked at. A request that finds it broken does not wait for this.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);

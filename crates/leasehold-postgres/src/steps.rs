@@ -1,0 +1,432 @@
+//! The steps of a claim: one statement each, and what its reply says.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::timeout;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
+
+use super::claims::{Renewed, TrackedClaim, uuid_of};
+use super::reply_error::{is_in_the_way, is_queue_full, late_clock, step_error, store_error};
+use super::session::Session;
+use leasehold_core::internal::net::Session as _;
+use leasehold_core::internal::BootInstant;
+use leasehold_core::store::{Claim, Standing, write_words};
+use leasehold_core::{Error, Name, Result, Token};
+
+/// How a request enters a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    Queue,
+    Try,
+    Refresh,
+    Look,
+}
+
+impl Mode {
+    fn letter(self) -> i8 {
+        let letter = match self {
+            Self::Queue => b'Q',
+            Self::Try => b'R',
+            Self::Refresh => b'F',
+            Self::Look => b'L',
+        };
+        i8::try_from(letter).expect("it is ASCII")
+    }
+}
+
+/// A request to enter.
+#[derive(Clone, Copy)]
+pub(super) struct Request<'a> {
+    pub(super) claim: &'a Claim,
+    pub(super) mode: Mode,
+    pub(super) grace: Option<Duration>,
+    /// The next token exceeds it.
+    pub(super) hint: u64,
+    /// The nonces of absences that have lasted for their grace.
+    pub(super) ended: &'a [Uuid],
+}
+
+/// The reply to a request to enter.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) standing: Standing,
+    /// How many waiters are ahead.
+    pub(super) place: u32,
+    /// How long until the first lease of a holder ends.
+    pub(super) next_end: Option<Duration>,
+    /// Whether a hold is over, and a transaction still pins it.
+    pub(super) is_pinned: bool,
+    absences: Vec<Absence>,
+}
+
+impl Reply {
+    fn parse(row: &Row) -> Option<Self> {
+        let token = row.get::<_, Option<i64>>("token");
+        let ahead = unsigned(row.get("ahead"));
+        let standing = match letter(row.get("standing")) {
+            'H' => Standing::Held {
+                token: Token::new(u64::try_from(token?).ok()?)?,
+            },
+            'N' | 'Q' => Standing::Queued { ahead },
+            'G' => Standing::Gone,
+            _ => return None,
+        };
+        let next_end = row.get::<_, Option<i32>>("next_end");
+        let texts: Vec<String> = row.get::<_, Option<_>>("absences").unwrap_or_default();
+        Some(Self {
+            standing,
+            place: unsigned(row.get("place")),
+            is_pinned: next_end == Some(-1),
+            next_end: next_end
+                .and_then(|millis| u64::try_from(millis).ok())
+                .map(Duration::from_millis),
+            absences: texts.iter().filter_map(|text| Absence::parse(text)).collect(),
+        })
+    }
+
+    /// Whether the claim waits so near the front that it is notified.
+    pub(super) fn is_near_waiter(&self) -> bool {
+        matches!(self.standing, Standing::Queued { .. }) && self.place < 3
+    }
+}
+
+/// Sends a request to enter. If its reply is missing, the claim may have been entered.
+pub(super) async fn enter(
+    session: &Session,
+    request: Request<'_>,
+    tracked: &TrackedClaim,
+) -> Result<Reply> {
+    let claim = request.claim;
+    let limit = reply_timeout(claim.lease);
+    let mut words = String::new();
+    write_words(&claim.info, &mut words);
+    // A claim without renewal lasts for its lease, whatever becomes of the session.
+    let proof = session
+        .proof
+        .as_ref()
+        .filter(|_| claim.auto_renew && request.grace.is_some());
+
+    let name = stored(&claim.name);
+    let letter = request.mode.letter();
+    let id = uuid_of(claim.id);
+    let weight = signed(claim.share.weight());
+    let capacity = signed(claim.share.capacity());
+    let lease = millis(claim.lease);
+    let reserved = signed(claim.reserved);
+    let epoch = signed(session.epoch);
+    let link = proof.map(|proof| proof.link);
+    let channel = session.proof.as_ref().map(|proof| proof.channel.as_str());
+    let grace = millis(request.grace.unwrap_or_default());
+    let info = words.trim_start();
+    let hint = i64::try_from(request.hint).unwrap_or(i64::MAX);
+
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let until = BootInstant::now().saturating_add(limit);
+        tracked.may_be_late(until.saturating_add(limit / 4));
+        let sent_at = BootInstant::now();
+        let late_at = session.server_time(until);
+        let arguments: [&(dyn ToSql + Sync); 17] = [
+            &name,
+            &letter,
+            &id,
+            &weight,
+            &capacity,
+            &lease,
+            &reserved,
+            &session.client,
+            &epoch,
+            &link,
+            &session.server,
+            &channel,
+            &grace,
+            &info,
+            &hint,
+            &late_at,
+            &request.ended,
+        ];
+        let client = &session.requests.client;
+        let sending = client.query_one(&session.statements.enter, &arguments);
+        let Ok(replied) = timeout(limit, sending).await else {
+            session.close();
+            return Err(no_reply(limit));
+        };
+        match replied {
+            Ok(row) => {
+                return Reply::parse(&row)
+                    .ok_or_else(|| Error::damaged("PostgreSQL: a reply cannot be understood"));
+            }
+            Err(error) if tries >= TRIES_MAX => return Err(step_error(error, claim.share)),
+            Err(error) => {
+                if let Some(clock) = late_clock(&error) {
+                    session.set_clock(clock, sent_at);
+                } else if is_queue_full(&error) {
+                    be_quiet(session).await?;
+                } else if !is_in_the_way(&error) {
+                    return Err(step_error(error, claim.share));
+                }
+            }
+        }
+    }
+}
+
+/// Removes a claim; returns whether it was there.
+pub(super) async fn leave(session: &Session, name: &Name, id: Uuid) -> Result<bool> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let name = stored(name);
+        let arguments: [&(dyn ToSql + Sync); 3] = [&name, &id, &session.client];
+        let client = &session.requests.client;
+        let leaving = client.query_one(&session.statements.leave, &arguments);
+        let Ok(left) = timeout(LEAVE_TIMEOUT, leaving).await else {
+            session.close();
+            return Err(no_reply(LEAVE_TIMEOUT));
+        };
+        match left {
+            Ok(row) => return Ok(row.get(0)),
+            Err(error) if tries < TRIES_MAX && is_queue_full(&error) => be_quiet(session).await?,
+            Err(error) if tries < TRIES_MAX && is_in_the_way(&error) => {}
+            Err(error) => return Err(store_error(error)),
+        }
+    }
+}
+
+/// Renews claims by an update of their records.
+pub(super) async fn renew(
+    session: &Session,
+    claims: &[(&Claim, &TrackedClaim)],
+    grace: Option<Duration>,
+) -> Result<()> {
+    let names: Vec<String> = claims.iter().map(|(claim, _)| stored(&claim.name)).collect();
+    let ids: Vec<Uuid> = claims.iter().map(|(claim, _)| uuid_of(claim.id)).collect();
+    // Claims that are not renewed for ever are not bound to the session: see Claim::auto_renew.
+    let proof = session.proof.as_ref().filter(|_| grace.is_some());
+    let epoch = signed(session.epoch);
+    let link = proof.map(|proof| proof.link);
+    let channel = session.proof.as_ref().map(|proof| proof.channel.as_str());
+    let arguments: [&(dyn ToSql + Sync); 7] = [
+        &names,
+        &ids,
+        &session.client,
+        &epoch,
+        &link,
+        &session.server,
+        &channel,
+    ];
+    let limit = shortest(claims);
+    let mut tries = 0;
+    let (rows, sent_at) = loop {
+        tries += 1;
+        let sent_at = BootInstant::now();
+        let client = &session.listener.client;
+        let renewing = client.query(&session.statements.renew, &arguments);
+        match timeout(limit, renewing).await {
+            Err(_elapsed) => {
+                session.close();
+                return Err(no_reply(limit));
+            }
+            Ok(Ok(rows)) => break (rows, sent_at),
+            Ok(Err(error)) if tries < TRIES_MAX && is_in_the_way(&error) => {}
+            Ok(Err(error)) => return Err(store_error(error)),
+        }
+    };
+
+    for ((_, tracked), row) in claims.iter().zip(&rows) {
+        let standing = letter(row.get("standing"));
+        let renewed = match standing {
+            '1' => Renewed::Held,
+            'Q' | 'A' => Renewed::Queued {
+                place: unsigned(row.get("place")),
+                should_look: standing == 'A',
+            },
+            _ => Renewed::Gone,
+        };
+        tracked.apply_renewal(renewed, (sent_at, session.epoch));
+    }
+    Ok(())
+}
+
+/// Looks whether claims are still held, on the connection that proves the client.
+pub(super) async fn look_at_holds(
+    session: &Session,
+    claims: &[(&Claim, &TrackedClaim)],
+) -> Result<()> {
+    if claims.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<String> = claims.iter().map(|(claim, _)| stored(&claim.name)).collect();
+    let ids: Vec<Uuid> = claims.iter().map(|(claim, _)| uuid_of(claim.id)).collect();
+    let limit = shortest(claims);
+    let arguments: [&(dyn ToSql + Sync); 2] = [&names, &ids];
+    let client = &session.listener.client;
+    let looking = client.query(&session.statements.held, &arguments);
+    let Ok(rows) = timeout(limit, looking).await else {
+        session.close();
+        return Err(no_reply(limit));
+    };
+    for ((_, tracked), row) in claims.iter().zip(&rows.map_err(store_error)?) {
+        if !row.get::<_, bool>(0) {
+            tracked.apply_renewal(Renewed::Gone, (BootInstant::now(), session.epoch));
+        }
+    }
+    Ok(())
+}
+
+/// Sends no notifications from now on: no transaction with one can commit. Waiters look instead.
+async fn be_quiet(session: &Session) -> Result<()> {
+    tracing::warn!("the queue of notifications is full: waiters look from time to time instead");
+    let quiet = session
+        .requests
+        .client
+        .batch_execute("SET leasehold.quiet = on");
+    quiet.await.map_err(store_error)
+}
+
+/// The absence of a holder's client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Absence {
+    claim: Uuid,
+    nonce: Uuid,
+    grace: Duration,
+}
+
+impl Absence {
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        Some(Self {
+            claim: words.next()?.parse().ok()?,
+            nonce: words.next()?.parse().ok()?,
+            grace: Duration::from_millis(words.next()?.parse().ok()?),
+        })
+    }
+
+    /// When an absence that was first read at `read` has lasted for its grace. A margin is added,
+    /// because the holder's clock may run at another rate.
+    fn ends_at(&self, read: BootInstant) -> BootInstant {
+        read.saturating_add(self.grace + self.grace / 1_000 + Duration::from_millis(5))
+    }
+}
+
+/// The tokens and absences that this client has observed, by name.
+#[derive(Debug, Default)]
+pub(super) struct Absences {
+    names: Mutex<HashMap<Name, Observed>>,
+}
+
+#[derive(Debug, Default)]
+struct Observed {
+    highest_token: u64,
+    /// Each with the moment after its nonce was first read.
+    absences: Vec<(Absence, BootInstant)>,
+}
+
+impl Absences {
+    pub(super) fn highest_token(&self, name: &Name) -> u64 {
+        let names = self.names.lock();
+        names.get(name).map_or(0, |observed| observed.highest_token)
+    }
+
+    /// Returns the nonces of the absences that have lasted for their grace.
+    pub(super) fn ended(&self, name: &Name) -> Vec<Uuid> {
+        let names = self.names.lock();
+        let now = BootInstant::now();
+        let absences = names.get(name).map_or(&[][..], |observed| &observed.absences);
+        absences
+            .iter()
+            .filter(|(absence, read)| now >= absence.ends_at(*read))
+            .map(|(absence, _)| absence.nonce)
+            .collect()
+    }
+
+    /// Remembers a reply that has just been read, to a request that named the `ended` absences. An
+    /// absence that a reply does not name is over.
+    pub(super) fn observe(&self, name: &Name, reply: &Reply, ended: &[Uuid]) {
+        let token = reply.standing.token().map_or(0, Token::get);
+        let now = BootInstant::now();
+        let mut names = self.names.lock();
+        if token == 0 && reply.absences.is_empty() && !names.contains_key(name) {
+            return;
+        }
+        if names.len() >= NAMES_MAX {
+            names.clear();
+        }
+
+        let observed = names.entry(name.clone()).or_default();
+        observed.highest_token = observed.highest_token.max(token);
+        let known = std::mem::take(&mut observed.absences);
+        observed.absences = reply
+            .absences
+            .iter()
+            .filter(|absence| !ended.contains(&absence.nonce))
+            .map(|absence| {
+                let first = known.iter().find(|(known, _)| known == absence);
+                (absence.clone(), first.map_or(now, |(_, read)| *read))
+            })
+            .collect();
+    }
+
+    /// Returns when the next absence will have lasted for its grace.
+    pub(super) fn next_end(&self, name: &Name) -> Option<BootInstant> {
+        let names = self.names.lock();
+        let absences = &names.get(name)?.absences;
+        absences
+            .iter()
+            .map(|(absence, read)| absence.ends_at(*read))
+            .min()
+    }
+}
+
+/// A name as the database has it: text without the character U+0000, which PostgreSQL has not.
+pub(super) fn stored(name: &Name) -> String {
+    name.as_str()
+        .replace('\u{1}', "\u{1}1")
+        .replace('\0', "\u{1}0")
+}
+
+/// Reads a name from the database.
+pub(super) fn name_of(stored: &str) -> Option<Name> {
+    let text = stored.replace("\u{1}0", "\0").replace("\u{1}1", "\u{1}");
+    Name::parse(&text).ok()
+}
+
+/// How long a request about a claim waits for its reply.
+pub(super) fn reply_timeout(lease: Duration) -> Duration {
+    (lease / 3).clamp(Duration::from_millis(250), Duration::from_secs(5))
+}
+
+fn shortest(claims: &[(&Claim, &TrackedClaim)]) -> Duration {
+    let limits = claims.iter().map(|(claim, _)| reply_timeout(claim.lease));
+    limits.min().unwrap_or(LEAVE_TIMEOUT)
+}
+
+fn no_reply(limit: Duration) -> Error {
+    Error::unavailable(format!("PostgreSQL has sent no reply within {limit:?}"))
+}
+
+fn letter(byte: i8) -> char {
+    u8::try_from(byte).map_or('?', char::from)
+}
+
+fn unsigned(number: Option<i32>) -> u32 {
+    number.and_then(|number| u32::try_from(number).ok()).unwrap_or(0)
+}
+
+fn signed(number: u32) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+fn millis(duration: Duration) -> i32 {
+    i32::try_from(duration.as_millis()).unwrap_or(i32::MAX)
+}
+
+/// A deadlock or a conflict ends one of two statements, and the other one passes.
+const TRIES_MAX: u32 = 4;
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many names are remembered. For a forgotten name the time of its absences starts again.
+const NAMES_MAX: usize = 4096;
