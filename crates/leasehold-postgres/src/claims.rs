@@ -36,6 +36,8 @@ pub(super) struct ClaimState {
     pub(super) standing: Option<Standing>,
     /// How many waiters are ahead; 0 before a reply says so.
     pub(super) place: u32,
+    /// When the place was read, and how long one place took since it was read before.
+    pace: Option<(BootInstant, Duration)>,
     /// When something may have happened of which nobody is notified.
     pub(super) next_look: Option<BootInstant>,
     /// The last request that was executed: when it was sent, and the epoch of the session that it
@@ -162,7 +164,7 @@ impl ClaimState {
         }
         self.is_confirmed = standing.token().is_some();
         self.standing = Some(standing);
-        self.place = place;
+        self.advance(place);
     }
 
     fn apply_push(&mut self, push: Push) -> bool {
@@ -204,8 +206,10 @@ impl ClaimState {
                     return false;
                 }
                 self.extend(sent);
-                self.place = place;
-                if should_look {
+                let was_near = self.is_near();
+                self.advance(place);
+                // A waiter near the front begins to listen with a look.
+                if should_look || (self.is_near() && !was_near) {
                     self.next_look = Some(sent.0);
                 }
             }
@@ -229,8 +233,31 @@ impl ClaimState {
         self.bound.map_or(0, |(_, epoch)| epoch)
     }
 
-    fn is_near(&self) -> bool {
-        matches!(self.standing, Some(Standing::Queued { .. })) && self.place < NEAR
+    /// Takes a new place in the queue, and measures how fast the queue moves. If it has not moved, it
+    /// is taken to be twice as slow.
+    fn advance(&mut self, place: u32) {
+        let now = BootInstant::now();
+        let pace = match self.pace {
+            None => PACE_AT_FIRST,
+            Some((read_at, _)) if place < self.place => {
+                now.duration_since(read_at) / (self.place - place)
+            }
+            Some((_, pace)) => (pace * 2).min(PACE_MAX),
+        };
+        self.pace = Some((now, pace));
+        self.place = place;
+    }
+
+    /// How long this waiter waits, as the queue has moved so far.
+    pub(super) fn expected_wait(&self) -> Duration {
+        let pace = self.pace.map_or(PACE_AT_FIRST, |(_, pace)| pace);
+        pace * self.place
+    }
+
+    /// Whether this waiter listens for its grant.
+    pub(super) fn is_near(&self) -> bool {
+        let is_close = self.place < NEAR || self.expected_wait() < NEAR_WAIT;
+        matches!(self.standing, Some(Standing::Queued { .. })) && is_close
     }
 
     /// Returns until when a request without a reply may still be executed.
@@ -270,9 +297,13 @@ impl ClaimState {
     }
 }
 
-/// The first waiters of a queue, which are notified. Each LISTENing session of a database wakes up
-/// with each notification, so the others look from time to time.
-const NEAR: u32 = 3;
+/// The first waiters of a queue are notified, and those who will be granted soon. Each LISTENing
+/// session of a database wakes up with each notification, so the others look from time to time.
+const NEAR: u32 = 4;
+const NEAR_WAIT: Duration = Duration::from_millis(250);
+/// How long one place takes, as long as nothing is known.
+const PACE_AT_FIRST: Duration = Duration::from_millis(100);
+const PACE_MAX: Duration = Duration::from_secs(60);
 
 pub(super) fn uuid_of(id: ClaimId) -> Uuid {
     Uuid::from_bytes(id.to_bytes())

@@ -24,7 +24,7 @@ use async_trait::async_trait;
 use tokio::time::sleep;
 
 use address::Address;
-use claims::{Claims, Renewed, TrackedClaim, uuid_of};
+use claims::{ClaimState, Claims, Renewed, TrackedClaim, uuid_of};
 use leasehold_core::internal::{BootInstant, StoreKind, UnopenedStore, background};
 use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store, replies};
 use leasehold_core::{
@@ -107,6 +107,12 @@ impl Postgres {
         self.grace(&session).filter(|_| claim.auto_renew)
     }
 
+    /// Whether notifications reach this client: there is no pooler in between.
+    fn is_notified(&self) -> bool {
+        let session = self.supervisor.current();
+        session.is_some_and(|session| session.proof.is_some())
+    }
+
     /// Enters or looks, and applies the reply.
     async fn send(&self, claim: &Claim, mode: Mode, tracked: &TrackedClaim) -> Result<Reply> {
         let limit = steps::reply_timeout(claim.lease);
@@ -124,8 +130,9 @@ impl Postgres {
 
         self.absences.observe(&claim.name, &reply, &ended);
         tracked.apply_reply(reply.standing, reply.place, (sent_at, session.epoch));
-        tracked.look_at(self.next_look(claim, &reply));
-        if reply.is_near_waiter() && session.listen(true).await? {
+        let state = tracked.state();
+        tracked.look_at(self.next_look(claim, &reply, &state));
+        if state.is_near() && session.listen(true).await? {
             // A grant since the reply was not notified.
             tracked.look_at(BootInstant::now());
         }
@@ -133,16 +140,19 @@ impl Postgres {
     }
 
     /// When a waiter looks again. Nobody is notified of the end of a lease, of a session or of a
-    /// user's transaction.
-    fn next_look(&self, claim: &Claim, reply: &Reply) -> BootInstant {
+    /// user's transaction, and only waiters near the front of their grant.
+    fn next_look(&self, claim: &Claim, reply: &Reply, state: &ClaimState) -> BootInstant {
         let pause = if reply.is_pinned {
             PINNED_INTERVAL
         } else if reply.place == 0 {
             let lease_end = reply.next_end.unwrap_or(LOOK_INTERVAL);
             lease_end.clamp(LOOK_MIN, LOOK_INTERVAL)
+        } else if state.is_near() && self.is_notified() {
+            LOOK_INTERVAL * 5 * (reply.place + 1)
         } else {
-            (LOOK_INTERVAL * 5 * (reply.place + 1)).min(claim.lease / 3)
+            (state.expected_wait() / 2).max(FAR_LOOK_MIN)
         };
+        let pause = pause.min(claim.lease / 3);
         let at = BootInstant::now().saturating_add(pause);
         let absence_end = self.absences.next_end(&claim.name);
         absence_end.map_or(at, |end| at.min(end))
@@ -341,6 +351,8 @@ impl Store for Postgres {
 
 /// How often the first waiter looks at the holder.
 const LOOK_INTERVAL: Duration = Duration::from_millis(400);
+/// The shortest pause between two looks of a waiter that is not notified.
+const FAR_LOOK_MIN: Duration = Duration::from_millis(50);
 /// The shortest pause between two looks.
 const LOOK_MIN: Duration = Duration::from_millis(2);
 /// How often a waiter looks whether the transaction has ended that keeps it waiting.

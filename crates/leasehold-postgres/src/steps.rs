@@ -87,11 +87,6 @@ impl Reply {
             absences: texts.iter().filter_map(|text| Absence::parse(text)).collect(),
         })
     }
-
-    /// Whether the claim waits so near the front that it is notified.
-    pub(super) fn is_near_waiter(&self) -> bool {
-        matches!(self.standing, Standing::Queued { .. }) && self.place < 3
-    }
 }
 
 /// Sends a request to enter. If its reply is missing, the claim may have been entered.
