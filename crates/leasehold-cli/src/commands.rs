@@ -291,6 +291,22 @@ pub(crate) enum Action {
         group: String,
     },
 
+    /// Make the schema of a PostgreSQL store, as its owner
+    ///
+    /// A client makes the schema by itself if its role may. This command makes it, or upgrades it,
+    /// with another role, and lets roles use it. It may be repeated. With --print it connects to
+    /// nothing, and prints the statements for a tool that migrates databases.
+    SetupPostgres {
+        #[command(flatten)]
+        store: Store,
+        /// A role that may use the locks; repeat it for several roles
+        #[arg(long = "grant", value_name = "ROLE")]
+        roles: Vec<String>,
+        /// Print the statements instead
+        #[arg(long)]
+        print: bool,
+    },
+
     /// Print a man page
     Man {
         /// The subcommand to print the page of, instead of leasehold's own page
@@ -340,7 +356,9 @@ impl Action {
             Self::Break { store, .. } => Some(&mut store.store),
             #[cfg(feature = "console")]
             Self::Serve(serve) => Some(&mut serve.store.store),
-            Self::Doctor { store, .. } | Self::Gc { store } => Some(store),
+            Self::Doctor { store, .. } | Self::Gc { store } | Self::SetupPostgres { store, .. } => {
+                Some(store)
+            }
             Self::SetupSystem { .. } | Self::Man { .. } | Self::Completions { .. } => None,
         }
     }
@@ -364,6 +382,7 @@ const SUBCOMMANDS: &[&str] = &[
     "serve",
     "gc",
     "setup-system",
+    "setup-postgres",
     "man",
     "completions",
 ];

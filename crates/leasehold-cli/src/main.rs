@@ -104,6 +104,11 @@ fn execute(command: Command, start: Start) -> anyhow::Result<Exit> {
             Action::Serve(args) => serve::serve(&args).await,
             Action::Gc { store } => gc::collect(&store).await,
             Action::SetupSystem { group } => setup::set_up(&group).await,
+            Action::SetupPostgres {
+                store,
+                roles,
+                print,
+            } => setup::set_up_postgres(&store, &roles, print).await,
             Action::Man {
                 all: Some(folder), ..
             } => man::write_all(&folder),

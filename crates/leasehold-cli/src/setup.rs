@@ -1,4 +1,4 @@
-//! `leasehold setup-system`: makes the folder of `system:`.
+//! `leasehold setup-system` makes the folder of `system:`, and `setup-postgres` a schema.
 
 use std::fs::{DirBuilder, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
@@ -8,10 +8,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use leasehold::Locks;
-use leasehold::stores::File;
+use leasehold::stores::{File, Postgres};
 use nix::libc;
 use nix::unistd::{Gid, Group, Uid};
 
+use crate::commands::Store;
 use crate::exit::{Exit, print_error};
 
 /// The mode of the folder. The owner and the members of the group have all rights. The setgid bit
@@ -42,6 +43,19 @@ pub(crate) async fn set_up(group: &str) -> Result<Exit> {
         "{folder} is ready: mode {MODE:o}, owner root, group {group}\n\
          Give a user access with: usermod -aG {group} USER"
     )?;
+    Ok(Exit::DONE)
+}
+
+pub(crate) async fn set_up_postgres(store: &Store, roles: &[String], print: bool) -> Result<Exit> {
+    let builder = Postgres::builder(&store.url)?;
+    if print {
+        let statements = builder.setup_sql(roles.iter().map(String::as_str));
+        io::stdout().write_all(statements.as_bytes())?;
+        return Ok(Exit::DONE);
+    }
+    let url = builder.url();
+    builder.set_up(roles).await?;
+    writeln!(io::stdout(), "{url} is ready")?;
     Ok(Exit::DONE)
 }
 

@@ -1,19 +1,22 @@
 //! The address of a PostgreSQL database, parsed from a URL.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use leasehold_core::internal::net::{Host, Login, Password, Target, Tls};
 use leasehold_core::internal::{Setting, StoreUrl, Transport, UrlForm};
 use leasehold_core::{Error, Result};
 
-use super::connection::socket;
+use super::password_file;
 
 /// A database, and how a client connects to it.
 #[derive(Clone)]
 pub(super) struct Address {
     /// Where the server is; one of them can be written.
     pub(super) targets: Vec<Target>,
+    /// The server behind a pooler, for the connection that proves the client.
+    pub(super) direct: Option<Target>,
     pub(super) database: String,
     pub(super) user: String,
     pub(super) password: Option<Password>,
@@ -32,10 +35,7 @@ pub(super) struct PostgresSettings {
 
 static FORM: UrlForm = UrlForm {
     store: "PostgreSQL",
-    schemes: &[
-        ("postgres", Transport::Tcp),
-        ("postgresql", Transport::Tcp),
-    ],
+    schemes: &[("postgres", Transport::Tcp), ("postgresql", Transport::Tcp)],
     example: "postgres://user@host/database",
     default_port: PORT,
     settings: &[
@@ -44,9 +44,15 @@ static FORM: UrlForm = UrlForm {
             Setting::text("crash-grace"),
             Setting::text("schema"),
             Setting::path("host"),
+            Setting::text("direct"),
         ],
         Setting::PASSWORD,
-        Setting::TLS,
+        // `sslmode` decides whether they apply, and not the scheme.
+        &[
+            Setting::path("ca"),
+            Setting::path("cert"),
+            Setting::path("key"),
+        ],
     ],
 };
 
@@ -60,10 +66,12 @@ impl Address {
         }
 
         let login = Login::of_url(&url)?;
+        let user = user(login.user)?;
         Ok(Self {
-            user: user(login.user)?,
-            password: login.password.or_else(password),
+            password: login.password.or_else(|| password(&url, &database, &user)),
+            user,
             targets: targets(&url)?,
+            direct: direct(&url)?,
             schema: schema(url.settings.get("schema"))?,
             settings: PostgresSettings {
                 crash_grace: crash_grace(&url)?,
@@ -71,6 +79,14 @@ impl Address {
             shown_url: url.shown_with(&url.path),
             database,
         })
+    }
+
+    /// Whether a connection leaves this machine without TLS.
+    pub(super) fn is_exposed(&self) -> bool {
+        self.targets
+            .iter()
+            .chain(&self.direct)
+            .any(Target::is_exposed)
     }
 }
 
@@ -85,14 +101,30 @@ fn targets(url: &StoreUrl) -> Result<Vec<Target>> {
         return Err(Error::invalid("the URL has a host and host=")
             .help("for a socket, write postgres:///database?host=/var/run/postgresql"));
     }
-    let with_tls = |host: &Host| {
-        let tls = encryption(url, host)?;
-        Ok(Target::Tcp {
-            host: host.clone(),
-            tls,
-        })
+    let targets = url.hosts.iter().map(|host| target(url, host.clone()));
+    targets.collect()
+}
+
+fn target(url: &StoreUrl, host: Host) -> Result<Target> {
+    let tls = encryption(url, &host)?;
+    Ok(Target::Tcp { host, tls })
+}
+
+/// Returns the server behind the pooler that the URL names.
+fn direct(url: &StoreUrl) -> Result<Option<Target>> {
+    let Some(text) = url.settings.get("direct") else {
+        return Ok(None);
     };
-    url.hosts.iter().map(with_tls).collect()
+    if url.hosts.len() != 1 {
+        return Err(Error::invalid("direct= names the server behind one pooler")
+            .help("write one host, that of the pooler"));
+    }
+    target(url, url.form.host(text)?).map(Some)
+}
+
+/// Returns the path of the server's socket in a folder.
+fn socket(folder: &str, port: u16) -> PathBuf {
+    format!("{folder}/.s.PGSQL.{port}").into()
 }
 
 /// Only a connection that cannot leave the machine is without encryption by default.
@@ -110,13 +142,20 @@ fn encryption(url: &StoreUrl, host: &Host) -> Result<Option<Tls>> {
             ));
         }
     };
-    let transport = if is_encrypted {
-        Transport::Tls
-    } else {
-        Transport::Tcp
-    };
+    if !is_encrypted {
+        let names = ["ca", "cert", "key"];
+        let stated = names
+            .into_iter()
+            .find(|name| url.settings.get(name).is_some());
+        return match stated {
+            Some(name) => Err(Error::invalid(format!(
+                "{name}= requires sslmode=verify-full"
+            ))),
+            None => Ok(None),
+        };
+    }
     let url = StoreUrl {
-        transport,
+        transport: Transport::Tls,
         ..url.clone()
     };
     Tls::of_url(&url, "sslmode=verify-full")
@@ -132,8 +171,16 @@ fn user(given: Option<String>) -> Result<String> {
     })
 }
 
-fn password() -> Option<Password> {
-    std::env::var("PGPASSWORD").ok().map(Password::new)
+fn password(url: &StoreUrl, database: &str, user: &str) -> Option<Password> {
+    if let Ok(text) = std::env::var("PGPASSWORD") {
+        return Some(Password::new(text));
+    }
+    // Of several servers each would have a line of its own, with the same password.
+    let host = url.hosts.first();
+    let name = host.map_or("localhost", |host| &host.name);
+    let port = host.map_or(PORT, |host| host.port).to_string();
+    let place = [name, &port, database, user].map(str::to_owned);
+    password_file::password(place)
 }
 
 /// The name becomes a part of statements and channels, so it is a plain word.

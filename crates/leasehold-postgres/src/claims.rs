@@ -237,14 +237,14 @@ impl ClaimState {
     /// is taken to be twice as slow.
     fn advance(&mut self, place: u32) {
         let now = BootInstant::now();
-        let pace = match self.pace {
+        let for_one = match self.pace {
             None => PACE_AT_FIRST,
             Some((read_at, _)) if place < self.place => {
                 now.duration_since(read_at) / (self.place - place)
             }
-            Some((_, pace)) => (pace * 2).min(PACE_MAX),
+            Some((_, before)) => (before * 2).min(PACE_MAX),
         };
-        self.pace = Some((now, pace));
+        self.pace = Some((now, for_one));
         self.place = place;
     }
 
@@ -297,8 +297,8 @@ impl ClaimState {
     }
 }
 
-/// The first waiters of a queue are notified, and those who will be granted soon. Each LISTENing
-/// session of a database wakes up with each notification, so the others look from time to time.
+/// The first waiters of a queue are notified, and those who will be granted soon. Each session
+/// of a database that listens wakes up with each notification, so the others look from time to time.
 const NEAR: u32 = 4;
 const NEAR_WAIT: Duration = Duration::from_millis(250);
 /// How long one place takes, as long as nothing is known.

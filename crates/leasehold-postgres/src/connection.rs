@@ -1,6 +1,5 @@
 //! One connection to the server.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_util::future::poll_fn;
@@ -16,7 +15,7 @@ use leasehold_core::internal::background;
 use leasehold_core::internal::net::{Connector, Help, Host, Target};
 use leasehold_core::{Error, Result};
 
-/// A connection, and the task that drives it. Dropping it closes the connection.
+/// A connection that has logged in, and the task that drives it. Dropping it closes the connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) client: Client,
@@ -27,7 +26,7 @@ pub(super) struct Connection {
 pub(super) type OnNotification = Box<dyn Fn(&Notification) + Send + Sync>;
 
 impl Connection {
-    /// Connects, logs in and prepares the session.
+    /// Connects and logs in.
     pub(super) async fn open(
         address: &Address,
         connector: &Connector,
@@ -44,33 +43,35 @@ impl Connection {
         }
 
         let opening = async {
-            match target {
-                Target::Tcp {
-                    host,
-                    tls: Some(tls),
-                } => {
-                    let opened = request_encryption(host);
-                    let stream = connector.encrypt(opened, host, tls).await?;
-                    log_in(&config, stream, on_notification).await
-                }
-                _ => {
-                    let stream = connector.connect(target).await?;
-                    log_in(&config, stream, on_notification).await
-                }
-            }
+            let Target::Tcp {
+                host,
+                tls: Some(tls),
+            } = target
+            else {
+                let stream = connector.connect(target).await?;
+                return log_in(&config, stream, on_notification).await;
+            };
+            let opened = request_encryption(host);
+            let stream = connector.encrypt(opened, host, tls).await?;
+            log_in(&config, stream, on_notification).await
         };
-        let connection = timeout(CONNECT_TIMEOUT, opening).await.map_err(|_| {
+        timeout(CONNECT_TIMEOUT, opening).await.map_err(|_| {
             Error::unavailable(format!("no reply to the login within {CONNECT_TIMEOUT:?}"))
-        })??;
+        })?
+    }
 
-        // A pooler may refuse some of them, and each function checks what it depends on.
-        for setting in SETTINGS {
-            let set = format!("SET {setting}");
-            if let Err(error) = connection.client.batch_execute(&set).await {
-                tracing::debug!(%error, setting, "a setting of the session was refused");
-            }
-        }
-        Ok(connection)
+    /// Sets what a session with the server itself depends on. Behind a pooler nothing is set: other
+    /// clients get the same session.
+    pub(super) async fn set_up(&self) -> Result<()> {
+        let sets: Vec<String> = SETTINGS
+            .iter()
+            .map(|setting| format!("SET {setting}"))
+            .collect();
+        let sets = sets.join("; ");
+        self.client.batch_execute(&sets).await.map_err(|error| {
+            let what = format!("the server refuses a setting that locks depend on: {error}");
+            Error::unsupported(what).caused_by(error)
+        })
     }
 
     /// Whether the connection has ended.
@@ -158,11 +159,6 @@ fn login_error(error: tokio_postgres::Error) -> Error {
             .caused_by(error);
     }
     store_error(error)
-}
-
-/// Returns the path of the server's socket in a folder.
-pub(super) fn socket(folder: &str, port: u16) -> PathBuf {
-    format!("{folder}/.s.PGSQL.{port}").into()
 }
 
 pub(super) static HELP: Help = Help {

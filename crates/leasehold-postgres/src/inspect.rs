@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::reply_error::store_error;
@@ -31,10 +32,13 @@ pub(super) fn parse_record(text: &str, ahead: u32) -> Option<Entry> {
 }
 
 pub(super) async fn inspect(session: &Session, name: &Name) -> Result<LockState> {
+    let client = &session.requests.client;
+    let stored = stored(name);
+    let arguments: [&(dyn ToSql + Sync); 1] = [&stored];
     let rows = session
-        .requests
-        .client
-        .query(&session.statements.inspect, &[&stored(name)])
+        .functions
+        .inspect
+        .call(client, &arguments)
         .await
         .map_err(store_error)?;
 
@@ -65,16 +69,15 @@ pub(super) async fn inspect(session: &Session, name: &Name) -> Result<LockState>
 pub(super) async fn list(session: &Session, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
     let count_max = i32::try_from(count_max).unwrap_or(i32::MAX);
     let prefix = prefix.replace('\u{1}', "\u{1}1").replace('\0', "\u{1}0");
+    let client = &session.requests.client;
+    let arguments: [&(dyn ToSql + Sync); 2] = [&prefix, &count_max];
     let rows = session
-        .requests
-        .client
-        .query(&session.statements.list, &[&prefix, &count_max])
+        .functions
+        .list
+        .call(client, &arguments)
         .await
         .map_err(store_error)?;
-    let mut names: Vec<Name> = rows
-        .iter()
-        .filter_map(|row| name_of(row.get(0)))
-        .collect();
+    let mut names: Vec<Name> = rows.iter().filter_map(|row| name_of(row.get(0))).collect();
     names.sort_unstable();
     Ok(names)
 }

@@ -10,7 +10,10 @@
 mod address;
 mod claims;
 mod connection;
+mod examination;
+mod function;
 mod inspect;
+mod password_file;
 mod reply_error;
 mod schema;
 mod session;
@@ -21,21 +24,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::FutureExt;
 use tokio::time::sleep;
 
 use address::Address;
 use claims::{ClaimState, Claims, Renewed, TrackedClaim, uuid_of};
+use examination::examine;
 use leasehold_core::internal::{BootInstant, StoreKind, UnopenedStore, background};
 use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store, replies};
-use leasehold_core::{
-    CrashRelease, Guarantees, LockState, Name, Result, SemaphoreSupport, Token,
-};
+use leasehold_core::{CrashRelease, Guarantees, LockState, Name, Result, SemaphoreSupport, Token};
 use session::{Context, Session, Supervisor};
 use steps::{Absences, Mode, Reply};
 
 /// The stores on PostgreSQL, for the table of schemes.
 #[doc(hidden)]
-pub const POSTGRES: StoreKind = StoreKind::new(prepare);
+pub const POSTGRES: StoreKind = StoreKind {
+    examine: |url| examine(url).boxed(),
+    ..StoreKind::new(prepare)
+};
 
 fn prepare(url: &str) -> Result<UnopenedStore> {
     let builder = Postgres::builder(url)?;
@@ -209,6 +215,33 @@ impl PostgresBuilder {
         self.address.to_string()
     }
 
+    /// Returns the statements that make the schema, for a tool that migrates databases, and those that
+    /// let the roles use it.
+    ///
+    /// ```
+    /// # fn main() -> leasehold::Result<()> {
+    /// let builder = leasehold::stores::Postgres::builder("postgres://owner@127.0.0.1/orders")?;
+    /// let statements = builder.setup_sql(["orders_service"]);
+    /// assert!(statements.contains("GRANT EXECUTE"));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn setup_sql<'a>(&self, roles: impl IntoIterator<Item = &'a str>) -> String {
+        let schema = &self.address.schema;
+        let grants = roles.into_iter().map(|role| schema::grants(schema, role));
+        schema::text(schema) + &grants.collect::<String>()
+    }
+
+    /// Makes the schema if there is none, and lets the roles use it. This may be repeated.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect); [`is_denied`](leasehold_core::Error::is_denied) if the role of the
+    /// URL may not do it.
+    pub async fn set_up(self, roles: &[String]) -> Result<()> {
+        background::start()?;
+        background::on_background(session::set_up(self.address, roles.to_vec())).await
+    }
+
     /// Connects to the server, and makes the schema if there is none.
     ///
     /// # Errors
@@ -281,7 +314,10 @@ impl Store for Postgres {
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
         let sent_at = BootInstant::now();
         let limit = claims.iter().map(|claim| steps::reply_timeout(claim.lease));
-        let session = self.supervisor.session(limit.min().unwrap_or_default()).await?;
+        let session = self
+            .supervisor
+            .session(limit.min().unwrap_or_default())
+            .await?;
         let grace = self.grace(&session);
 
         let tracked: Vec<_> = claims
@@ -295,7 +331,9 @@ impl Store for Postgres {
             .collect();
         let (covered, due): (Vec<_>, Vec<_>) = known.into_iter().partition(|(claim, tracked)| {
             let state = tracked.state();
-            grace.is_some() && claim.auto_renew && state.is_covered(session.epoch, claim.lease, sent_at)
+            grace.is_some()
+                && claim.auto_renew
+                && state.is_covered(session.epoch, claim.lease, sent_at)
         });
         steps::look_at_holds(&session, &covered).await?;
         for part in due.chunks(RENEWED_AT_A_TIME) {

@@ -11,7 +11,9 @@ pub(super) fn step_error(error: tokio_postgres::Error, share: Share) -> Error {
     };
     match reply.code().code() {
         "LH003" => mismatch(reply, share),
-        "LH004" => Error::invalid("a claim can give back a part of its share, but cannot take more"),
+        "LH004" => {
+            Error::invalid("a claim can give back a part of its share, but cannot take more")
+        }
         "LH005" => Error::damaged(reply.message().to_owned())
             .help("compare the clocks of the servers: the token came from a clock far ahead"),
         _ => store_error(error),

@@ -1,8 +1,8 @@
 //! The schema in the database: its text, and how it is made.
 
 use leasehold_core::{Error, Result};
-use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, SimpleQueryMessage};
 
 use super::reply_error::store_error;
 
@@ -22,6 +22,16 @@ pub(super) fn text(schema: &str) -> String {
     ];
     let create = "CREATE SCHEMA leasehold;\n".to_owned();
     named(schema, &(create + &parts.concat()))
+}
+
+/// Returns the statements that let a role use the schema, and nothing more.
+#[must_use]
+pub(super) fn grants(schema: &str, role: &str) -> String {
+    let role = role.replace('"', "\"\"");
+    format!(
+        "GRANT USAGE ON SCHEMA {schema} TO \"{role}\";\n\
+         GRANT EXECUTE ON ALL ROUTINES IN SCHEMA {schema} TO \"{role}\";\n"
+    )
 }
 
 /// Puts the name of a schema into a text that is written for the schema `leasehold`.
@@ -69,4 +79,113 @@ pub(super) fn is_missing(error: &tokio_postgres::Error) -> bool {
         error.code(),
         Some(&SqlState::INVALID_SCHEMA_NAME | &SqlState::UNDEFINED_FUNCTION)
     )
+}
+
+/// Refuses a server that is not PostgreSQL 15 or newer. Others speak its protocol, and their advisory
+/// locks do not lock.
+pub(super) async fn check_server(client: &Client) -> Result<()> {
+    let reply = client
+        .simple_query("SELECT version()")
+        .await
+        .map_err(store_error)?;
+    let version = reply
+        .iter()
+        .find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0),
+            _ => None,
+        })
+        .unwrap_or_default();
+    match release(version) {
+        Some(release) if release >= RELEASE_MIN => Ok(()),
+        Some(release) => Err(Error::unsupported(format!(
+            "the server is PostgreSQL {release}, and leasehold needs {RELEASE_MIN}"
+        ))
+        .help("upgrade the server")),
+        None => Err(Error::unsupported(format!(
+            "the server is not PostgreSQL: {}",
+            version.chars().take(VERSION_SHOWN_MAX).collect::<String>()
+        ))
+        .help("use a PostgreSQL server: what only speaks its protocol has no advisory locks")),
+    }
+}
+
+/// Returns the release of PostgreSQL that a version names; `None` if it is another program's.
+fn release(version: &str) -> Option<u32> {
+    let number = version.strip_prefix("PostgreSQL ")?;
+    if OTHERS.iter().any(|other| version.contains(other)) {
+        return None;
+    }
+    let end = number
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(number.len());
+    number[..end].parse().ok()
+}
+
+/// Refuses a schema of a newer release.
+pub(super) fn check_version(schema: &str, version: i32) -> Result<()> {
+    if version <= VERSION {
+        return Ok(());
+    }
+    let what =
+        format!("the schema {schema} has version {version}, and this client knows {VERSION}");
+    Err(Error::unsupported(what).help("use a newer leasehold"))
+}
+
+const RELEASE_MIN: u32 = 15;
+const VERSION_SHOWN_MAX: usize = 60;
+/// Words in the versions of programs that speak PostgreSQL's protocol, and call themselves so.
+const OTHERS: &[&str] = &[
+    "-YB-",
+    "Yugabyte",
+    "Cockroach",
+    "Redshift",
+    "Greenplum",
+    "Materialize",
+    "DSQL",
+    "Spanner",
+    "Cloudberry",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_that_only_speak_the_protocol_are_not_postgresql() {
+        assert_eq!(
+            release("PostgreSQL 15.18 (Debian 15.18-0+deb12u1) on x86_64"),
+            Some(15)
+        );
+        assert_eq!(release("PostgreSQL 19beta1 on x86_64"), Some(19));
+        for version in [
+            "CockroachDB CCL v25.1.2 (x86_64-pc-linux-gnu, built 2025/03/12)",
+            "PostgreSQL 15.12-YB-2.25.1.0-b0 on x86_64-pc-linux-gnu",
+            "PostgreSQL 8.0.2 on i686-pc-linux-gnu, Redshift 1.0.12103",
+            "PostgreSQL 12.12 (Greenplum Database 7.1.0 build commit:e7c2b1f)",
+            "PostgreSQL 9.5.0 on x86_64-unknown-linux-gnu (Materialize v0.130.0)",
+            "",
+        ] {
+            assert_eq!(release(version), None, "{version}");
+        }
+    }
+
+    #[test]
+    fn newer_schema_is_refused_by_name() {
+        assert!(check_version("leasehold", VERSION).is_ok());
+        let error = check_version("orders", VERSION + 1).expect_err("it is newer");
+        assert!(error.is_unsupported(), "{error}");
+        assert!(error.to_string().contains("orders"), "{error}");
+    }
+
+    #[test]
+    fn another_name_replaces_every_use_of_the_schema() {
+        let text = text("orders");
+        for line in text.lines() {
+            let code = line.split("--").next().unwrap_or_default();
+            let rest = code
+                .replace("leasehold: ", "")
+                .replace("leasehold.quiet", "");
+            assert!(!rest.contains("leasehold"), "{line}");
+        }
+    }
 }

@@ -11,12 +11,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::runtime;
 use tokio::time::sleep;
-use tokio_postgres::Statement;
+use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::address::Address;
 use super::claims::Claims;
 use super::connection::{Connection, HELP, OnNotification};
+use super::function::Function;
 use super::reply_error::store_error;
 use super::schema;
 use leasehold_core::internal::net::{
@@ -37,7 +38,7 @@ pub(super) struct Session {
     pub(super) proof: Option<Proof>,
     /// The server's identity and its timeline.
     pub(super) server: String,
-    pub(super) statements: Statements,
+    pub(super) functions: Functions,
     /// The server's clock in microseconds, and when it was read at the earliest.
     clock: Mutex<(i64, BootInstant)>,
     is_listening: tokio::sync::Mutex<bool>,
@@ -54,19 +55,19 @@ pub(super) struct Proof {
     pub(super) channel: String,
 }
 
-/// The statements of a session, prepared on the connection that executes them.
+/// The functions of a session, each on the connection that calls it.
 #[derive(Debug)]
-pub(super) struct Statements {
-    pub(super) enter: Statement,
-    pub(super) leave: Statement,
-    pub(super) inspect: Statement,
-    pub(super) list: Statement,
-    pub(super) renew: Statement,
-    pub(super) held: Statement,
+pub(super) struct Functions {
+    pub(super) enter: Function,
+    pub(super) leave: Function,
+    pub(super) inspect: Function,
+    pub(super) list: Function,
+    pub(super) renew: Function,
+    pub(super) held: Function,
 }
 
 impl Session {
-    async fn open(context: &Context, epoch: u32) -> Result<Self> {
+    pub(super) async fn open(context: &Context, epoch: u32) -> Result<Self> {
         let mut failures = Vec::new();
         for target in &context.address.targets {
             match Self::open_at(context, target, epoch).await {
@@ -89,28 +90,19 @@ impl Session {
         let listener = Connection::open(
             address,
             &context.connector,
-            target,
+            address.direct.as_ref().unwrap_or(target),
             on_notification(context, &channel, Arc::clone(&reached)),
         )
         .await?;
         let asked_at = BootInstant::now();
         let server = Greeting::read(&listener, address).await?;
+        context.check_timeline(&server.server)?;
 
-        // A pooler accepts LISTEN and advisory locks, and gives them to somebody else.
-        let announce = format!("LISTEN \"{channel}\"; NOTIFY \"{channel}\", '-'");
-        let announced = listener.client.batch_execute(&announce).await;
-        let is_direct = announced.is_ok() && reached.load(Ordering::Acquire);
+        let is_direct = reaches_itself(&listener, &channel, &reached).await?;
         let proof = if is_direct {
-            let silence = format!("UNLISTEN \"{channel}\"");
-            listener
-                .client
-                .batch_execute(&silence)
-                .await
-                .map_err(store_error)?;
-            Some(Proof {
-                link: hold_link(&listener).await?,
-                channel,
-            })
+            listener.set_up().await?;
+            let link = hold_link(&listener).await?;
+            Some(Proof { link, channel })
         } else {
             tracing::warn!(
                 store = %address,
@@ -119,12 +111,22 @@ impl Session {
             None
         };
 
-        let requests = Connection::open(address, &context.connector, target, Box::new(|_| {})).await?;
+        let requests =
+            Connection::open(address, &context.connector, target, Box::new(|_| {})).await?;
         let other = Greeting::read(&requests, address).await?;
         if other.server != server.server {
             return Err(Error::unavailable("two connections reached two servers"));
         }
-        let statements = Statements::prepare(&requests, &listener, &address.schema).await?;
+        let is_pooled = !is_direct || address.direct.is_some();
+        if !is_pooled {
+            requests.set_up().await?;
+        }
+        let functions = Functions::prepare(
+            (&requests, is_pooled),
+            (&listener, !is_direct),
+            &address.schema,
+        )
+        .await?;
         Ok(Self {
             requests,
             listener,
@@ -132,7 +134,7 @@ impl Session {
             client: context.client,
             proof,
             server: server.server,
-            statements,
+            functions,
             clock: Mutex::new((server.clock, asked_at)),
             is_listening: tokio::sync::Mutex::new(false),
             is_ended: Watched::new(()),
@@ -167,7 +169,10 @@ impl Session {
         let verb = if should_listen { "LISTEN" } else { "UNLISTEN" };
         let statement = format!("{verb} \"{}\"", proof.channel);
         let client = &self.listener.client;
-        client.batch_execute(&statement).await.map_err(store_error)?;
+        client
+            .batch_execute(&statement)
+            .await
+            .map_err(store_error)?;
         *is_listening = should_listen;
         Ok(true)
     }
@@ -213,26 +218,22 @@ struct Greeting {
 impl Greeting {
     /// Reads it, and makes the schema if there is none.
     async fn read(connection: &Connection, address: &Address) -> Result<Self> {
-        let statement = schema::named(&address.schema, "SELECT * FROM leasehold.connect_1()");
         let client = &connection.client;
-        let row = match client.query_one(&statement, &[]).await {
+        schema::check_server(client).await?;
+        let statement = schema::named(&address.schema, "SELECT * FROM leasehold.connect_1()");
+        let row = match client.query_typed(&statement, &[]).await {
             Err(error) if schema::is_missing(&error) => {
                 schema::create(client, &address.schema).await?;
-                client.query_one(&statement, &[]).await
+                client.query_typed(&statement, &[]).await
             }
-            row => row,
-        }
-        .map_err(store_error)?;
+            rows => rows,
+        };
+        let rows = row.map_err(store_error)?;
+        let row = rows
+            .first()
+            .ok_or_else(|| Error::damaged("PostgreSQL: a reply has no row"))?;
 
-        let version: i32 = row.get("schema_version");
-        if version > schema::VERSION {
-            return Err(Error::unsupported(format!(
-                "the schema {} has version {version}, and this client knows {}",
-                address.schema,
-                schema::VERSION
-            ))
-            .help("use a newer leasehold"));
-        }
+        schema::check_version(&address.schema, row.get("schema_version"))?;
         Ok(Self {
             server: row.get("server"),
             clock: row.get("clock"),
@@ -240,30 +241,80 @@ impl Greeting {
     }
 }
 
-impl Statements {
-    async fn prepare(requests: &Connection, listener: &Connection, schema: &str) -> Result<Self> {
-        let prepare = async |connection: &Connection, text: &str| {
-            let text = schema::named(schema, text);
-            connection.client.prepare(&text).await.map_err(store_error)
+impl Functions {
+    async fn prepare(
+        (requests, is_pooled): (&Connection, bool),
+        (listener, is_listener_pooled): (&Connection, bool),
+        schema: &str,
+    ) -> Result<Self> {
+        let on_requests = async |name, types| {
+            Function::prepare(&requests.client, (schema, name), types, is_pooled).await
+        };
+        let on_listener = async |name, types| {
+            Function::prepare(&listener.client, (schema, name), types, is_listener_pooled).await
         };
         Ok(Self {
-            enter: prepare(
-                requests,
-                "SELECT * FROM leasehold.enter_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, \
-                 $12, $13, $14, $15, $16, $17)",
-            )
-            .await?,
-            leave: prepare(requests, "SELECT leasehold.leave_1($1, $2, $3)").await?,
-            inspect: prepare(requests, "SELECT * FROM leasehold.inspect_1($1)").await?,
-            list: prepare(requests, "SELECT * FROM leasehold.list_1($1, $2)").await?,
-            renew: prepare(
-                listener,
-                "SELECT * FROM leasehold.renew_1($1, $2, $3, $4, $5, $6, $7)",
-            )
-            .await?,
-            held: prepare(listener, "SELECT * FROM leasehold.held_1($1, $2)").await?,
+            enter: on_requests("leasehold.enter_1", ENTER).await?,
+            leave: on_requests("leasehold.leave_1", LEAVE).await?,
+            inspect: on_requests("leasehold.inspect_1", &[Type::TEXT]).await?,
+            list: on_requests("leasehold.list_1", &[Type::TEXT, Type::INT4]).await?,
+            renew: on_listener("leasehold.renew_1", RENEW).await?,
+            held: on_listener("leasehold.held_1", &[Type::TEXT_ARRAY, Type::UUID_ARRAY]).await?,
         })
     }
+}
+
+const ENTER: &[Type] = &[
+    Type::TEXT,
+    Type::CHAR,
+    Type::UUID,
+    Type::INT4,
+    Type::INT4,
+    Type::INT4,
+    Type::INT4,
+    Type::UUID,
+    Type::INT4,
+    Type::INT8,
+    Type::TEXT,
+    Type::TEXT,
+    Type::INT4,
+    Type::TEXT,
+    Type::INT8,
+    Type::INT8,
+    Type::UUID_ARRAY,
+];
+const LEAVE: &[Type] = &[Type::TEXT, Type::UUID, Type::UUID];
+const RENEW: &[Type] = &[
+    Type::TEXT_ARRAY,
+    Type::UUID_ARRAY,
+    Type::UUID,
+    Type::INT4,
+    Type::INT8,
+    Type::TEXT,
+    Type::TEXT,
+];
+
+/// Whether a notification of a connection reaches itself, so that there is no pooler in between, which
+/// accepts LISTEN and advisory locks, and gives them to somebody else.
+async fn reaches_itself(
+    listener: &Connection,
+    channel: &str,
+    reached: &AtomicBool,
+) -> Result<bool> {
+    let client = &listener.client;
+    let announcing = async {
+        let announce = format!("LISTEN \"{channel}\"");
+        client.batch_execute(&announce).await?;
+        client
+            .batch_execute(&format!("NOTIFY \"{channel}\", '-'"))
+            .await?;
+        // Notifications precede the reply to the next statement.
+        client
+            .batch_execute(&format!("UNLISTEN \"{channel}\""))
+            .await
+    };
+    announcing.await.map_err(store_error)?;
+    Ok(reached.load(Ordering::Acquire))
 }
 
 /// Takes an advisory lock that nobody else has.
@@ -271,11 +322,9 @@ async fn hold_link(listener: &Connection) -> Result<i64> {
     let (high, low) = Uuid::new_v4().as_u64_pair();
     // The sign bit stays clear: nothing depends on it, and such a number reads better in pg_locks.
     let link = i64::try_from((high ^ low) >> 1).expect("63 bits");
-    listener
-        .client
-        .query_one("SELECT pg_advisory_lock($1)", &[&link])
-        .await
-        .map_err(store_error)?;
+    let holding = format!("SELECT pg_advisory_lock({link})");
+    let client = &listener.client;
+    client.batch_execute(&holding).await.map_err(store_error)?;
     Ok(link)
 }
 
@@ -317,6 +366,8 @@ pub(super) struct Context {
     pub(super) client: Uuid,
     connector: Connector,
     epochs: Epochs,
+    /// The timeline of the last session's server, after its identity.
+    last_server: Arc<Mutex<String>>,
 }
 
 impl Context {
@@ -327,7 +378,24 @@ impl Context {
             client: Uuid::new_v4(),
             connector: Connector::new(&HELP),
             epochs: Epochs::default(),
+            last_server: Arc::default(),
         }
+    }
+
+    /// Refuses a server that was replaced: another one was promoted, which gives grants now.
+    fn check_timeline(&self, server: &str) -> Result<()> {
+        let mut last = self.last_server.lock();
+        let is_same =
+            last.split_once('/').map(|(id, _)| id) == server.split_once('/').map(|(id, _)| id);
+        // The timeline has a fixed number of hexadecimal digits.
+        if is_same && server < last.as_str() {
+            return Err(Error::unavailable(format!(
+                "the server was replaced: its timeline is {server}, and {last} was seen"
+            ))
+            .help("stop the old primary, or let it follow the new one"));
+        }
+        server.clone_into(&mut last);
+        Ok(())
     }
 }
 
@@ -356,6 +424,19 @@ impl Connect<Session> for Context {
     fn interval_after(&self, _error: &Error) -> Option<Duration> {
         None
     }
+}
+
+/// Makes the schema if there is none, and lets the roles use it.
+pub(super) async fn set_up(address: Address, roles: Vec<String>) -> Result<()> {
+    let schema = address.schema.clone();
+    let context = Context::new(Arc::new(address), Arc::default());
+    let session = Session::open(&context, 0).await?;
+    for role in &roles {
+        let grants = schema::grants(&schema, role);
+        let granting = session.requests.client.batch_execute(&grants);
+        granting.await.map_err(store_error)?;
+    }
+    Ok(())
 }
 
 /// Returns a number from 0 to 1, so that the clients of one server do not return together.

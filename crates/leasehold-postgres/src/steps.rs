@@ -12,8 +12,8 @@ use uuid::Uuid;
 use super::claims::{Renewed, TrackedClaim, uuid_of};
 use super::reply_error::{is_in_the_way, is_queue_full, late_clock, step_error, store_error};
 use super::session::Session;
-use leasehold_core::internal::net::Session as _;
 use leasehold_core::internal::BootInstant;
+use leasehold_core::internal::net::Session as _;
 use leasehold_core::store::{Claim, Standing, write_words};
 use leasehold_core::{Error, Name, Result, Token};
 
@@ -84,7 +84,10 @@ impl Reply {
             next_end: next_end
                 .and_then(|millis| u64::try_from(millis).ok())
                 .map(Duration::from_millis),
-            absences: texts.iter().filter_map(|text| Absence::parse(text)).collect(),
+            absences: texts
+                .iter()
+                .filter_map(|text| Absence::parse(text))
+                .collect(),
         })
     }
 }
@@ -146,14 +149,16 @@ pub(super) async fn enter(
             &request.ended,
         ];
         let client = &session.requests.client;
-        let sending = client.query_one(&session.statements.enter, &arguments);
+        let sending = session.functions.enter.call(client, &arguments);
         let Ok(replied) = timeout(limit, sending).await else {
             session.close();
             return Err(no_reply(limit));
         };
         match replied {
-            Ok(row) => {
-                return Reply::parse(&row)
+            Ok(rows) => {
+                return rows
+                    .first()
+                    .and_then(Reply::parse)
                     .ok_or_else(|| Error::damaged("PostgreSQL: a reply cannot be understood"));
             }
             Err(error) if tries >= TRIES_MAX => return Err(step_error(error, claim.share)),
@@ -178,13 +183,13 @@ pub(super) async fn leave(session: &Session, name: &Name, id: Uuid) -> Result<bo
         let name = stored(name);
         let arguments: [&(dyn ToSql + Sync); 3] = [&name, &id, &session.client];
         let client = &session.requests.client;
-        let leaving = client.query_one(&session.statements.leave, &arguments);
+        let leaving = session.functions.leave.call(client, &arguments);
         let Ok(left) = timeout(LEAVE_TIMEOUT, leaving).await else {
             session.close();
             return Err(no_reply(LEAVE_TIMEOUT));
         };
         match left {
-            Ok(row) => return Ok(row.get(0)),
+            Ok(rows) => return Ok(rows.first().is_some_and(|row| row.get(0))),
             Err(error) if tries < TRIES_MAX && is_queue_full(&error) => be_quiet(session).await?,
             Err(error) if tries < TRIES_MAX && is_in_the_way(&error) => {}
             Err(error) => return Err(store_error(error)),
@@ -198,7 +203,10 @@ pub(super) async fn renew(
     claims: &[(&Claim, &TrackedClaim)],
     grace: Option<Duration>,
 ) -> Result<()> {
-    let names: Vec<String> = claims.iter().map(|(claim, _)| stored(&claim.name)).collect();
+    let names: Vec<String> = claims
+        .iter()
+        .map(|(claim, _)| stored(&claim.name))
+        .collect();
     let ids: Vec<Uuid> = claims.iter().map(|(claim, _)| uuid_of(claim.id)).collect();
     // Claims that are not renewed for ever are not bound to the session: see Claim::auto_renew.
     let proof = session.proof.as_ref().filter(|_| grace.is_some());
@@ -220,7 +228,7 @@ pub(super) async fn renew(
         tries += 1;
         let sent_at = BootInstant::now();
         let client = &session.listener.client;
-        let renewing = client.query(&session.statements.renew, &arguments);
+        let renewing = session.functions.renew.call(client, &arguments);
         match timeout(limit, renewing).await {
             Err(_elapsed) => {
                 session.close();
@@ -255,12 +263,15 @@ pub(super) async fn look_at_holds(
     if claims.is_empty() {
         return Ok(());
     }
-    let names: Vec<String> = claims.iter().map(|(claim, _)| stored(&claim.name)).collect();
+    let names: Vec<String> = claims
+        .iter()
+        .map(|(claim, _)| stored(&claim.name))
+        .collect();
     let ids: Vec<Uuid> = claims.iter().map(|(claim, _)| uuid_of(claim.id)).collect();
     let limit = shortest(claims);
     let arguments: [&(dyn ToSql + Sync); 2] = [&names, &ids];
     let client = &session.listener.client;
-    let looking = client.query(&session.statements.held, &arguments);
+    let looking = session.functions.held.call(client, &arguments);
     let Ok(rows) = timeout(limit, looking).await else {
         session.close();
         return Err(no_reply(limit));
@@ -331,7 +342,9 @@ impl Absences {
     pub(super) fn ended(&self, name: &Name) -> Vec<Uuid> {
         let names = self.names.lock();
         let now = BootInstant::now();
-        let absences = names.get(name).map_or(&[][..], |observed| &observed.absences);
+        let absences = names
+            .get(name)
+            .map_or(&[][..], |observed| &observed.absences);
         absences
             .iter()
             .filter(|(absence, read)| now >= absence.ends_at(*read))
@@ -409,7 +422,9 @@ fn letter(byte: i8) -> char {
 }
 
 fn unsigned(number: Option<i32>) -> u32 {
-    number.and_then(|number| u32::try_from(number).ok()).unwrap_or(0)
+    number
+        .and_then(|number| u32::try_from(number).ok())
+        .unwrap_or(0)
 }
 
 fn signed(number: u32) -> i32 {

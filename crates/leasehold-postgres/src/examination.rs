@@ -1,0 +1,268 @@
+//! Risks to locks in a database: lost writes, failover, poolers, connections, long transactions.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio_postgres::{Client, SimpleQueryMessage};
+
+use super::address::Address;
+use super::claims::Claims;
+use super::reply_error::store_error;
+use super::schema;
+use super::session::{Context, Session};
+use leasehold_core::internal::BootInstant;
+use leasehold_core::internal::examination::{Check, examined_server, percentiles};
+use leasehold_core::{Examination, Result, RoundTrip};
+
+const SAMPLES: usize = 50;
+
+/// One row of settings and counts. What the role may not see is null.
+const FACTS: &str = "SELECT current_setting('server_version') AS version, \
+    current_setting('fsync') AS fsync, \
+    current_setting('full_page_writes') AS full_page_writes, \
+    current_setting('synchronous_standby_names') AS synchronous_standbys, \
+    current_setting('autovacuum') AS autovacuum, \
+    current_setting('max_connections')::int AS connections_max, \
+    (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS connections, \
+    (SELECT count(*) FROM pg_stat_replication) AS replicas, \
+    (SELECT string_agg(DISTINCT pubname, ', ') FROM pg_publication_tables \
+        WHERE schemaname = 'leasehold_private') AS publications, \
+    (SELECT extract(epoch FROM max(clock_timestamp() - xact_start))::bigint FROM pg_stat_activity \
+        WHERE datname = current_database() AND backend_xmin IS NOT NULL) AS longest_transaction, \
+    (SELECT string_agg(gid, ', ') FROM pg_prepared_xacts \
+        WHERE database = current_database() AND prepared < now() - interval '1 hour') AS prepared, \
+    (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS clock";
+
+/// The findings have this order.
+const CHECKS: &[Check<Facts>] = &[
+    Check::danger("no-persistence", |facts: &Facts| {
+        facts.is_off("fsync").or(facts.is_off("full_page_writes"))
+    })
+    .message("{} is off: a crash of the machine may lose grants, which are then given again")
+    .remedy("set it to on, and restart the server"),
+    Check::warning("replicas-unused", |facts: &Facts| {
+        let replicas = facts.number("replicas").filter(|count| *count > 0)?;
+        (facts.text("synchronous_standbys")?.is_empty()).then(|| replicas.to_string())
+    })
+    .message("none of {} replicas is synchronous: a promotion loses the grants it has not received")
+    .remedy("set synchronous_standby_names, or compare tokens at the resource"),
+    Check::warning("pooler", |facts: &Facts| facts.is_pooled.then(String::new))
+        .message(
+            "there is a connection pooler: a crashed holder's lock is free only when its lease \
+             ends, and waiters poll",
+        )
+        .remedy("add ?direct=HOST:PORT of the server itself, or name the server instead"),
+    Check::warning("connections", |facts: &Facts| {
+        let connections = facts.number("connections")?;
+        let connections_max = facts.number("connections_max")?;
+        let is_risk = connections * 5 > connections_max * 4;
+        is_risk.then(|| format!("{connections} of {connections_max}"))
+    })
+    .message("{} connections are in use")
+    .remedy("raise max_connections; leasehold uses two for each process"),
+    Check::warning("publication", |facts: &Facts| facts.text("publications"))
+        .message(
+            "the publication {} contains the tables of leasehold: a subscriber gets stale locks",
+        )
+        .remedy("leave the schema leasehold_private out of the publication"),
+    Check::warning("long-transaction", |facts: &Facts| {
+        let seconds = facts.number("longest_transaction")?;
+        (seconds > TRANSACTION_SECONDS_MAX).then(|| format!("{seconds} s"))
+    })
+    .message("a transaction is open for {}: until it ends, each grant makes later ones slower")
+    .remedy("end it, and set idle_in_transaction_session_timeout for programs that forget"),
+    Check::warning("prepared-transaction", |facts: &Facts| {
+        facts.text("prepared")
+    })
+    .message("the prepared transaction {} is an hour old, and may pin grants")
+    .remedy("COMMIT PREPARED or ROLLBACK PREPARED it"),
+    Check::warning("autovacuum", |facts: &Facts| facts.is_off("autovacuum"))
+        .message("{} is off: the table of waiters grows")
+        .remedy("turn it on"),
+    Check::warning("no-tls", |facts: &Facts| facts.is_exposed.then(String::new))
+        .exposed()
+        .remedy("use sslmode=verify-full, or a network without other users"),
+    Check::warning("clock-difference", |facts: &Facts| {
+        let difference = facts.clock_ahead_ms?;
+        (difference.unsigned_abs() > CLOCK_DIFFERENCE_MAX_MS).then(|| difference.to_string())
+    })
+    .message("the server's clock differs by {} ms from this machine's")
+    .remedy("synchronise the clocks (NTP): tokens after a loss of data may not rise"),
+    Check::warning("slow", |facts: &Facts| {
+        let p99 = facts.round_trip?.p99;
+        (p99 > facts.grace / 20).then(|| format!("{p99:?}"))
+    })
+    .message("the 99th percentile of round trips is {}")
+    .remedy("use a longer crash-grace= and lease, or find out what delays replies"),
+];
+
+/// With it, each row of a lock that is in use keeps some thousand versions.
+const TRANSACTION_SECONDS_MAX: i64 = 300;
+const CLOCK_DIFFERENCE_MAX_MS: u64 = 1000;
+/// The default lease, which matters without a crash grace.
+const LEASE: Duration = Duration::from_secs(30);
+
+/// Examines the database of a URL.
+pub(crate) async fn examine(url: &str) -> Result<Examination> {
+    let address = Address::parse(url)?;
+    let context = Context::new(address.clone().into(), Claims::default().into());
+    let session = Session::open(&context, 0).await?;
+    let facts = Facts::read(&session, &address).await?;
+
+    let mut examination = Examination::default();
+    examination.check(CHECKS, &facts, &address);
+    if facts.text("longest_transaction").is_none() {
+        examination.unknown.push(format!(
+            "{address}: long transactions of other roles: GRANT pg_read_all_stats shows them"
+        ));
+    }
+    let mut server = examined_server(address.to_string());
+    server.version = facts
+        .text("version")
+        .map(|version| format!("PostgreSQL {version}"));
+    server.round_trip = facts.round_trip;
+    server.clock_ahead_ms = facts.clock_ahead_ms;
+    examination.servers.push(server);
+    Ok(examination)
+}
+
+/// What a client observes of a server.
+#[derive(Debug, Default)]
+struct Facts {
+    values: HashMap<String, String>,
+    is_pooled: bool,
+    is_exposed: bool,
+    clock_ahead_ms: Option<i64>,
+    round_trip: Option<RoundTrip>,
+    grace: Duration,
+}
+
+impl Facts {
+    async fn read(session: &Session, address: &Address) -> Result<Self> {
+        let client = &session.requests.client;
+        let mut facts = Self {
+            is_pooled: session.proof.is_none(),
+            is_exposed: address.is_exposed(),
+            grace: address.settings.crash_grace.unwrap_or(LEASE),
+            ..Self::default()
+        };
+        facts.round_trip = round_trip(client).await;
+
+        let asked_at = BootInstant::now();
+        let own_before = own_clock_ms();
+        let reply = client
+            .simple_query(&schema::named(&address.schema, FACTS))
+            .await
+            .map_err(store_error)?;
+        for message in reply {
+            let SimpleQueryMessage::Row(row) = message else {
+                continue;
+            };
+            for (at, column) in row.columns().iter().enumerate() {
+                if let Some(value) = row.get(at) {
+                    facts
+                        .values
+                        .insert(column.name().to_owned(), value.to_owned());
+                }
+            }
+        }
+        // The clock was read in between.
+        let passed = BootInstant::now().duration_since(asked_at).as_millis();
+        let middle = own_before + i64::try_from(passed / 2).unwrap_or(0);
+        facts.clock_ahead_ms = facts.number("clock").map(|clock| clock - middle);
+        Ok(facts)
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        self.values.get(name).cloned()
+    }
+
+    fn number(&self, name: &str) -> Option<i64> {
+        self.values.get(name)?.parse().ok()
+    }
+
+    fn is_off(&self, name: &str) -> Option<String> {
+        (self.values.get(name)? == "off").then(|| name.to_owned())
+    }
+}
+
+fn own_clock_ms() -> i64 {
+    let now = std::time::SystemTime::now();
+    let passed = now
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
+    i64::try_from(passed.as_millis()).unwrap_or(i64::MAX)
+}
+
+async fn round_trip(client: &Client) -> Option<RoundTrip> {
+    let mut samples = Vec::with_capacity(SAMPLES);
+    for _ in 0..SAMPLES {
+        let sent_at = BootInstant::now();
+        client.batch_execute("").await.ok()?;
+        samples.push(BootInstant::now().duration_since(sent_at));
+    }
+    percentiles(samples)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn codes(values: &[(&str, &str)]) -> Vec<&'static str> {
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let facts = Facts {
+            values: values.iter().map(own).collect(),
+            grace: LEASE,
+            ..Facts::default()
+        };
+        let findings = CHECKS.iter().filter_map(|check| check.finding(&facts));
+        findings.map(|finding| finding.code).collect()
+    }
+
+    #[test]
+    fn each_risk_is_found_at_its_limit() {
+        assert!(codes(&[]).is_empty());
+        assert_eq!(codes(&[("fsync", "off")]), ["no-persistence"]);
+        assert_eq!(codes(&[("full_page_writes", "off")]), ["no-persistence"]);
+        assert!(codes(&[("fsync", "on"), ("full_page_writes", "on")]).is_empty());
+
+        let replicas =
+            |count, names| codes(&[("replicas", count), ("synchronous_standbys", names)]);
+        assert_eq!(replicas("1", ""), ["replicas-unused"]);
+        assert!(replicas("1", "FIRST 1 (b)").is_empty() && replicas("0", "").is_empty());
+
+        let connections = |used| codes(&[("connections", used), ("connections_max", "100")]);
+        assert!(connections("80").is_empty());
+        assert_eq!(connections("81"), ["connections"]);
+
+        let longest = |seconds| codes(&[("longest_transaction", seconds)]);
+        assert!(longest("300").is_empty());
+        assert_eq!(longest("301"), ["long-transaction"]);
+
+        assert_eq!(codes(&[("publications", "all")]), ["publication"]);
+        assert_eq!(codes(&[("prepared", "tx1")]), ["prepared-transaction"]);
+        assert_eq!(codes(&[("autovacuum", "off")]), ["autovacuum"]);
+    }
+
+    #[test]
+    fn what_a_client_observes_is_judged() {
+        let found = |facts: Facts| -> Vec<_> {
+            let findings = CHECKS.iter().filter_map(|check| check.finding(&facts));
+            findings.map(|finding| finding.code).collect()
+        };
+        let facts = |clock_ahead_ms, p99| Facts {
+            clock_ahead_ms: Some(clock_ahead_ms),
+            round_trip: percentiles(vec![Duration::from_millis(p99)]),
+            grace: Duration::from_secs(10),
+            ..Facts::default()
+        };
+        assert!(found(facts(-1000, 500)).is_empty());
+        assert_eq!(found(facts(-1001, 501)), ["clock-difference", "slow"]);
+        let exposed = Facts {
+            is_pooled: true,
+            is_exposed: true,
+            ..Facts::default()
+        };
+        assert_eq!(found(exposed), ["pooler", "no-tls"]);
+    }
+}
