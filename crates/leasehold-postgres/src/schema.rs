@@ -184,7 +184,8 @@ mod tests {
             let code = line.split("--").next().unwrap_or_default();
             let rest = code
                 .replace("leasehold: ", "")
-                .replace("leasehold.quiet", "");
+                .replace("leasehold.quiet", "")
+                .replace("'leasehold 1'", "");
             assert!(!rest.contains("leasehold"), "{line}");
         }
     }

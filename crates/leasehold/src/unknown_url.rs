@@ -88,6 +88,7 @@ const ALIASES: &[(&str, &str)] = &[
         "valkeys",
         "write rediss://host: Valkey uses the protocol of Redis",
     ),
+    ("pgsql", "write postgres://user@host/database"),
     ("zk", "write zookeeper://host"),
     ("zookeepers", "write zookeeper+tls://host"),
     ("redlock+tls", "write redlocks://host1,host2,host3"),
@@ -125,8 +126,6 @@ const SERVICES: &[(&str, &str)] = &[
     ("mysql", "MySQL"),
     ("nats", "NATS"),
     ("nfs", "NFS"),
-    ("postgres", "PostgreSQL"),
-    ("postgresql", "PostgreSQL"),
     ("s3", "S3"),
     ("sqlite", "SQLite"),
     ("sqlserver", "SQL Server"),
@@ -147,10 +146,7 @@ mod tests {
             ("localhost:6379", "write redis://localhost:6379"),
             ("etcd://host", "cannot keep locks on etcd; use file:"),
             ("consul://host", "cannot keep locks on Consul"),
-            (
-                "postgresql://me:secret@host",
-                "cannot keep locks on PostgreSQL",
-            ),
+            ("pgsql://host", "write postgres://user@host/database"),
             (
                 "sentinel://host",
                 "write redis+sentinel://host1,host2,host3/mymaster",

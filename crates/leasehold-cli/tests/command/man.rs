@@ -2,7 +2,7 @@
 
 use crate::sandbox::{Finished, Sandbox};
 
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 18] = [
     "run",
     "hold",
     "acquire",
@@ -17,6 +17,7 @@ const COMMANDS: [&str; 17] = [
     "serve",
     "gc",
     "setup-system",
+    "setup-postgres",
     "man",
     "completions",
     "elect",

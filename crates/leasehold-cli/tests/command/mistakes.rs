@@ -40,7 +40,7 @@ fn wrong_store_url_is_refused_with_the_url_to_write() {
         ("consul://host", "cannot keep locks on Consul"),
         (
             "postgres://me:secret@host",
-            "cannot keep locks on PostgreSQL",
+            "write postgres://user@host/database",
         ),
         ("sentinel://host", "write redis+sentinel://host1"),
         ("valkey://host", "write redis://host"),
