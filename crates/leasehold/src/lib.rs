@@ -1,7 +1,7 @@
 //! Distributed locks with leases: mutexes, reader-writer locks, semaphores and reentrant mutexes
 //! across tasks, threads, processes and machines.
 //!
-//! A *store* keeps the locks: a folder, a Redis server, a ZooKeeper ensemble. A URL selects it, and
+//! A *store* keeps the locks: a folder, a PostgreSQL database, a Redis server, a ZooKeeper ensemble. A URL selects it, and
 //! the rest of the program stays the same.
 //!
 //! ```
@@ -19,6 +19,7 @@
 //! | the clients run on | store | after a crash the lock is free |
 //! |---|---|---|
 //! | one machine | `file:` | at once |
+//! | many machines, with PostgreSQL | `postgres://` | after the crash grace (10 s) |
 //! | many machines, with one Redis server | `redis://` | after the crash grace (10 s) |
 //! | many machines, with several Redis servers | `redlock://` | when the lease ends (30 s) |
 //! | many machines, with a ZooKeeper ensemble | `zookeeper://` | when the session expires (10 s) |
@@ -50,6 +51,8 @@
 //! | `redis+sentinel://s1,s2/mymaster?dialect=redisson` | the same on the master of sentinels |
 //! | `redlock://a,b,c` | Redis servers (`stores::Redlock`) of which a minority may fail |
 //! | `redlocks://a,b,c` | the same with TLS |
+//! | `postgres://user@host/database` | a PostgreSQL database (`stores::Postgres`), with TLS unless the host is this machine |
+//! | `postgres:///database` | the same by the server's socket |
 //! | `zookeeper://host1,host2,host3/folder` | ZooKeeper (`stores::ZooKeeper`) |
 //! | `zookeeper+tls://host1,host2,host3/folder` | ZooKeeper with TLS |
 //!
@@ -126,6 +129,7 @@
 //! | feature | adds |
 //! |---|---|
 //! | `file` (default) | the store in a folder, on Linux |
+//! | `postgres` | the store on PostgreSQL |
 //! | `redis` | the stores on Redis servers |
 //! | `zookeeper` | the store on ZooKeeper |
 //! | `tls` | TLS for the stores on a network |
