@@ -36,8 +36,9 @@ const PREREQUISITES: &[Prerequisite] = &[
     ("redis-server", "redis-server"),
     ("java", "default-jre-headless"),
     ("/usr/share/java/zookeeper.jar", "libzookeeper-java"),
-    // A database whose tables reject stale tokens.
+    // A database with locks, and whose tables reject stale tokens, and a pool in front of it.
     ("/usr/lib/postgresql", "postgresql"),
+    ("/usr/sbin/pgbouncer", "pgbouncer"),
     // Foreign clients that contend for locks on ZooKeeper.
     ("javac", "default-jdk-headless"),
     (
@@ -63,7 +64,7 @@ const PREREQUISITES: &[Prerequisite] = &[
     ("prometheus", "prometheus"),
 ];
 /// Debian starts these services on installation. The tests start their own servers.
-const SERVICES: [&str; 3] = ["redis-server", "postgresql", "prometheus"];
+const SERVICES: [&str; 4] = ["redis-server", "postgresql", "pgbouncer", "prometheus"];
 /// Parts of the Rust toolchain: the program and the component of rustup.
 const COMPONENTS: [(&str, &str); 2] = [("cargo-fmt", "rustfmt"), ("cargo-clippy", "clippy")];
 

@@ -89,18 +89,17 @@ impl Claims {
         by_id.values().any(|tracked| tracked.state().is_near())
     }
 
-    /// Applies a notification; `false` if its claim is not tracked.
-    pub(super) fn push(&self, payload: &str) -> bool {
+    /// Applies a notification.
+    pub(super) fn push(&self, payload: &str) {
         let Some((id, push)) = parse_push(payload) else {
-            return true;
+            return;
         };
         let Some(tracked) = self.by_id.lock().get(&id).cloned() else {
-            return push == Push::Next || push == Push::Gone;
+            return;
         };
         if tracked.state.lock().apply_push(push) {
             tracked.changed.notify_waiters();
         }
-        true
     }
 
     /// Wakes all tasks that wait for a claim.

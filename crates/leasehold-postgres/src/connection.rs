@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::poll_fn;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, duplex};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
@@ -11,6 +11,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Notification};
 
 use super::address::Address;
 use super::reply_error::store_error;
+use super::schema;
 use leasehold_core::internal::background;
 use leasehold_core::internal::net::{Connector, Help, Host, Target};
 use leasehold_core::{Error, Result};
@@ -19,6 +20,9 @@ use leasehold_core::{Error, Result};
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) client: Client,
+    /// Whether the other end is the server itself, and not a pooler, which accepts LISTEN, settings and
+    /// advisory locks, and gives them to somebody else.
+    pub(super) is_direct: bool,
     task: AbortHandle,
 }
 
@@ -26,7 +30,8 @@ pub(super) struct Connection {
 pub(super) type OnNotification = Box<dyn Fn(&Notification) + Send + Sync>;
 
 impl Connection {
-    /// Connects and logs in.
+    /// Connects, logs in, and sets what a session with the server itself depends on. Behind a pooler
+    /// nothing is set, because other clients get the same session.
     pub(super) async fn open(
         address: &Address,
         connector: &Connector,
@@ -43,35 +48,31 @@ impl Connection {
         }
 
         let opening = async {
-            let Target::Tcp {
-                host,
-                tls: Some(tls),
-            } = target
-            else {
-                let stream = connector.connect(target).await?;
-                return log_in(&config, stream, on_notification).await;
+            let mut connection = match target {
+                Target::Tcp {
+                    host,
+                    tls: Some(tls),
+                } => {
+                    let opened = request_encryption(host);
+                    let stream = connector.encrypt(opened, host, tls).await?;
+                    log_in(&config, stream, on_notification).await?
+                }
+                _ => {
+                    let stream = connector.connect(target).await?;
+                    log_in(&config, stream, on_notification).await?
+                }
             };
-            let opened = request_encryption(host);
-            let stream = connector.encrypt(opened, host, tls).await?;
-            log_in(&config, stream, on_notification).await
+            let client = &connection.client;
+            let server_pid = schema::check_server(client).await?;
+            connection.is_direct = announced_pid(client).await? == server_pid;
+            if connection.is_direct {
+                set_up(client).await?;
+            }
+            Ok(connection)
         };
         timeout(CONNECT_TIMEOUT, opening).await.map_err(|_| {
             Error::unavailable(format!("no reply to the login within {CONNECT_TIMEOUT:?}"))
         })?
-    }
-
-    /// Sets what a session with the server itself depends on. Behind a pooler nothing is set: other
-    /// clients get the same session.
-    pub(super) async fn set_up(&self) -> Result<()> {
-        let sets: Vec<String> = SETTINGS
-            .iter()
-            .map(|setting| format!("SET {setting}"))
-            .collect();
-        let sets = sets.join("; ");
-        self.client.batch_execute(&sets).await.map_err(|error| {
-            let what = format!("the server refuses a setting that locks depend on: {error}");
-            Error::unsupported(what).caused_by(error)
-        })
     }
 
     /// Whether the connection has ended.
@@ -128,7 +129,44 @@ where
             }
         }
     });
-    Ok(Connection { client, task })
+    Ok(Connection {
+        client,
+        is_direct: false,
+        task,
+    })
+}
+
+/// Returns the process id that the other end announced at the login: a pooler announces another one
+/// than that of the server. The client library shows it in a request to cancel alone.
+async fn announced_pid(client: &Client) -> Result<i32> {
+    let mut request = [0; 16];
+    let (own, mut other) = duplex(request.len());
+    let cancelling = client.cancel_token();
+    cancelling
+        .cancel_query_raw(own, NoTls)
+        .await
+        .map_err(store_error)?;
+    let written = other.read_exact(&mut request).await;
+    written.expect("the request was written");
+
+    // The length of the message and its code precede it.
+    let [_, _, _, _, _, _, _, _, pid @ .., _, _, _, _] = request;
+    Ok(i32::from_be_bytes(pid))
+}
+
+async fn set_up(client: &Client) -> Result<()> {
+    let sets: Vec<String> = SETTINGS
+        .iter()
+        .map(|setting| format!("SET {setting}"))
+        .collect();
+    let sets = sets.join("; ");
+    client.batch_execute(&sets).await.map_err(|error| {
+        if error.as_db_error().is_none() {
+            return store_error(error);
+        }
+        let what = format!("the server refuses a setting that locks depend on: {error}");
+        Error::unsupported(what).caused_by(error)
+    })
 }
 
 /// The defaults of a role apply to our sessions too, so each of them is set.

@@ -3,6 +3,7 @@
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error as PostgresError, Row, Statement};
 
+use super::connection::Connection;
 use super::reply_error::store_error;
 use super::schema;
 use leasehold_core::Result;
@@ -19,19 +20,18 @@ pub(super) struct Function {
 impl Function {
     /// Prepares the call of a function; `name` is written for the schema `leasehold`.
     pub(super) async fn prepare(
-        client: &Client,
+        connection: &Connection,
         (schema, name): (&str, &str),
         types: &'static [Type],
-        is_pooled: bool,
     ) -> Result<Self> {
         let places: Vec<String> = (1..=types.len()).map(|at| format!("${at}")).collect();
         let text = format!("SELECT * FROM {name}({})", places.join(", "));
         let text = schema::named(schema, &text);
-        let prepared = if is_pooled {
-            None
-        } else {
-            let preparing = client.prepare_typed(&text, types);
+        let prepared = if connection.is_direct {
+            let preparing = connection.client.prepare_typed(&text, types);
             Some(preparing.await.map_err(store_error)?)
+        } else {
+            None
         };
         Ok(Self {
             text,

@@ -81,32 +81,38 @@ pub(super) fn is_missing(error: &tokio_postgres::Error) -> bool {
     )
 }
 
-/// Refuses a server that is not PostgreSQL 15 or newer. Others speak its protocol, and their advisory
-/// locks do not lock.
-pub(super) async fn check_server(client: &Client) -> Result<()> {
+/// Refuses a server that is not PostgreSQL 15 or newer, and returns the id of the process that serves
+/// the connection. Others speak the protocol, and their advisory locks do not lock.
+pub(super) async fn check_server(client: &Client) -> Result<i32> {
     let reply = client
-        .simple_query("SELECT version()")
+        .simple_query("SELECT version(), pg_backend_pid()")
         .await
         .map_err(store_error)?;
-    let version = reply
-        .iter()
-        .find_map(|message| match message {
-            SimpleQueryMessage::Row(row) => row.get(0),
-            _ => None,
-        })
-        .unwrap_or_default();
+    let row = reply.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row),
+        _ => None,
+    });
+    let column = |at| row.and_then(|row| row.get(at)).unwrap_or_default();
+    let version = column(0);
     match release(version) {
-        Some(release) if release >= RELEASE_MIN => Ok(()),
-        Some(release) => Err(Error::unsupported(format!(
-            "the server is PostgreSQL {release}, and leasehold needs {RELEASE_MIN}"
-        ))
-        .help("upgrade the server")),
-        None => Err(Error::unsupported(format!(
-            "the server is not PostgreSQL: {}",
-            version.chars().take(VERSION_SHOWN_MAX).collect::<String>()
-        ))
-        .help("use a PostgreSQL server: what only speaks its protocol has no advisory locks")),
+        Some(release) if release >= RELEASE_MIN => {}
+        Some(release) => {
+            return Err(Error::unsupported(format!(
+                "the server is PostgreSQL {release}, and leasehold needs {RELEASE_MIN}"
+            ))
+            .help("upgrade the server"));
+        }
+        None => {
+            return Err(Error::unsupported(format!(
+                "the server is not PostgreSQL: {}",
+                version.chars().take(VERSION_SHOWN_MAX).collect::<String>()
+            ))
+            .help("use a PostgreSQL server: what only speaks its protocol has no advisory locks"));
+        }
     }
+    column(1)
+        .parse()
+        .map_err(|_| Error::damaged("PostgreSQL: the id of a process is not a number"))
 }
 
 /// Returns the release of PostgreSQL that a version names; `None` if it is another program's.

@@ -5,7 +5,6 @@
 //! connection carries renewals and notifications only, and so is never busy for long.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -86,21 +85,18 @@ impl Session {
     async fn open_at(context: &Context, target: &Target, epoch: u32) -> Result<Self> {
         let address = &context.address;
         let channel = format!("{}_{}", address.schema, Uuid::new_v4().simple());
-        let reached = Arc::new(AtomicBool::new(false));
         let listener = Connection::open(
             address,
             &context.connector,
             address.direct.as_ref().unwrap_or(target),
-            on_notification(context, &channel, Arc::clone(&reached)),
+            on_notification(context, &channel),
         )
         .await?;
         let asked_at = BootInstant::now();
         let server = Greeting::read(&listener, address).await?;
         context.check_timeline(&server.server)?;
 
-        let is_direct = reaches_itself(&listener, &channel, &reached).await?;
-        let proof = if is_direct {
-            listener.set_up().await?;
+        let proof = if listener.is_direct {
             let link = hold_link(&listener).await?;
             Some(Proof { link, channel })
         } else {
@@ -117,16 +113,7 @@ impl Session {
         if other.server != server.server {
             return Err(Error::unavailable("two connections reached two servers"));
         }
-        let is_pooled = !is_direct || address.direct.is_some();
-        if !is_pooled {
-            requests.set_up().await?;
-        }
-        let functions = Functions::prepare(
-            (&requests, is_pooled),
-            (&listener, !is_direct),
-            &address.schema,
-        )
-        .await?;
+        let functions = Functions::prepare(&requests, &listener, &address.schema).await?;
         Ok(Self {
             requests,
             listener,
@@ -219,7 +206,6 @@ impl Greeting {
     /// Reads it, and makes the schema if there is none.
     async fn read(connection: &Connection, address: &Address) -> Result<Self> {
         let client = &connection.client;
-        schema::check_server(client).await?;
         let statement = schema::named(&address.schema, "SELECT * FROM leasehold.connect_1()");
         let row = match client.query_typed(&statement, &[]).await {
             Err(error) if schema::is_missing(&error) => {
@@ -242,17 +228,11 @@ impl Greeting {
 }
 
 impl Functions {
-    async fn prepare(
-        (requests, is_pooled): (&Connection, bool),
-        (listener, is_listener_pooled): (&Connection, bool),
-        schema: &str,
-    ) -> Result<Self> {
-        let on_requests = async |name, types| {
-            Function::prepare(&requests.client, (schema, name), types, is_pooled).await
-        };
-        let on_listener = async |name, types| {
-            Function::prepare(&listener.client, (schema, name), types, is_listener_pooled).await
-        };
+    async fn prepare(requests: &Connection, listener: &Connection, schema: &str) -> Result<Self> {
+        let on_requests =
+            async |name, types| Function::prepare(requests, (schema, name), types).await;
+        let on_listener =
+            async |name, types| Function::prepare(listener, (schema, name), types).await;
         Ok(Self {
             enter: on_requests("leasehold.enter_1", ENTER).await?,
             leave: on_requests("leasehold.leave_1", LEAVE).await?,
@@ -294,29 +274,6 @@ const RENEW: &[Type] = &[
     Type::TEXT,
 ];
 
-/// Whether a notification of a connection reaches itself, so that there is no pooler in between, which
-/// accepts LISTEN and advisory locks, and gives them to somebody else.
-async fn reaches_itself(
-    listener: &Connection,
-    channel: &str,
-    reached: &AtomicBool,
-) -> Result<bool> {
-    let client = &listener.client;
-    let announcing = async {
-        let announce = format!("LISTEN \"{channel}\"");
-        client.batch_execute(&announce).await?;
-        client
-            .batch_execute(&format!("NOTIFY \"{channel}\", '-'"))
-            .await?;
-        // Notifications precede the reply to the next statement.
-        client
-            .batch_execute(&format!("UNLISTEN \"{channel}\""))
-            .await
-    };
-    announcing.await.map_err(store_error)?;
-    Ok(reached.load(Ordering::Acquire))
-}
-
 /// Takes an advisory lock that nobody else has.
 async fn hold_link(listener: &Connection) -> Result<i64> {
     let (high, low) = Uuid::new_v4().as_u64_pair();
@@ -328,16 +285,11 @@ async fn hold_link(listener: &Connection) -> Result<i64> {
     Ok(link)
 }
 
-fn on_notification(context: &Context, channel: &str, reached: Arc<AtomicBool>) -> OnNotification {
+fn on_notification(context: &Context, channel: &str) -> OnNotification {
     let channel = channel.to_owned();
     let claims = Arc::clone(&context.claims);
     Box::new(move |notification| {
-        if notification.channel() != channel {
-            return;
-        }
-        if notification.payload() == "-" {
-            reached.store(true, Ordering::Release);
-        } else {
+        if notification.channel() == channel {
             claims.push(notification.payload());
         }
     })

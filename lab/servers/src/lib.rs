@@ -2,8 +2,8 @@
 //! benchmarks.
 //!
 //! [`Redis`] and [`ZooKeeper`] are real servers. A test can kill, pause and restart them, and they
-//! keep their address. An [`Ensemble`] is three ZooKeeper servers, and a [`Postgres`] is a
-//! database. [`Sentinels`] move the role of a Redis master between three servers, and a [`Cluster`]
+//! keep their address. An [`Ensemble`] is three ZooKeeper servers, a [`Postgres`] is a database, and
+//! a [`PgBouncer`] a pool of connections to it. [`Sentinels`] move the role of a Redis master between three servers, and a [`Cluster`]
 //! divides the keys among three masters. A test can set the wall clock of a server through a
 //! [`Clock`]. A [`Wire`] is a proxy in front of any service: it delays, cuts or loses the bytes
 //! that pass. This crate does not depend on leasehold, so that leasehold's own tests can use it.
@@ -25,6 +25,7 @@
 mod certificates;
 mod child;
 mod clock;
+mod pgbouncer;
 mod port;
 mod postgres;
 mod redis;
@@ -34,6 +35,7 @@ mod zookeeper;
 
 pub use certificates::Certificates;
 pub use clock::Clock;
+pub use pgbouncer::PgBouncer;
 pub use postgres::{Postgres, PostgresSession};
 pub use redis::{Cluster, Raw, Redis, Release, Reply, Sentinels, Setup, request};
 pub use wait::{DEADLINE, until, until_within};

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write, pipe};
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{self, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -13,6 +13,7 @@ use rustix::process::{Signal, geteuid};
 use tempfile::TempDir;
 
 use crate::child::{Environment, Program, ServerProcess};
+use crate::port::Port;
 use crate::{DEADLINE, until};
 
 /// Debian keeps each release in a folder of its own.
@@ -24,7 +25,7 @@ const LOG: &str = "postgres.log";
 /// The last line of the output of one statement.
 const DONE: &str = "--done--";
 
-/// A PostgreSQL server in a temporary folder. Clients reach it through a Unix socket only. Dropping
+/// A PostgreSQL server in a temporary folder, with a Unix socket and a free loopback port. Dropping
 /// it ends the server.
 ///
 /// ```
@@ -35,9 +36,11 @@ const DONE: &str = "--done--";
 /// ```
 #[derive(Debug)]
 pub struct Postgres {
-    // Declared before the folder, so that the server ends before the folder is removed.
+    // Declared before the folder and the port, so that the server ends before they are free.
     child: ServerProcess,
     folder: TempDir,
+    port: Port,
+    settings: Vec<String>,
 }
 
 /// A connection through psql, which executes one statement after another, including transactions.
@@ -54,19 +57,16 @@ impl Postgres {
     /// may not survive a loss of power.
     #[must_use]
     pub fn start() -> Self {
-        let folder = tempfile::Builder::new()
-            .prefix("postgres-")
-            .tempdir()
-            .expect("a temporary folder can be made");
-        if geteuid().is_root() {
-            chown(folder.path(), Some(UNPRIVILEGED), Some(UNPRIVILEGED))
-                .expect("root may give a folder away");
-        }
+        Self::configured(&[])
+    }
 
-        let spec = text(folder.path());
+    /// Starts a server as [`start`](Self::start) does, with more lines of `postgresql.conf`, such as
+    /// `max_connections=8`.
+    #[must_use]
+    pub fn configured(settings: &[&str]) -> Self {
+        let folder = folder_of_server();
         let data = text(&folder.path().join("data"));
-        let log = folder.path().join(LOG);
-        let mut made = run(
+        complete(
             "initdb",
             &[
                 "-D",
@@ -79,38 +79,67 @@ impl Postgres {
                 "UTF8",
                 "--no-sync",
             ],
-            &log,
+            folder.path(),
         );
-        let status =
-            until("initdb to end", || Ok(made.ended())).expect("initdb takes about a second");
-        assert!(
-            status.success(),
-            "initdb did not create a database: {}",
-            output(&log)
-        );
+        Self::start_in(folder, settings.iter().map(ToString::to_string).collect())
+    }
 
-        let settings = [
-            "listen_addresses=",
-            "fsync=off",
-            "max_connections=400",
-            &format!("unix_socket_directories={spec}"),
-        ];
-        let args: Vec<&str> = ["-D", &data]
-            .into_iter()
-            .chain(settings.iter().flat_map(|setting| ["-c", setting]))
-            .collect();
-        let server = Self {
-            child: run("postgres", &args, &log),
+    /// Starts a server that follows this one, and which can be [promoted](Self::promote). This one
+    /// does not wait for it.
+    #[must_use]
+    pub fn replica(&self) -> Self {
+        let folder = folder_of_server();
+        let data = text(&folder.path().join("data"));
+        complete(
+            "pg_basebackup",
+            &[
+                "-h",
+                &text(self.host()),
+                "-U",
+                "postgres",
+                "-D",
+                &data,
+                "-R",
+                "-X",
+                "stream",
+                "-c",
+                "fast",
+                "--no-sync",
+            ],
+            folder.path(),
+        );
+        Self::start_in(folder, self.settings.clone())
+    }
+
+    /// Makes a primary of this replica.
+    pub fn promote(&self) {
+        self.run("SELECT pg_promote()");
+    }
+
+    fn start_in(folder: TempDir, settings: Vec<String>) -> Self {
+        let port = Port::reserve();
+        // Clients find the socket at PostgreSQL's own port.
+        let socket = format!(".s.PGSQL.{}", port.number());
+        symlink(&socket, folder.path().join(".s.PGSQL.5432")).expect("the folder is empty");
+        Self {
+            child: launch(folder.path(), port.number(), &settings),
             folder,
-        };
-        server.serves()
+            port,
+            settings,
+        }
+        .serves()
     }
 
     fn serves(mut self) -> Self {
+        self.wait_until_ready();
+        self
+    }
+
+    fn wait_until_ready(&mut self) {
         let started = until("a reply from postgres", || {
             ensure!(self.child.ended().is_none(), "the server ended instead");
             let sent_at = self
-                .psql()
+                .psql("postgres", "postgres")
                 .args(["-c", "SELECT 1"])
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
@@ -118,7 +147,24 @@ impl Postgres {
             Ok(sent_at.success().then_some(()))
         });
         started.unwrap_or_else(|e| panic!("postgres does not start: {e}\n{}", self.log()));
-        self
+    }
+
+    /// Ends the server and all its connections at once, as `pg_ctl stop -m immediate` does. The port
+    /// stays reserved and refuses connections.
+    pub fn stop(&mut self) {
+        // Unlike SIGKILL, SIGQUIT lets the server free its shared memory.
+        if self.child.ended().is_none() {
+            self.child.signal(Signal::QUIT);
+            until("postgres to end", || Ok(self.child.ended())).expect("SIGQUIT ends it");
+        }
+    }
+
+    /// Restarts the server on the same port and waits for its first reply. A server that still runs
+    /// is stopped first.
+    pub fn restart(&mut self) {
+        self.stop();
+        self.child = launch(self.folder.path(), self.port.number(), &self.settings);
+        self.wait_until_ready();
     }
 
     /// The whole log of the server.
@@ -141,11 +187,51 @@ impl Postgres {
         format!("postgres://postgres@/postgres?host={folder}")
     }
 
+    /// The address `127.0.0.1:PORT` of the server's port, which needs no password.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port.number())
+    }
+
+    /// Puts a line before all others of `pg_hba.conf`, such as
+    /// `host all app 127.0.0.1/32 scram-sha-256`.
+    pub fn require(&self, rule: &str) {
+        let path = self.folder.path().join("data/pg_hba.conf");
+        let rules = fs::read_to_string(&path).expect("initdb wrote it");
+        fs::write(&path, format!("{rule}\n{rules}")).expect("the folder is ours");
+        self.run("SELECT pg_reload_conf()");
+    }
+
+    /// Executes statements as `postgres` in a connection of their own, and returns their rows and
+    /// errors as psql prints them.
+    pub fn run(&self, statements: &str) -> Vec<String> {
+        self.session().run(statements)
+    }
+
+    /// Returns a dump of a database as `pg_dump` writes it.
+    #[must_use]
+    pub fn dump(&self, database: &str) -> String {
+        let dumped = Command::new(program("pg_dump"))
+            .args(["-U", "postgres", "-h"])
+            .arg(self.host())
+            .arg(database)
+            .output()
+            .expect("pg_dump can be started");
+        assert!(dumped.status.success(), "{dumped:?}");
+        String::from_utf8(dumped.stdout).expect("a dump is text")
+    }
+
     /// Opens a new connection.
     #[must_use]
     pub fn session(&self) -> PostgresSession {
+        self.session_as("postgres", "postgres")
+    }
+
+    /// Opens a new connection of a role, which needs no password, to a database.
+    #[must_use]
+    pub fn session_as(&self, role: &str, database: &str) -> PostgresSession {
         let (output, both) = pipe().expect("a pipe can be made");
-        let mut psql = self.psql();
+        let mut psql = self.psql(role, database);
         psql.stdin(Stdio::piped())
             .stdout(both.try_clone().expect("a pipe can be shared"))
             .stderr(both);
@@ -170,7 +256,7 @@ impl Postgres {
         }
     }
 
-    fn psql(&self) -> Command {
+    fn psql(&self, role: &str, database: &str) -> Command {
         let mut psql = Command::new("setpriv");
 
         psql.args([
@@ -179,9 +265,9 @@ impl Postgres {
             &program("psql"),
             "-XAtq",
             "-U",
-            "postgres",
+            role,
             "-d",
-            "postgres",
+            database,
         ]);
         psql.arg("-h").arg(self.folder.path()).stdin(Stdio::null());
         psql
@@ -190,13 +276,7 @@ impl Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        // SIGQUIT ends the server at once. Unlike SIGKILL, it lets the server free its shared
-        // memory first.
-        if self.child.ended().is_none() {
-            self.child.signal(Signal::QUIT);
-            // If the server does not end in time, dropping `child` kills it.
-            let _ = until("postgres to end", || Ok(self.child.ended()));
-        }
+        self.stop();
     }
 }
 
@@ -244,20 +324,62 @@ impl Drop for PostgresSession {
     }
 }
 
-/// Starts a PostgreSQL program as a user that may run it.
-fn run(name: &str, args: &[&str], log: &Path) -> ServerProcess {
-    let program = program(name);
+/// Makes a folder that belongs to the user of the server.
+pub(crate) fn folder_of_server() -> TempDir {
+    let folder = tempfile::Builder::new()
+        .prefix("postgres-")
+        .tempdir()
+        .expect("a temporary folder can be made");
+    if geteuid().is_root() {
+        chown(folder.path(), Some(UNPRIVILEGED), Some(UNPRIVILEGED))
+            .expect("root may give a folder away");
+    }
+    folder
+}
+
+/// Starts the server whose data is in a folder.
+fn launch(folder: &Path, port: u16, settings: &[String]) -> ServerProcess {
+    let data = text(&folder.join("data"));
+    let own_settings = [
+        "listen_addresses=127.0.0.1".to_owned(),
+        format!("port={port}"),
+        "fsync=off".to_owned(),
+        "max_connections=400".to_owned(),
+        format!("unix_socket_directories={}", text(folder)),
+    ];
+    let args: Vec<&str> = ["-D", &data]
+        .into_iter()
+        .chain(
+            own_settings
+                .iter()
+                .chain(settings)
+                .flat_map(|setting| ["-c", setting]),
+        )
+        .collect();
+    start_unprivileged(&program("postgres"), "postgresql", &args, &folder.join(LOG))
+}
+
+/// Runs a program of PostgreSQL to its end.
+fn complete(name: &str, args: &[&str], folder: &Path) {
+    let log = folder.join(LOG);
+    let mut started = start_unprivileged(&program(name), "postgresql", args, &log);
+    let status = until(name, || Ok(started.ended())).expect("it takes about a second");
+    assert!(status.success(), "{name} has failed: {}", output(&log));
+}
+
+/// Starts a program that refuses to run as root.
+pub(crate) fn start_unprivileged(
+    program: &str,
+    package: &'static str,
+    args: &[&str],
+    log: &Path,
+) -> ServerProcess {
     let around = Environment {
         cpu: None,
         clock: None,
     };
     if !geteuid().is_root() {
-        return ServerProcess::start(
-            &Program::installed(&program, "postgresql"),
-            args,
-            &around,
-            log,
-        );
+        return ServerProcess::start(&Program::installed(program, package), args, &around, log);
     }
 
     let nobody = UNPRIVILEGED.to_string();
@@ -272,7 +394,7 @@ fn run(name: &str, args: &[&str], log: &Path) -> ServerProcess {
         "setpriv",
         "--pdeathsig",
         "KILL",
-        &program,
+        program,
     ];
     let args: Vec<&str> = change.into_iter().chain(args.iter().copied()).collect();
     ServerProcess::start(

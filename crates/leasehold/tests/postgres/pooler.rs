@@ -1,0 +1,112 @@
+//! PgBouncer in front of the server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use lab_servers::PgBouncer;
+use leasehold::{CrashRelease, Locks};
+use tokio::task::JoinSet;
+
+use crate::{Database, Program, SERVER, acquire, granted, open, queue_up};
+
+/// Acquires and releases a lock often, in several clients at once.
+pub(crate) async fn contend(clients: Vec<Locks>, rounds: u32) {
+    let holders = Arc::new(AtomicU32::new(0));
+    let mut contenders = JoinSet::new();
+    for locks in clients {
+        let holders = Arc::clone(&holders);
+        contenders.spawn(async move {
+            for _ in 0..rounds {
+                let held = acquire(&locks, "contended").await;
+                assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two holders");
+                tokio::task::yield_now().await;
+                holders.fetch_sub(1, Ordering::SeqCst);
+                held.release().await.expect("released");
+            }
+        });
+    }
+    while let Some(ended) = contenders.join_next().await {
+        ended.expect("the contender ends");
+    }
+}
+
+/// Behind a pooler in transaction mode, advisory locks and LISTEN succeed and belong to anybody.
+///
+/// Shows G-01, G-02.
+#[tokio::test]
+async fn pooler_in_transaction_mode_leaves_the_lease_alone() {
+    let database = Database::new();
+    let pooler = PgBouncer::start(&SERVER, "transaction");
+    let url = database.url_at(&pooler.address());
+    // A second client finds the connections of the pool used.
+    for _ in 0..2 {
+        let locks = open(&url).await;
+        assert_eq!(locks.guarantees().crash_release, CrashRelease::LeaseExpiry);
+    }
+
+    let clients = [
+        open(&url).await,
+        open(&url).await,
+        open(&database.url()).await,
+    ];
+    contend(clients.to_vec(), 5).await;
+    let held = acquire(&clients[0], "a").await;
+    let waiting = queue_up(&clients[1], "a").await;
+    held.release().await.expect("released");
+    granted(waiting).await.release().await.expect("released");
+
+    let leaked = database.run(
+        "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database \
+         WHERE locktype = 'advisory' AND datname = current_database()",
+    );
+    assert_eq!(
+        leaked,
+        ["2"],
+        "only the direct client keeps one, beside its listener"
+    );
+}
+
+/// Shows G-02.
+#[tokio::test]
+async fn direct_address_behind_a_pooler_detects_crashes() {
+    let database = Database::new();
+    let pooler = PgBouncer::start(&SERVER, "transaction");
+    let url = format!(
+        "{}?direct={}&crash-grace=1s",
+        database.url_at(&pooler.address()),
+        SERVER.address()
+    );
+    let locks = open(&url).await;
+    assert_ne!(locks.guarantees().crash_release, CrashRelease::LeaseExpiry);
+
+    let mut holder = Program::start(&url, &[]);
+    assert_eq!(holder.outcome, "holds");
+    let waiting = queue_up(&locks, "a").await;
+    holder.kill();
+    granted(waiting).await.release().await.expect("released");
+    contend(vec![open(&url).await, open(&url).await, locks], 5).await;
+}
+
+/// A pooler in session mode cannot be told from one in transaction mode.
+#[tokio::test]
+async fn pooler_in_session_mode_is_recognised() {
+    let database = Database::new();
+    let pooler = PgBouncer::start(&SERVER, "session");
+    let url = database.url_at(&pooler.address());
+    let clients = [open(&url).await, open(&url).await];
+    for locks in &clients {
+        assert_eq!(locks.guarantees().crash_release, CrashRelease::LeaseExpiry);
+    }
+    contend(clients.to_vec(), 5).await;
+
+    // The lease decides, although the session of the holder has ended.
+    let mut holder = Program::start(&format!("{url}?crash-grace=1s"), &[]);
+    assert_eq!(holder.outcome, "holds");
+    holder.kill();
+    let wait = Duration::from_secs(2);
+    let tried = clients[0].mutex("a").try_acquire_for(wait).await;
+    tried
+        .expect("replied")
+        .expect_err("its lease has not ended");
+}
