@@ -40,7 +40,7 @@ pub(super) struct ClaimState {
     pace: Option<(BootInstant, Duration)>,
     /// When something may have happened of which nobody is notified.
     pub(super) next_look: Option<BootInstant>,
-    /// The last request that was executed: when it was sent, and the epoch of the session that it
+    /// The last request that began the lease again: when it was sent, and the epoch of the session that it
     /// named.
     bound: Option<(BootInstant, u32)>,
     /// Whether a request that was sent after the grant has a reply.
@@ -115,8 +115,13 @@ impl TrackedClaim {
         self.state.lock().clone()
     }
 
-    /// Applies the reply to a request to enter or to look.
-    pub(super) fn apply_reply(&self, standing: Standing, place: u32, sent: (BootInstant, u32)) {
+    /// Applies the reply to a request to enter or to look; `sent` if it began the lease again.
+    pub(super) fn apply_reply(
+        &self,
+        standing: Standing,
+        place: u32,
+        sent: Option<(BootInstant, u32)>,
+    ) {
         self.state.lock().apply_reply(standing, place, sent);
     }
 
@@ -150,10 +155,12 @@ pub(super) enum Renewed {
 }
 
 impl ClaimState {
-    fn apply_reply(&mut self, standing: Standing, place: u32, sent: (BootInstant, u32)) {
+    fn apply_reply(&mut self, standing: Standing, place: u32, sent: Option<(BootInstant, u32)>) {
         let token = standing.token().map_or(0, Token::get);
         self.last_token = self.last_token.max(token);
-        self.extend(sent);
+        if let Some(sent) = sent {
+            self.extend(sent);
+        }
 
         // A grant that was pushed while the request was under way is later than its reply.
         let is_later = matches!(standing, Standing::Queued { .. })

@@ -1,5 +1,6 @@
 //! One connection to the server.
 
+use std::error::Error as _;
 use std::time::Duration;
 
 use futures_util::future::poll_fn;
@@ -7,6 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, duplex};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Notification};
 
 use super::address::Address;
@@ -161,20 +163,33 @@ async fn set_up(client: &Client) -> Result<()> {
         .collect();
     let sets = sets.join("; ");
     client.batch_execute(&sets).await.map_err(|error| {
-        if error.as_db_error().is_none() {
+        let refused = error
+            .as_db_error()
+            .filter(|reply| REFUSED_SETTING.contains(reply.code()));
+        let Some(reply) = refused else {
             return store_error(error);
-        }
-        let what = format!("the server refuses a setting that locks depend on: {error}");
+        };
+        let what = format!(
+            "the server refuses a setting that locks depend on: {}",
+            reply.message()
+        );
         Error::unsupported(what).caused_by(error)
     })
 }
 
+/// The setting is unknown, its value is, or only others may set it.
+const REFUSED_SETTING: [SqlState; 3] = [
+    SqlState::UNDEFINED_OBJECT,
+    SqlState::INVALID_PARAMETER_VALUE,
+    SqlState::INSUFFICIENT_PRIVILEGE,
+];
+
 /// The defaults of a role apply to our sessions too, so each of them is set.
 const SETTINGS: &[&str] = &[
+    "statement_timeout = '20s'",
     "default_transaction_isolation = 'read committed'",
     "default_transaction_read_only = off",
     "default_transaction_deferrable = off",
-    "statement_timeout = '20s'",
     "lock_timeout = '2s'",
     "idle_session_timeout = 0",
     "idle_in_transaction_session_timeout = '20s'",
@@ -191,8 +206,11 @@ const SETTINGS: &[&str] = &[
 
 /// Maps the error of a login. What is not the server's reply is a failed connection.
 fn login_error(error: tokio_postgres::Error) -> Error {
-    if error.as_db_error().is_none() && error.to_string().contains("password") {
-        return Error::denied(format!("PostgreSQL: {error}"))
+    let is_password_missing = error
+        .source()
+        .is_some_and(|cause| cause.to_string().contains("password"));
+    if error.as_db_error().is_none() && is_password_missing {
+        return Error::denied("PostgreSQL: the server demands a password")
             .help("give the password in the URL or with ?password-file=")
             .caused_by(error);
     }

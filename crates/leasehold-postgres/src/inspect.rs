@@ -5,7 +5,6 @@ use std::time::Duration;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::reply_error::store_error;
 use super::session::Session;
 use super::steps::{name_of, stored};
 use leasehold_core::store::{
@@ -40,7 +39,7 @@ pub(super) async fn inspect(session: &Session, name: &Name) -> Result<LockState>
         .inspect
         .call(client, &arguments)
         .await
-        .map_err(store_error)?;
+        .map_err(|error| session.failed(error))?;
 
     let mut lock_state = replies::lock_state(name.clone());
     for (ahead, row) in (0..).zip(&rows) {
@@ -76,7 +75,7 @@ pub(super) async fn list(session: &Session, prefix: &str, count_max: usize) -> R
         .list
         .call(client, &arguments)
         .await
-        .map_err(store_error)?;
+        .map_err(|error| session.failed(error))?;
     let mut names: Vec<Name> = rows.iter().filter_map(|row| name_of(row.get(0))).collect();
     names.sort_unstable();
     Ok(names)

@@ -123,6 +123,12 @@ impl Postgres {
     async fn send(&self, claim: &Claim, mode: Mode, tracked: &TrackedClaim) -> Result<Reply> {
         let limit = steps::reply_timeout(claim.lease);
         let session = self.supervisor.session(limit).await?;
+        // A look does not bind the claim to this session.
+        let is_bound = tracked.state().epoch() == session.epoch;
+        let mode = match mode {
+            Mode::Look if !is_bound => Mode::Refresh,
+            mode => mode,
+        };
         let ended = self.absences.ended(&claim.name);
         let request = steps::Request {
             claim,
@@ -135,7 +141,9 @@ impl Postgres {
         let reply = steps::enter(&session, request, tracked).await?;
 
         self.absences.observe(&claim.name, &reply, &ended);
-        tracked.apply_reply(reply.standing, reply.place, (sent_at, session.epoch));
+        let is_extended = mode != Mode::Look || reply.standing.token().is_some();
+        let sent = is_extended.then_some((sent_at, session.epoch));
+        tracked.apply_reply(reply.standing, reply.place, sent);
         let state = tracked.state();
         tracked.look_at(self.next_look(claim, &reply, &state));
         if state.is_near() && session.listen(true).await? {

@@ -1,22 +1,24 @@
 //! What errors of the server and of the connection mean.
 
+use std::error::Error as _;
+
 use leasehold_core::store::{check_same_kind, share_from_parts};
 use leasehold_core::{Error, Share};
 use tokio_postgres::error::{DbError, SqlState};
 
-/// Maps the error of a statement about a claim of this share.
-pub(super) fn step_error(error: tokio_postgres::Error, share: Share) -> Error {
-    let Some(reply) = error.as_db_error() else {
-        return lost(error);
-    };
+/// Returns what a reply says about a claim of this share, if it does not say anything else.
+pub(super) fn claim_error(error: &tokio_postgres::Error, share: Share) -> Option<Error> {
+    let reply = error.as_db_error()?;
     match reply.code().code() {
-        "LH003" => mismatch(reply, share),
-        "LH004" => {
-            Error::invalid("a claim can give back a part of its share, but cannot take more")
-        }
-        "LH005" => Error::damaged(reply.message().to_owned())
-            .help("compare the clocks of the servers: the token came from a clock far ahead"),
-        _ => store_error(error),
+        "LH003" => Some(mismatch(reply, share)),
+        "LH004" => Some(Error::invalid(
+            "a claim can give back a part of its share, but cannot take more",
+        )),
+        "LH005" => Some(
+            Error::damaged(reply.message().to_owned())
+                .help("compare the clocks of the servers: the token came from a clock far ahead"),
+        ),
+        _ => None,
     }
 }
 
@@ -85,5 +87,8 @@ fn mismatch(reply: &DbError, requested: Share) -> Error {
 }
 
 fn lost(error: tokio_postgres::Error) -> Error {
-    Error::unavailable(format!("the connection to PostgreSQL failed: {error}")).caused_by(error)
+    let cause = error
+        .source()
+        .map_or_else(|| error.to_string(), ToString::to_string);
+    Error::unavailable(format!("the connection to PostgreSQL failed: {cause}")).caused_by(error)
 }

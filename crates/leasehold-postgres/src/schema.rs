@@ -73,11 +73,16 @@ pub(super) async fn create(client: &Client, schema: &str) -> Result<()> {
     }
 }
 
-/// Whether the error says that the schema or one of its functions is missing.
+/// Whether the error says that the schema or a part of it is missing.
 pub(super) fn is_missing(error: &tokio_postgres::Error) -> bool {
     matches!(
         error.code(),
-        Some(&SqlState::INVALID_SCHEMA_NAME | &SqlState::UNDEFINED_FUNCTION)
+        Some(
+            &SqlState::INVALID_SCHEMA_NAME
+                | &SqlState::UNDEFINED_FUNCTION
+                | &SqlState::UNDEFINED_TABLE
+                | &SqlState::UNDEFINED_OBJECT
+        )
     )
 }
 
@@ -85,7 +90,7 @@ pub(super) fn is_missing(error: &tokio_postgres::Error) -> bool {
 /// the connection. Others speak the protocol, and their advisory locks do not lock.
 pub(super) async fn check_server(client: &Client) -> Result<i32> {
     let reply = client
-        .simple_query("SELECT version(), pg_backend_pid()")
+        .simple_query("SET LOCAL statement_timeout = 0; SELECT version(), pg_backend_pid()")
         .await
         .map_err(store_error)?;
     let row = reply.iter().find_map(|message| match message {

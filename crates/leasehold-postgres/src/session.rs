@@ -164,6 +164,16 @@ impl Session {
         Ok(true)
     }
 
+    /// Maps the error of a call of the schema's functions. If they are gone, the next session makes the
+    /// schema again.
+    pub(super) fn failed(&self, error: tokio_postgres::Error) -> Error {
+        if schema::is_missing(&error) {
+            net::Session::close(self);
+            return Error::unavailable("the schema of leasehold was dropped").caused_by(error);
+        }
+        store_error(error)
+    }
+
     fn is_over(&self) -> bool {
         self.is_ended.is_closed() || self.requests.is_closed() || self.listener.is_closed()
     }

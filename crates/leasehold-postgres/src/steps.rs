@@ -10,7 +10,7 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::claims::{Renewed, TrackedClaim, uuid_of};
-use super::reply_error::{is_in_the_way, is_queue_full, late_clock, step_error, store_error};
+use super::reply_error::{claim_error, is_in_the_way, is_queue_full, late_clock, store_error};
 use super::session::Session;
 use leasehold_core::internal::BootInstant;
 use leasehold_core::internal::net::Session as _;
@@ -161,14 +161,15 @@ pub(super) async fn enter(
                     .and_then(Reply::parse)
                     .ok_or_else(|| Error::damaged("PostgreSQL: a reply cannot be understood"));
             }
-            Err(error) if tries >= TRIES_MAX => return Err(step_error(error, claim.share)),
+            Err(error) if tries >= TRIES_MAX => return Err(session.failed(error)),
             Err(error) => {
                 if let Some(clock) = late_clock(&error) {
                     session.set_clock(clock, sent_at);
                 } else if is_queue_full(&error) {
                     be_quiet(session).await?;
                 } else if !is_in_the_way(&error) {
-                    return Err(step_error(error, claim.share));
+                    let about_claim = claim_error(&error, claim.share);
+                    return Err(about_claim.unwrap_or_else(|| session.failed(error)));
                 }
             }
         }
@@ -192,7 +193,7 @@ pub(super) async fn leave(session: &Session, name: &Name, id: Uuid) -> Result<bo
             Ok(rows) => return Ok(rows.first().is_some_and(|row| row.get(0))),
             Err(error) if tries < TRIES_MAX && is_queue_full(&error) => be_quiet(session).await?,
             Err(error) if tries < TRIES_MAX && is_in_the_way(&error) => {}
-            Err(error) => return Err(store_error(error)),
+            Err(error) => return Err(session.failed(error)),
         }
     }
 }
@@ -236,7 +237,7 @@ pub(super) async fn renew(
             }
             Ok(Ok(rows)) => break (rows, sent_at),
             Ok(Err(error)) if tries < TRIES_MAX && is_in_the_way(&error) => {}
-            Ok(Err(error)) => return Err(store_error(error)),
+            Ok(Err(error)) => return Err(session.failed(error)),
         }
     };
 
@@ -276,7 +277,10 @@ pub(super) async fn look_at_holds(
         session.close();
         return Err(no_reply(limit));
     };
-    for ((_, tracked), row) in claims.iter().zip(&rows.map_err(store_error)?) {
+    for ((_, tracked), row) in claims
+        .iter()
+        .zip(&rows.map_err(|error| session.failed(error))?)
+    {
         if !row.get::<_, bool>(0) {
             tracked.apply_renewal(Renewed::Gone, (BootInstant::now(), session.epoch));
         }

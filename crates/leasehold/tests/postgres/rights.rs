@@ -177,7 +177,7 @@ async fn two_schemas_share_nothing() {
     other.release().await.expect("released");
     assert!(!waiting.is_finished());
     held.release().await.expect("released");
-    granted(waiting).await;
+    let _next = granted(waiting).await;
     let others = database.run("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'leasehold%'");
     assert_eq!(others, [""; 0]);
 }

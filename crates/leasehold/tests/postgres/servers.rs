@@ -1,1 +1,281 @@
-//! x
+//! Servers that stop, fail over, are full, or lose their data.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use lab_servers::{Postgres, Wire, until};
+use leasehold::{Locks, Watch};
+use leasehold_conformance::support::eventually;
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+
+use crate::sessions::terminate;
+use crate::{Database, TIMEOUT, acquire, is_free, open, open_error, queue_up, use_once};
+
+/// Contenders for one lock, whose errors are expected. Each grant must follow the end of the hold
+/// before it, by release or loss.
+struct Contention {
+    ends: Arc<AtomicBool>,
+    contenders: JoinSet<u32>,
+}
+
+impl Contention {
+    async fn start(urls: &[String]) -> Self {
+        let ends = Arc::new(AtomicBool::new(false));
+        let holder: Arc<Mutex<Option<Watch>>> = Arc::default();
+        let mut contenders = JoinSet::new();
+        for url in urls {
+            let locks = open(url).await;
+            contenders.spawn(contend(locks, Arc::clone(&ends), Arc::clone(&holder)));
+        }
+        Self { ends, contenders }
+    }
+
+    /// Ends the contention; every contender was granted the lock since it is asked to end.
+    async fn end(self) -> u32 {
+        self.ends.store(true, Ordering::Relaxed);
+        let ended = tokio::time::timeout(TIMEOUT * 2, self.contenders.join_all());
+        ended.await.expect("all contenders end").iter().sum()
+    }
+}
+
+async fn contend(locks: Locks, ends: Arc<AtomicBool>, holder: Arc<Mutex<Option<Watch>>>) -> u32 {
+    let mut grants = 0;
+    loop {
+        let ends = ends.load(Ordering::Relaxed);
+        let Ok(held) = locks.mutex("contended").acquire().await else {
+            continue;
+        };
+        let before = holder.lock().replace(held.watch());
+        let is_over = before.is_none_or(|before| before.check().is_err());
+        assert!(is_over || held.check().is_err(), "two holders");
+        grants += 1;
+
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        if held.check().is_ok() {
+            *holder.lock() = None;
+        }
+        // The lock is released later at the latest, and a lost hold has no release.
+        let _ = held.release().await;
+        if ends {
+            return grants;
+        }
+    }
+}
+
+/// Shows G-01, G-02, G-13.
+#[tokio::test]
+async fn restarted_server_keeps_holds_and_waiters() {
+    let mut server = Postgres::start();
+    let url = Database::on(&server).url();
+    let [locks, others] = [open(&url).await, open(&url).await];
+    let held = acquire(&locks, "a").await;
+    let waiting = queue_up(&others, "a").await;
+    let contention = Contention::start(&vec![url; 3]).await;
+    for _ in 0..2 {
+        server.restart();
+        eventually("a client is back", || async {
+            others.inspect("a").await.is_ok()
+        })
+        .await;
+    }
+    assert_ne!(contention.end().await, 0);
+    held.check().expect("the outage was shorter than the grace");
+    assert!(!waiting.is_finished());
+    held.release().await.expect("released");
+    let next = crate::granted(waiting).await;
+    next.release().await.expect("released");
+}
+
+/// Shows G-01, G-02.
+#[tokio::test]
+async fn sessions_that_end_at_random_lose_no_grant() {
+    let database = Database::new();
+    let contention = Contention::start(&vec![database.url(); 8]).await;
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(3) {
+        terminate(&database, "random() < 0.2");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_ne!(contention.end().await, 0);
+}
+
+/// The hold is lost with the schema, and a client makes the schema again.
+#[tokio::test]
+async fn dropped_schema_is_made_again() {
+    let database = Database::new();
+    let locks = open(&format!("{}?crash-grace=1s", database.url())).await;
+    let before = use_once(&locks, "b").await;
+    let contention = Contention::start(&vec![database.url(); 4]).await;
+    for _ in 0..3 {
+        let held = acquire(&locks, "a").await;
+        database.run("DROP SCHEMA leasehold, leasehold_private CASCADE");
+        held.lost().await;
+        eventually("the schema is back", || async {
+            locks.inspect("a").await.is_ok()
+        })
+        .await;
+    }
+    assert_ne!(contention.end().await, 0);
+    assert!(use_once(&locks, "b").await > before);
+    assert!(is_free(&locks, "a").await);
+}
+
+#[tokio::test]
+async fn full_server_is_unavailable_until_it_is_not() {
+    let server = Postgres::configured(&["max_connections=10", "max_wal_senders=0"]);
+    let database = Database::on(&server);
+    database.role("ordinary");
+    database.set_up(&["ordinary"]).await;
+    let url = database.url_of("ordinary");
+    let mut clients = Vec::new();
+    let error = loop {
+        match leasehold::open(&url).await {
+            Ok(locks) => clients.push(locks),
+            Err(error) => break error,
+        }
+        assert!(clients.len() < 10);
+    };
+    assert!(error.is_unavailable(), "{error}");
+    let text = error.to_string();
+    assert!(
+        text.contains("connection slots") || text.contains("too many"),
+        "{text}"
+    );
+
+    use_once(&clients[0], "a").await;
+    clients.pop();
+    let recovered = || async { leasehold::open(&url).await.is_ok() };
+    eventually("a connection is free", recovered).await;
+}
+
+/// Shows G-01, G-02.
+#[tokio::test]
+async fn client_follows_the_promotion_of_a_replica() {
+    let mut primary = Postgres::start();
+    let name = Database::on(&primary).name;
+    let replica = primary.replica();
+    let url = |addresses: [&str; 2]| {
+        format!(
+            "postgres://postgres@{}/{name}?crash-grace=2s",
+            addresses.join(",")
+        )
+    };
+    let addresses = [primary.address(), replica.address()];
+    let [first, second] = [0, 1].map(|at| addresses[at].as_str());
+
+    // The replica cannot be written, whatever its place.
+    let locks = open(&url([second, first])).await;
+    let error = open_error(&format!("postgres://postgres@{second}/{name}")).await;
+    assert!(error.is_unavailable(), "{error}");
+    assert!(error.to_string().contains("written"), "{error}");
+    let before = use_once(&locks, "b").await;
+    let held = acquire(&locks, "a").await;
+    let others = open(&url([first, second])).await;
+    let waiting = queue_up(&others, "a").await;
+
+    let sql = "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn = pg_current_wal_lsn()";
+    until("the replica has all", || {
+        Ok((primary.run(sql) == ["1"]).then_some(()))
+    })
+    .expect("it follows");
+    let mut reader = replica.session_as("postgres", &name);
+    reader.run("\\set VERBOSITY sqlstate\n");
+    let pinned = reader.run(&format!(
+        "SELECT leasehold.\"check\"('a', {})",
+        held.token()
+    ));
+    assert_eq!(pinned, ["ERROR:  LH008"]);
+
+    primary.stop();
+    replica.promote();
+    eventually("both clients are back", || async {
+        let state = others.inspect("a").await;
+        state.is_ok_and(|state| {
+            state
+                .entries
+                .iter()
+                .all(|entry| entry.connected == Some(true))
+        })
+    })
+    .await;
+    held.check().expect("the new primary has the hold");
+    assert!(!waiting.is_finished());
+    assert!(use_once(&locks, "b").await > before);
+
+    // The old primary returns, and nobody has told it.
+    primary.restart();
+    let sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'leasehold'";
+    replica.run(&format!(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid IN \
+         (SELECT pid FROM pg_stat_activity WHERE application_name = 'leasehold')"
+    ));
+    eventually("both clients are back", || async {
+        others.inspect("a").await.is_ok() && replica.run(sessions) == ["4"]
+    })
+    .await;
+    assert_eq!(primary.run(sessions), ["0"]);
+    held.release().await.expect("released");
+    crate::granted(waiting)
+        .await
+        .release()
+        .await
+        .expect("released");
+}
+
+/// The backup has an old token. That of the next grant is the clock's.
+///
+/// Shows G-07.
+#[tokio::test]
+async fn tokens_after_a_restored_backup_exceed_those_after_the_dump() {
+    let database = Database::new();
+    let locks = open(&database.url()).await;
+    use_once(&locks, "a").await;
+    let held = acquire(&locks, "held").await;
+    let waiting = queue_up(&locks, "held").await;
+    let dump = database.server.dump(&database.name);
+    let last = use_once(&locks, "a").await;
+    held.release().await.expect("released");
+    let last_held = crate::granted(waiting).await.token();
+
+    let restored = Database::new();
+    let mut session = restored.session();
+    let errors: Vec<String> = session
+        .run(&dump)
+        .into_iter()
+        .filter(|line| line.contains("ERROR"))
+        .collect();
+    assert!(errors.is_empty(), "{errors:?}");
+    let locks = open(&restored.url()).await;
+    assert!(use_once(&locks, "a").await > last);
+
+    // The claims of the backup have no session in this database.
+    let entries = locks.inspect("held").await.expect("inspected").entries;
+    assert_eq!(entries.len(), 2, "{entries:?}");
+    let token = entries[0].token().expect("it holds");
+    locks.break_hold("held", token).await.expect("broken");
+    assert!(use_once(&locks, "held").await > last_held);
+}
+
+/// A reply of the server does not arrive, and the claim is found by its id.
+///
+/// Shows G-10.
+#[tokio::test]
+async fn claim_with_lost_reply_is_found_once() {
+    let database = Database::new();
+    let wire = Wire::to(database.server.address());
+    let ours = open(&database.url_at(&wire.address())).await;
+    let theirs = open(&database.url()).await;
+    // A reply that is missing is waited for a third of it.
+    let lock = ours.mutex("a").lease(Duration::from_secs(2));
+    for _ in 0..3 {
+        wire.drop_replies(1);
+        let held = lock.acquire().await.expect("granted");
+        let lock_state = theirs.inspect("a").await.expect("inspected");
+        assert_eq!(lock_state.entries.len(), 1);
+        assert_eq!(lock_state.last_token, Some(held.token()));
+        held.release().await.expect("released");
+        assert!(is_free(&theirs, "a").await);
+    }
+}

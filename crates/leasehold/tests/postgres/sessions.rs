@@ -1,1 +1,195 @@
-//! x
+//! The sessions of clients: what their role sets, and how they end.
+
+use std::time::{Duration, Instant};
+
+use lab_servers::Wire;
+use leasehold_conformance::support::{empty, eventually};
+
+use crate::pooler::contend;
+use crate::{Database, Program, SERVER, acquire, granted, is_free, open, queue_up};
+
+/// Ends sessions of leasehold in this database; the condition selects them by their process id.
+pub(crate) fn terminate(database: &Database<'_>, condition: &str) {
+    database.run(&format!(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+         WHERE datname = current_database() AND application_name = 'leasehold' AND {condition}"
+    ));
+}
+
+const PROVES_A_CLIENT: &str = "pid IN (SELECT l.pid FROM pg_locks l \
+    WHERE l.locktype = 'advisory' AND l.mode = 'ExclusiveLock' AND l.granted)";
+
+/// Shows G-01, G-02.
+#[tokio::test]
+async fn defaults_of_a_role_do_not_disturb_sessions() {
+    let database = Database::new();
+    database.role("difficult");
+    database.run("GRANT CREATE ON DATABASE :\"DBNAME\" TO difficult");
+    for default in [
+        "default_transaction_isolation = 'serializable'",
+        "default_transaction_read_only = on",
+        "default_transaction_deferrable = on",
+        "statement_timeout = 1",
+        "lock_timeout = 1",
+        "idle_session_timeout = '500ms'",
+        "idle_in_transaction_session_timeout = 1",
+        "synchronous_commit = off",
+        "search_path = nowhere",
+        "client_min_messages = debug1",
+        "standard_conforming_strings = off",
+        "DateStyle = 'SQL, DMY'",
+        "IntervalStyle = 'sql_standard'",
+        "plan_cache_mode = force_generic_plan",
+    ] {
+        database.run(&format!("ALTER ROLE difficult SET {default}"));
+    }
+    let clients = [
+        open(&database.url_of("difficult")).await,
+        open(&database.url_of("difficult")).await,
+    ];
+    contend(clients.to_vec(), 20).await;
+
+    let held = acquire(&clients[0], "a").await;
+    let waiting = queue_up(&clients[1], "a").await;
+    let lost = tokio::time::timeout(Duration::from_secs(1), held.lost()).await;
+    assert!(lost.is_err(), "{lost:?}");
+    held.release().await.expect("released");
+    granted(waiting).await.release().await.expect("released");
+}
+
+/// A client that cannot commit notifications sends none.
+///
+/// Shows G-02.
+#[tokio::test]
+async fn waiters_behind_a_quiet_holder_are_granted() {
+    let database = Database::new();
+    database.role("quiet");
+    database.set_up(&["quiet"]).await;
+    database.run("ALTER ROLE quiet SET leasehold.quiet = on");
+    let [quiet, locks] = [
+        open(&database.url_of("quiet")).await,
+        open(&database.url()).await,
+    ];
+    let held = acquire(&quiet, "a").await;
+    let waiting = queue_up(&locks, "a").await;
+    held.release().await.expect("released");
+    granted(waiting).await.release().await.expect("released");
+}
+
+/// Shows G-01, G-02.
+#[tokio::test]
+async fn lock_of_a_killed_process_is_free_after_the_grace() {
+    let database = Database::new();
+    let url = format!("{}?crash-grace=1s", database.url());
+    let mut holder = Program::start(&url, &[]);
+    assert_eq!(holder.outcome, "holds");
+    let locks = open(&url).await;
+    let waiting = queue_up(&locks, "a").await;
+
+    holder.kill();
+    let killed_at = Instant::now();
+    let _next = granted(waiting).await;
+    assert!(
+        killed_at.elapsed() >= Duration::from_secs(1),
+        "before the grace"
+    );
+}
+
+/// Shows G-13.
+#[tokio::test]
+async fn broken_connection_loses_nothing() {
+    let database = Database::new();
+    let url = format!("{}?crash-grace=3s", database.url());
+    let [locks, others] = [open(&url).await, open(&url).await];
+    let held = acquire(&locks, "a").await;
+    let waiting = queue_up(&others, "a").await;
+    let other_proof = format!("NOT {PROVES_A_CLIENT}");
+    for broken in [PROVES_A_CLIENT, &other_proof, "true"] {
+        terminate(&database, broken);
+        eventually("the clients are back", || async {
+            others.inspect("a").await.is_ok_and(|state| {
+                state.entries.len() == 2
+                    && state
+                        .entries
+                        .iter()
+                        .all(|entry| entry.connected == Some(true))
+            })
+        })
+        .await;
+        held.check().expect("still held");
+        assert!(!waiting.is_finished());
+    }
+    held.release().await.expect("released");
+    granted(waiting).await.release().await.expect("released");
+}
+
+/// Shows G-02.
+#[tokio::test]
+async fn waiter_whose_connection_has_ended_is_passed_over() {
+    let database = Database::new();
+    let wire = Wire::to(SERVER.address());
+    let cut = open(&database.url_at(&wire.address())).await;
+    let locks = open(&database.url()).await;
+    let held = acquire(&locks, "a").await;
+    let cut_off = queue_up(&cut, "a").await;
+    let waiting = queue_up(&locks, "a").await;
+
+    wire.refuse(true);
+    wire.partition();
+    eventually("its session has ended", || async {
+        let state = locks.inspect("a").await.expect("inspected");
+        state.waiters().next().expect("it waits").connected == Some(false)
+    })
+    .await;
+    held.release().await.expect("released");
+    let next = granted(waiting).await;
+
+    wire.refuse(false);
+    eventually("its session is back", || async {
+        let state = locks.inspect("a").await.expect("inspected");
+        state
+            .waiters()
+            .next()
+            .is_some_and(|waiter| waiter.connected == Some(true))
+    })
+    .await;
+    next.release().await.expect("released");
+    granted(cut_off).await.release().await.expect("released");
+}
+
+/// The notification of the grant is sent to a session that has ended.
+///
+/// Shows G-02.
+#[tokio::test]
+async fn waiter_without_its_session_still_receives_its_grant() {
+    let database = Database::new();
+    let locks = open(&database.url()).await;
+    let others = open(&database.url()).await;
+    for _ in 0..5 {
+        let held = acquire(&locks, "a").await;
+        let waiting = queue_up(&others, "a").await;
+        terminate(&database, PROVES_A_CLIENT);
+        while held.check().is_ok() && locks.inspect("a").await.is_err() {}
+        held.release().await.expect("released");
+        granted(waiting).await.release().await.expect("released");
+    }
+}
+
+/// The request waits in the server until its client has given it up.
+///
+/// Shows G-10.
+#[tokio::test]
+async fn request_that_waits_until_it_is_given_up_has_no_effect() {
+    let database = Database::new();
+    let locks = open(&database.url()).await;
+    let mut blocking = database.session();
+    let key = "hashtextextended('leasehold queue a', 4711)";
+    blocking.run(&format!("SELECT pg_advisory_lock({key})"));
+    let lock = locks.mutex("a").lease(Duration::from_secs(1)).no_renewal();
+    let tried = lock.try_acquire_for(Duration::from_secs(1)).await;
+    tried.expect_err("the store does not reply");
+    blocking.run(&format!("SELECT pg_advisory_unlock({key})"));
+    drop(lock);
+    empty(&locks, "a").await;
+    assert!(is_free(&locks, "a").await);
+}

@@ -1,1 +1,134 @@
-//! x
+//! Logins, and the errors of URLs.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
+use leasehold::Error;
+
+use crate::{Database, Program, SERVER, open, open_error, use_once};
+
+const PASSWORD: &str = "pass-w0rd";
+
+/// Returns a role with a password, which the server demands.
+fn role_with_password(database: &Database<'_>, role: &str) {
+    database.run(&format!(
+        "CREATE ROLE {role} LOGIN SUPERUSER PASSWORD '{PASSWORD}'"
+    ));
+    SERVER.require(&format!("host all {role} 127.0.0.1/32 scram-sha-256"));
+}
+
+fn assert_no_secret(error: &Error) {
+    let text = format!("{error} {error:?} {:?}", error.hint());
+    for secret in [PASSWORD, "wr0ng"] {
+        assert!(!text.contains(secret), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn mode_that_may_fall_back_is_refused_by_name() {
+    for mode in ["prefer", "allow", "require", "verify-ca", "", "Disable"] {
+        let error = open_error(&format!("postgres://u:{PASSWORD}@db/d?sslmode={mode}")).await;
+        assert!(error.is_invalid(), "{error}");
+        assert!(
+            error.to_string().contains(&format!("sslmode={mode}")),
+            "{error}"
+        );
+        assert_no_secret(&error);
+    }
+    for url in [
+        "postgres://u@db",
+        "postgres://u@db/",
+        "postgres://u@db/a/b",
+        "postgres://u@db/d?schema=Own",
+        "postgres://u@db/d?crash-grace=1ms",
+        "postgres://u@a,b/d?direct=c",
+        "postgres://u@db/d?host=/run",
+        "postgres://u@127.0.0.1/d?ca=/ca.crt",
+        "postgres://u@db/d?statement_timeout=1",
+    ] {
+        assert!(open_error(url).await.is_invalid(), "{url}");
+    }
+}
+
+#[tokio::test]
+async fn cause_of_a_failed_login_is_named() {
+    let database = Database::new();
+    role_with_password(&database, "failing_login");
+    let at = |login: &str| format!("postgres://{login}@{}", SERVER.address());
+    for login in ["failing_login:wr0ng", "failing_login"] {
+        let error = open_error(&format!("{}/{}", at(login), database.name)).await;
+        assert!(error.is_denied(), "{error}");
+        assert_no_secret(&error);
+    }
+
+    let login = format!("failing_login:{PASSWORD}");
+    let error = open_error(&format!("{}/no_such_database", at(&login))).await;
+    assert!(error.is_invalid(), "{error}");
+    assert!(error.to_string().contains("no_such_database"), "{error}");
+    assert_no_secret(&error);
+
+    let refused = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = refused.local_addr().expect("it is bound");
+    drop(refused);
+    let error = open_error(&format!("postgres://{login}@{address}/{}", database.name)).await;
+    assert!(error.is_unavailable(), "{error}");
+    assert_no_secret(&error);
+
+    // A server without TLS.
+    let error = open_error(&format!("{}?sslmode=verify-full", database.url())).await;
+    assert!(error.is_denied() || error.is_unsupported(), "{error}");
+}
+
+#[tokio::test]
+async fn login_is_read_from_the_url_a_file_or_the_environment() {
+    let database = Database::new();
+    let role = "password_login";
+    role_with_password(&database, role);
+    let place = format!("{}/{}", SERVER.address(), database.name);
+    let url = format!("postgres://{role}@{place}");
+    use_once(
+        &open(&format!("postgres://{role}:{PASSWORD}@{place}")).await,
+        "b",
+    )
+    .await;
+
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("password");
+    let write = |text: &str, mode: u32| {
+        fs::write(&file, text).expect("written");
+        fs::set_permissions(&file, Permissions::from_mode(mode)).expect("set");
+    };
+    write(&format!("{PASSWORD}\n"), 0o600);
+    let path = file.to_str().expect("the path is UTF-8");
+    use_once(&open(&format!("{url}?password-file={path}")).await, "b").await;
+
+    let start = |url: &str, environment: &[(&str, &str)]| {
+        let url = format!("{url}?crash-grace=500ms");
+        Program::start(&url, environment).outcome.clone()
+    };
+    assert_eq!(start(&url, &[("PGPASSWORD", PASSWORD)]), "holds");
+    let without_user = format!("postgres://{place}");
+    let both = [("PGUSER", role), ("PGPASSWORD", PASSWORD)];
+    assert_eq!(start(&without_user, &both), "holds");
+    // Another shell's database would be another store.
+    let elsewhere = [
+        ("PGPASSWORD", PASSWORD),
+        ("PGHOST", "db"),
+        ("PGDATABASE", "other"),
+        ("PGPORT", "1"),
+    ];
+    assert_eq!(start(&url, &elsewhere), "holds");
+
+    let line = format!("127.0.0.1:*:{}:{role}:{PASSWORD}\n", database.name);
+    write(&line, 0o600);
+    assert_eq!(start(&url, &[("PGPASSFILE", path)]), "holds");
+    write(&line, 0o640);
+    assert!(start(&url, &[("PGPASSFILE", path)]).starts_with("Denied"));
+    let wrong = [("PGPASSFILE", path), ("PGPASSWORD", "wr0ng")];
+    write(&line, 0o600);
+    let refused = start(&url, &wrong);
+    assert!(
+        refused.starts_with("Denied") && !refused.contains("wr0ng"),
+        "{refused}"
+    );
+}
