@@ -6,6 +6,7 @@ mod disk;
 mod ensemble;
 pub mod file;
 mod plain;
+mod postgres;
 pub mod redis;
 mod redisson;
 pub mod redlock;
@@ -41,6 +42,7 @@ pub const BACKENDS: &[&Backend] = &[
     &redisson::READ_WRITE,
     &redisson::SEMAPHORE,
     &redlock::REDLOCK,
+    &postgres::SINGLE,
     &zookeeper::SINGLE,
     &ensemble::ENSEMBLE,
 ];

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
 use anyhow::ensure;
-use rustix::process::{Signal, geteuid};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::TempDir;
 
 use crate::child::{Environment, Program, ServerProcess};
@@ -159,6 +159,33 @@ impl Postgres {
         }
     }
 
+    /// Stops all processes of the server, so that it replies nothing.
+    pub fn pause(&self) {
+        self.child.pause();
+        self.signal_backends(Signal::STOP);
+    }
+
+    /// Lets a paused server run again.
+    pub fn resume(&self) {
+        self.signal_backends(Signal::CONT);
+        self.child.resume();
+    }
+
+    /// Each process of the server is in a session of its own. A paused server starts none.
+    fn signal_backends(&self, signal: Signal) {
+        let pid = self.child.pid();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        for child in children.expect("the server runs").split_whitespace() {
+            let child = child
+                .parse()
+                .ok()
+                .and_then(Pid::from_raw)
+                .expect("a process id");
+            // It may have ended since.
+            let _ = kill_process(child, signal);
+        }
+    }
+
     /// Restarts the server on the same port and waits for its first reply. A server that still runs
     /// is stopped first.
     pub fn restart(&mut self) {
@@ -204,6 +231,7 @@ impl Postgres {
 
     /// Executes statements as `postgres` in a connection of their own, and returns their rows and
     /// errors as psql prints them.
+    #[expect(clippy::must_use_candidate, reason = "many statements have no result")]
     pub fn run(&self, statements: &str) -> Vec<String> {
         self.session().run(statements)
     }

@@ -37,6 +37,7 @@ mod mistakes;
 mod nested;
 mod outage;
 mod owners;
+mod postgres;
 mod recipes;
 mod redis;
 mod remedies;

@@ -1,0 +1,104 @@
+//! The command with its locks on PostgreSQL.
+
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use lab_servers::Postgres;
+
+use crate::sandbox::Sandbox;
+use crate::servers::{
+    killed_run_frees_the_lock, on_any_server, unresponsive_server_ends_the_command,
+};
+
+/// One server for all tests. Each test has a schema of its own.
+static SERVER: LazyLock<Postgres> = LazyLock::new(Postgres::start);
+
+fn sandbox() -> Sandbox {
+    static SCHEMAS: AtomicU32 = AtomicU32::new(0);
+    let number = SCHEMAS.fetch_add(1, Ordering::Relaxed);
+    let mut sandbox = Sandbox::at(format!("postgres://postgres@{}/postgres", SERVER.address()));
+    sandbox.set(&format!("schema=test_{number}"));
+    sandbox
+}
+
+on_any_server!(sandbox());
+
+#[test]
+fn unresponsive_server_ends_the_command_before_the_next_grant() {
+    let server = Postgres::start();
+    let url = format!("postgres://postgres@{}/postgres", server.address());
+    let mut sandbox = Sandbox::at(url);
+    sandbox.set("crash-grace=2s");
+    unresponsive_server_ends_the_command(&sandbox, |silent| {
+        if silent {
+            server.pause();
+        } else {
+            server.resume();
+        }
+    });
+}
+
+#[test]
+fn killed_run_frees_the_lock_within_the_crash_grace() {
+    let mut sandbox = sandbox();
+    sandbox.set("schema=killed&crash-grace=1s");
+    killed_run_frees_the_lock(&sandbox);
+}
+
+#[test]
+fn schema_is_made_for_a_role_or_printed() {
+    let sandbox = sandbox();
+    SERVER.run("CREATE ROLE service LOGIN");
+    let own = sandbox.url().replace("postgres@", "service@");
+    let run = || sandbox.done(&["run", "--store", &own, "a", "--", "true"]);
+    run().assert(77, "", "leasehold setup-postgres");
+
+    let store = sandbox.url().to_owned();
+    let made = sandbox.done(&["setup-postgres", "--store", &store, "--grant", "service"]);
+    assert_eq!(made.code(), 0, "{made:?}");
+    run().assert(0, "", "");
+
+    let printed = sandbox.done(&[
+        "setup-postgres",
+        "--store",
+        &store,
+        "--grant",
+        "x\"y",
+        "--print",
+    ]);
+    assert_eq!(printed.code(), 0, "{printed:?}");
+    assert!(printed.out.contains("TO \"x\"\"y\";"), "{}", printed.out);
+    assert!(
+        !printed.out.contains("leasehold."),
+        "the schema has another name"
+    );
+}
+
+#[test]
+fn doctor_finds_that_a_crash_may_lose_grants() {
+    let sandbox = sandbox();
+    let found = sandbox.done(&["doctor", "--store", &sandbox.url()]);
+    assert!(found.out.contains("fsync is off"), "{found:?}");
+}
+
+#[test]
+fn errors_have_exit_code_and_help_without_password() {
+    let sandbox = sandbox();
+    for (store, code, what) in [
+        ("postgres://me:hunter2@127.0.0.1:1/x", 69, "127.0.0.1:1"),
+        (
+            "postgres://me:hunter2@127.0.0.1:1",
+            64,
+            "names one database",
+        ),
+        (
+            "postgres://me:hunter2@host/x?sslmode=prefer",
+            64,
+            "sslmode=verify-full",
+        ),
+    ] {
+        let done = sandbox.done(&["run", "--store", store, "a", "--wait", "0", "--", "true"]);
+        done.assert(code, "", what);
+        assert!(!done.err.contains("hunter2"), "{done:?}");
+    }
+}

@@ -1,0 +1,97 @@
+//! One PostgreSQL server.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use lab_servers::{Postgres as Server, Wire};
+
+use super::Capability::{FifoQueue, ImmediateRemoval, Network, ServerProcess, SingleServer};
+use super::{Backend, CANARY, wait_for_empty_queues};
+use crate::testbed::Server as TestedServer;
+use crate::{Testbed, WorkerConfig, until};
+
+const LEASE: Duration = Duration::from_millis(1_500);
+const SETTINGS: &str = "crash-grace=500ms";
+/// The connections of the inspecting client.
+const OBSERVERS: &str = "2";
+
+/// `postgres:`, one server.
+pub(super) const SINGLE: Backend = Backend {
+    name: "postgres",
+    lease: LEASE,
+    requested_lease: LEASE,
+    cohort: None,
+    recovery_seconds: 10,
+    token_slack: 0,
+    load_min: 5.0,
+    has: &[&[
+        Network,
+        ServerProcess,
+        SingleServer,
+        FifoQueue,
+        ImmediateRemoval,
+    ]],
+    start: |worker, _| {
+        let server = Server::start();
+        let url = |address: &str| format!("postgres://postgres@{address}/postgres?{SETTINGS}");
+        let address = server.address();
+        let mut testbed = Testbed::with_servers(worker, url(&address), Vec::new(), vec![server])?;
+        let wire = Wire::to(&address);
+        testbed.worker_url = url(&wire.address());
+        testbed.wires.push(wire);
+        Ok(testbed)
+    },
+    wait_until_ready: |_| Ok(()),
+    plant: |testbed| {
+        let statement = format!("CREATE TABLE leasehold_other AS SELECT '{CANARY}'::text AS said");
+        server(testbed).run(&statement);
+        Ok(())
+    },
+    verify_and_remove: |testbed| {
+        let said = server(testbed).run("SELECT said FROM leasehold_other");
+        ensure!(said == [CANARY], "the canary was changed: {said:?}");
+        server(testbed).run("DROP TABLE leasehold_other");
+        Ok(0)
+    },
+    check_clean,
+};
+
+/// Checks that the queues are empty, that no row counts more than it has, and that only the inspecting
+/// client has connections.
+fn check_clean(backend: &Backend, testbed: &Testbed, last: &WorkerConfig) -> Result<()> {
+    wait_for_empty_queues(backend, testbed, last)?;
+    testbed.hold_each_once(last)?;
+    let left = server(testbed).run(
+        "SELECT name FROM leasehold_private.lock WHERE taken <> 0 OR waiting <> 0 UNION ALL \
+         SELECT name FROM leasehold_private.claim",
+    );
+    ensure!(left.is_empty(), "rows of ended claims remain: {left:?}");
+    until("the connections of ended workers to close", || {
+        let connections =
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'leasehold'";
+        let count = server(testbed).run(connections);
+        Ok((count == [OBSERVERS]).then_some(()))
+    })
+}
+
+fn server(testbed: &Testbed) -> &Server {
+    testbed.servers_of::<Server>()[0]
+}
+
+impl TestedServer for Server {
+    fn kill(&mut self) {
+        self.stop();
+    }
+
+    fn restart(&mut self) {
+        Self::restart(self);
+    }
+
+    fn pause(&self) {
+        Self::pause(self);
+    }
+
+    fn resume(&self) {
+        Self::resume(self);
+    }
+}
