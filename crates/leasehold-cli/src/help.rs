@@ -76,7 +76,7 @@ pub(crate) fn tables_of(command: &Command) -> Vec<Table> {
 
 /// Returns the URLs of all stores, for `leasehold help stores`.
 pub(crate) fn stores() -> Table {
-    let urls = leasehold::SCHEMES.iter().flat_map(|scheme| scheme.help);
+    let urls = leasehold::kinds().flat_map(|kind| kind.help);
     Table {
         heading: "Stores",
         rows: urls

@@ -7,7 +7,7 @@ pub use crate::runtime::backlog::{Backlog, Repeat, repeat};
 pub use crate::runtime::backoff::Backoff;
 pub use crate::runtime::clock::BootInstant;
 pub use crate::runtime::panics::without_panic;
-pub use crate::store_kind::{StoreKind, UnopenedStore};
+pub use crate::store_kind::{Dialect, StoreKind, UnopenedStore};
 #[cfg(feature = "file")]
 pub use crate::stores::file::{FILE, SYSTEM};
 pub use crate::stores::lazy::LazyStore;

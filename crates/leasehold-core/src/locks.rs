@@ -85,7 +85,7 @@ impl Locks {
     /// # Errors
     /// [`is_invalid`](crate::Error::is_invalid) for a time out of this range.
     pub fn reply_timeout(self, reply_timeout: Duration) -> Result<Self> {
-        let reply_timeout = Setting::reply_timeout(reply_timeout)?;
+        let reply_timeout = Setting::REPLY_TIMEOUT.check_duration(reply_timeout)?;
         Ok(Self {
             reply_timeout,
             ..self

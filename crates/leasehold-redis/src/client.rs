@@ -35,7 +35,7 @@ mod servers;
 mod session;
 mod topology;
 
-pub(super) use address::{Address, PORT, SERVER_SCHEMES, Settings, check_grace, longest_lease};
+pub(super) use address::{Address, PORT, SERVER_SCHEMES, Settings};
 pub(super) use channels::{ChannelSubscription, Channels};
 pub(super) use cluster::ClusterNode;
 pub(super) use endpoint::Endpoint;
@@ -52,7 +52,7 @@ pub(super) use session::{
     Command, FromReply, Handshake, INVALIDATION, Opening, PushHandler, READ_TIMEOUT, RequestError,
     Session, Value, command, connector, decode, reply_timeout, with_reply_timeout,
 };
-pub(super) use topology::{SENTINEL_SCHEMES, Topology};
+pub(super) use topology::{CLUSTER_URL, SENTINEL_SCHEMES, SENTINEL_URL, SINGLE_URL, Topology};
 
 #[cfg(test)]
 pub(super) use reply_error::store_error;

@@ -1,47 +1,135 @@
-//! The kinds of stores on Redis servers, for the table of schemes of `leasehold`.
+//! The kinds of stores on Redis servers.
 
-use futures_util::FutureExt;
-use leasehold_core::internal::{StoreKind, UnopenedStore};
-use leasehold_core::{Examination, Result};
+use leasehold_core::internal::{Dialect, StoreKind, UnopenedStore};
 
+use crate::client::{CLUSTER_URL, SENTINEL_URL, SINGLE_URL};
+use crate::redisson::address;
+use crate::votes::{plain, redlock};
 use crate::{Redis, RedisPlain, Redisson, Redlock};
 
 /// Returns the store of a builder, unopened.
 macro_rules! unopened {
     ($builder:expr) => {{
         let builder = $builder;
-        UnopenedStore::new(builder.url(), builder.guarantees(), move |runtime| {
+        let examined = builder.clone();
+        let unopened = UnopenedStore::new(builder.url(), builder.guarantees(), move |runtime| {
             builder.clone().connect_on(runtime)
+        });
+        unopened.examined_by(move || {
+            let builder = examined.clone();
+            async move { builder.examine().await }
         })
     }};
 }
+
 /// The stores on one Redis server, on the master of sentinels, and on a Redis Cluster.
-pub const REDIS: StoreKind = StoreKind {
-    examine: |url| examine_redis(url).boxed(),
-    ..StoreKind::new(prepare_redis)
+pub static REDIS: StoreKind = StoreKind {
+    help: &[
+        ("redis://host:6379", "a Redis server"),
+        ("rediss://host", "a Redis server, over TLS"),
+        ("redis+unix:///path", "a Redis server, over its Unix socket"),
+        (
+            "redis+sentinel://s1,s2,s3/name",
+            "the Redis master that sentinels name",
+        ),
+        ("redis+cluster://n1,n2,n3", "the masters of a Redis Cluster"),
+        (
+            "redis://host?dialect=plain",
+            "a Redis server, in the format of redis-py and others",
+        ),
+        (
+            "redis://host?dialect=redisson",
+            "a Redis server, with the locks of Redisson",
+        ),
+    ],
+    aliases: &[
+        ("sentinel", SENTINEL),
+        ("redis-sentinel", SENTINEL),
+        ("redis-cluster", "write redis+cluster://host1,host2,host3"),
+        ("redis+tls", "write rediss://host"),
+        ("redis+ssl", "write rediss://host"),
+        ("redis-socket", "write redis+unix:///path/of/the.sock"),
+        (
+            "unix",
+            "write redis+unix:///path/of/the.sock for the socket of a Redis server",
+        ),
+        (
+            "valkey",
+            "write redis://host: Valkey uses the protocol of Redis",
+        ),
+        (
+            "valkeys",
+            "write rediss://host: Valkey uses the protocol of Redis",
+        ),
+    ],
+    dialects: &[
+        Dialect {
+            name: "redisson",
+            help: "Redisson on Redis: RLock, RFencedLock and RFairLock",
+            settings: "dialect=redisson",
+        },
+        Dialect {
+            name: "redisson-rw",
+            help: "RReadWriteLock of Redisson on Redis",
+            settings: "dialect=redisson&lock=rw",
+        },
+        Dialect {
+            name: "redisson-semaphore",
+            help: "RPermitExpirableSemaphore of Redisson on Redis",
+            settings: "dialect=redisson&lock=semaphore",
+        },
+        Dialect {
+            name: "plain",
+            help: "redis-py and others on Redis, whose locks are strings",
+            settings: "dialect=plain",
+        },
+    ],
+    ..StoreKind::new(
+        &[
+            &SINGLE_URL,
+            &SENTINEL_URL,
+            &CLUSTER_URL,
+            &plain::FORM,
+            &address::FORM,
+            &address::SENTINEL_FORM,
+        ],
+        |url| {
+            Ok(match dialect(url) {
+                None => unopened!(Redis::builder(url)?),
+                Some("redisson") => unopened!(Redisson::builder(url)?),
+                Some(_) => unopened!(RedisPlain::builder(url)?),
+            })
+        },
+    )
 };
+const SENTINEL: &str = "write redis+sentinel://host1,host2,host3/mymaster";
 
 /// The stores on several Redis servers.
-pub const REDLOCK: StoreKind = StoreKind {
-    examine: |url| async { Redlock::builder(url)?.examine().await }.boxed(),
-    ..StoreKind::new(|url| Ok(unopened!(Redlock::builder(url)?)))
-};
-
-fn prepare_redis(url: &str) -> Result<UnopenedStore> {
-    Ok(match dialect(url) {
-        None => unopened!(Redis::builder(url)?),
-        Some("redisson") => unopened!(Redisson::builder(url)?),
-        Some(_) => unopened!(RedisPlain::builder(url)?),
+pub static REDLOCK: StoreKind = StoreKind {
+    help: &[
+        (
+            "redlock://host1,host2,host3",
+            "independent Redis masters, of which a minority may fail",
+        ),
+        (
+            "redlocks://host1,host2,host3",
+            "independent Redis masters, over TLS",
+        ),
+        (
+            "redlock://…?dialect=classic",
+            "independent Redis masters, in the format of redsync",
+        ),
+    ],
+    aliases: &[("redlock+tls", "write redlocks://host1,host2,host3")],
+    dialects: &[Dialect {
+        name: "classic",
+        help: "redsync and others on several Redis masters",
+        settings: "dialect=classic",
+    }],
+    ..StoreKind::new(&[&redlock::FORM], |url| {
+        Ok(unopened!(Redlock::builder(url)?))
     })
-}
-
-async fn examine_redis(url: &str) -> Result<Examination> {
-    match dialect(url) {
-        None => Redis::builder(url)?.examine().await,
-        Some("redisson") => Redisson::builder(url)?.examine().await,
-        Some(_) => RedisPlain::builder(url)?.examine().await,
-    }
-}
+};
 
 /// Returns the library whose format the URL selects.
 fn dialect(url: &str) -> Option<&str> {

@@ -8,7 +8,7 @@
 //! Redisson counts the acquires of a thread, and repeats a request after a lost reply. A claim of
 //! leasehold is one field that does not count, so each request can be repeated.
 
-mod address;
+pub(crate) mod address;
 mod class;
 mod field;
 mod keys;

@@ -30,7 +30,7 @@ pub(super) struct ZooKeeperSettings {
     pub(super) private: bool,
 }
 
-static FORM: UrlForm = UrlForm {
+pub(super) static FORM: UrlForm = UrlForm {
     store: "ZooKeeper",
     schemes: &[
         ("zookeeper", Transport::Tcp),
@@ -40,14 +40,21 @@ static FORM: UrlForm = UrlForm {
     default_port: 2181,
     settings: &[
         &[
-            Setting::text("session"),
-            Setting::text("dialect"),
-            Setting::text("acl"),
+            SESSION,
+            Setting::word("dialect", &["curator", "kazoo"]).of_format(),
+            Setting::word("acl", &["creator", "open"]),
         ],
         Setting::PASSWORD,
         Setting::TLS,
     ],
+    dialect: None,
 };
+/// With a shorter timeout, a short network delay looks like a crash.
+pub(super) const SESSION: Setting = Setting::duration(
+    "session",
+    Duration::from_secs(1)..=Duration::from_secs(3600),
+    Duration::from_secs(10),
+);
 
 impl Address {
     pub(super) fn parse(text: &str) -> Result<Self> {
@@ -57,7 +64,7 @@ impl Address {
             servers: url.servers()?.to_vec(),
             credentials: login(&url)?,
             tls: Tls::of_url(&url, "zookeeper+tls://")?,
-            settings: ZooKeeperSettings::parse(&url)?,
+            settings: ZooKeeperSettings::parse(&url),
             shown_url: url.shown_with(folder(&base)),
             base,
         };
@@ -112,14 +119,15 @@ impl Address {
 }
 
 impl ZooKeeperSettings {
-    fn parse(url: &StoreUrl) -> Result<Self> {
-        let session = url.settings.duration("session").unwrap_or(SESSION_DEFAULT);
-        let dialect = url.settings.get("dialect").map(Dialect::parse);
-        Ok(Self {
-            session: check_session(session)?,
-            dialect: dialect.transpose()?.unwrap_or(Dialect::Curator),
-            private: is_private(url.settings.get("acl"))?,
-        })
+    fn parse(url: &StoreUrl) -> Self {
+        Self {
+            session: url.settings.duration(&SESSION),
+            dialect: match url.settings.get("dialect") {
+                Some("kazoo") => Dialect::Kazoo,
+                _ => Dialect::Curator,
+            },
+            private: url.settings.get("acl") == Some("creator"),
+        }
     }
 }
 
@@ -162,24 +170,6 @@ fn login(url: &StoreUrl) -> Result<Option<Login>> {
     }
 }
 
-fn is_private(acl: Option<&str>) -> Result<bool> {
-    match acl {
-        Some("creator") => Ok(true),
-        Some("open") | None => Ok(false),
-        Some(_) => Err(Error::invalid("acl= must be creator or open")),
-    }
-}
-
-/// Checks the timeout of a session: with a shorter one, a short network delay looks like a crash.
-pub(super) fn check_session(timeout: Duration) -> Result<Duration> {
-    Setting::within(
-        SESSION_MIN..=SESSION_MAX,
-        timeout,
-        "the session timeout must be from 1 second to 1 hour",
-        "write session=10s",
-    )
-}
-
 /// Formats the address as a URL without user, password and settings.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -194,9 +184,6 @@ impl fmt::Debug for Address {
 }
 
 const BASE: &str = "/leasehold";
-const SESSION_DEFAULT: Duration = Duration::from_secs(10);
-const SESSION_MIN: Duration = Duration::from_secs(1);
-const SESSION_MAX: Duration = Duration::from_secs(3600);
 
 /// A longer session needs a longer list of servers.
 const LONG_SESSION: Duration = Duration::from_secs(20);

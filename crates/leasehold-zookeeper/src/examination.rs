@@ -1,6 +1,7 @@
 //! Risks to locks on a ZooKeeper ensemble: sessions, servers, digests, round trips.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -64,8 +65,7 @@ const SERVER: &[Check<ServerReplies>] = &[
 ];
 
 /// Examines the ensemble of a URL.
-pub(crate) async fn examine(url: &str) -> Result<Examination> {
-    let address = Address::parse(url)?;
+pub(crate) async fn examine(address: Arc<Address>) -> Result<Examination> {
     let requested = address.settings.session;
     let client = connect(&address, requested).await?;
     let ensemble = Ensemble {
@@ -76,10 +76,10 @@ pub(crate) async fn examine(url: &str) -> Result<Examination> {
     };
 
     let mut examination = Examination::default();
-    examination.check(ENSEMBLE, &ensemble, &address);
+    examination.check(ENSEMBLE, &ensemble, &*address);
     if let Some(error) = missing_right(&client, address.folder()).await {
         let finding = danger("right", error.reason(), error.hint().unwrap_or_default());
-        examination.findings.push(finding.about(&address));
+        examination.findings.push(finding.about(&*address));
     }
     let is_encrypted = address.tls.is_some();
     let servers = address.servers.iter();

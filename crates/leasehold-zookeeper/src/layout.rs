@@ -32,14 +32,6 @@ pub(super) struct Member {
 }
 
 impl Dialect {
-    pub(super) fn parse(text: &str) -> Result<Self> {
-        match text {
-            "curator" => Ok(Self::Curator),
-            "kazoo" => Ok(Self::Kazoo),
-            _ => Err(Error::invalid("dialect= must be curator or kazoo")),
-        }
-    }
-
     /// Returns the name of a claim's node, up to its digits.
     pub(super) fn prefix(self, claim: &Claim) -> String {
         let share_mark = self.share_mark(claim.share);

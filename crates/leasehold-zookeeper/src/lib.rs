@@ -39,7 +39,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::FutureExt;
 use futures_util::future::{join_all, try_join_all};
 
 use address::Address;
@@ -47,27 +46,53 @@ use claims::TrackedNodes;
 use examination::examine;
 use generation::ExhaustedNodes;
 use layout::Dialect;
-use leasehold_core::internal::{BootInstant, StoreKind, UnopenedStore, background};
+use leasehold_core::internal::{self, BootInstant, StoreKind, UnopenedStore, background};
 use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store, replies};
 use leasehold_core::{Entry, Guarantees, LockState, Name, Result, SemaphoreSupport, Token};
 use lock_node::LockNode;
 use supervisor::{SessionSupervisor, Sessions, confirmed_session};
 use wait::wait_for_change;
 
-/// The stores on ZooKeeper, for the table of schemes.
+/// The stores on ZooKeeper.
 #[doc(hidden)]
-pub const ZOOKEEPER: StoreKind = StoreKind {
-    examine: |url| examine(url).boxed(),
-    ..StoreKind::new(prepare)
+pub static ZOOKEEPER: StoreKind = StoreKind {
+    help: &[
+        (
+            "zookeeper://host1,host2/folder",
+            "ZooKeeper, in the format of Curator",
+        ),
+        ("zookeeper+tls://host1,host2", "ZooKeeper, over TLS"),
+        (
+            "zookeeper://…?dialect=kazoo",
+            "ZooKeeper, in the format of kazoo",
+        ),
+    ],
+    aliases: &[
+        ("zk", "write zookeeper://host"),
+        ("zookeepers", "write zookeeper+tls://host"),
+    ],
+    dialects: &[
+        internal::Dialect {
+            name: "curator",
+            help: "Curator on ZooKeeper",
+            settings: "",
+        },
+        internal::Dialect {
+            name: "kazoo",
+            help: "kazoo on ZooKeeper",
+            settings: "dialect=kazoo",
+        },
+    ],
+    ..StoreKind::new(&[&address::FORM], |url| {
+        let builder = ZooKeeper::builder(url)?;
+        let address = Arc::new(builder.address.clone());
+        let guarantees = guarantees(address.settings.session);
+        let opening = UnopenedStore::new(builder.url(), guarantees, move |_| {
+            builder.clone().connect()
+        });
+        Ok(opening.examined_by(move || examine(Arc::clone(&address))))
+    })
 };
-
-fn prepare(url: &str) -> Result<UnopenedStore> {
-    let builder = ZooKeeper::builder(url)?;
-    let guarantees = guarantees(builder.address.settings.session);
-    Ok(UnopenedStore::new(builder.url(), guarantees, move |_| {
-        builder.clone().connect()
-    }))
-}
 
 fn guarantees(session: Duration) -> Guarantees {
     let mut guarantees = replies::guarantees(replies::released_within(session));
@@ -152,7 +177,7 @@ impl ZooKeeperBuilder {
     /// # Errors
     /// [`is_invalid`](leasehold_core::Error::is_invalid) if the timeout is out of range.
     pub fn session(mut self, timeout: Duration) -> Result<Self> {
-        self.address.settings.session = address::check_session(timeout)?;
+        self.address.settings.session = address::SESSION.check_duration(timeout)?;
         Ok(self)
     }
 

@@ -156,7 +156,7 @@ mod shown_url;
 mod unknown_url;
 
 #[doc(hidden)]
-pub use leasehold_core::internal::stray_character;
+pub use leasehold_core::internal::{Dialect, StoreKind, stray_character};
 #[cfg(feature = "metrics")]
 pub use leasehold_core::metrics;
 #[cfg(feature = "unstable-simulation")]
@@ -175,7 +175,7 @@ pub use leasehold_core::{
 };
 pub use open::{examine, open, open_lazy};
 #[doc(hidden)]
-pub use schemes::{SCHEMES, Scheme};
+pub use schemes::{kind_of, kinds};
 
 /// The places where locks can be kept, one type each.
 pub mod stores {

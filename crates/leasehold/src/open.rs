@@ -12,7 +12,7 @@ pub use examine::examine;
 use leasehold_core::internal::{LazyStore, Setting, UnopenedStore, check_characters};
 use leasehold_core::store::Store;
 
-use crate::schemes::Scheme;
+use crate::schemes::Entry;
 use crate::shown_url::{names_user, redacted};
 use crate::{Error, Locks, Result, unknown_url};
 
@@ -96,23 +96,24 @@ fn locks(store: Arc<dyn Store>, shown_url: &str, reply_timeout: Option<Duration>
 }
 
 /// Splits a URL into that of its store, and the reply timeout.
-fn split_reply_timeout(url: &str) -> (String, Option<Duration>) {
+fn split_reply_timeout(url: &str) -> Result<(String, Option<Duration>)> {
     let value = |setting: &str| {
         let (name, value) = setting.split_once('=')?;
-        (name == Setting::REPLY_TIMEOUT).then(|| Setting::duration(value))
+        (name == Setting::REPLY_TIMEOUT.name).then(|| value.to_owned())
     };
     let (location, settings) = url.split_once('?').unwrap_or((url, ""));
-    let reply_timeout = settings.split('&').filter_map(value).next_back();
-    if reply_timeout.is_none() {
-        return (url.to_owned(), None);
-    }
+    let Some(stated) = settings.split('&').filter_map(value).next_back() else {
+        return Ok((url.to_owned(), None));
+    };
 
+    let reply_timeout = Setting::REPLY_TIMEOUT.parse_duration(&stated)?;
     let settings = settings.split('&');
     let others: Vec<&str> = settings
         .filter(|setting| value(setting).is_none())
         .collect();
     let store_url = format!("{location}?{}", others.join("&"));
-    (store_url.trim_end_matches('?').to_owned(), reply_timeout)
+    let store_url = store_url.trim_end_matches('?').to_owned();
+    Ok((store_url, Some(reply_timeout)))
 }
 
 /// Parses a URL: returns its store, and the reply timeout.
@@ -120,17 +121,16 @@ fn prepare(url: &str) -> Result<(UnopenedStore, Option<Duration>)> {
     check_characters(url)?;
     let unknown = || unknown_url::error(url);
     let (name, rest) = url.split_once(':').ok_or_else(unknown)?;
-    let scheme = Scheme::named(name).ok_or_else(unknown)?;
-    if scheme.is_local && names_user(name, rest) {
+    let entry = Entry::of_scheme(name).ok_or_else(unknown)?;
+    if entry.is_local() && names_user(name, rest) {
         let error = Error::invalid(format!("{name}: has no user and no password"));
         return Err(
             error.help("write file:/some/folder, or the scheme of a server, as redis://host")
         );
     }
 
-    let (store_url, reply_timeout) = split_reply_timeout(url);
-    let reply_timeout = reply_timeout.map(Setting::reply_timeout).transpose()?;
-    let unopened = (scheme.kind()?.prepare)(&store_url)?;
+    let (store_url, reply_timeout) = split_reply_timeout(url)?;
+    let unopened = entry.prepare(&store_url)?;
     Ok((unopened, reply_timeout))
 }
 

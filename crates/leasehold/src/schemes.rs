@@ -1,193 +1,137 @@
-//! The one table of the schemes of URLs.
+//! The one table of the stores: a line for each kind.
 
-#[cfg(feature = "file")]
-use leasehold_core::internal::{FILE, SYSTEM};
-use leasehold_core::internal::{MEMORY, StoreKind};
-#[cfg(feature = "postgres")]
-use leasehold_postgres::POSTGRES;
-#[cfg(feature = "redis")]
-use leasehold_redis::{REDIS, REDLOCK};
-#[cfg(feature = "zookeeper")]
-use leasehold_zookeeper::ZOOKEEPER;
+use leasehold_core::internal::{StoreKind, UnopenedStore};
 
 use crate::{Error, Result};
 
-/// The stores that URLs with these schemes name.
-#[derive(Debug)]
-pub struct Scheme {
-    /// The words before the colon.
-    names: &'static [&'static str],
-    /// URLs, and what they name, for the help of the command.
-    pub help: &'static [(&'static str, &'static str)],
-    /// Whether a URL has no server, and so no user.
-    pub is_local: bool,
+/// A kind of stores, which may be absent in this build.
+pub(crate) struct Entry {
+    /// Each of its schemes begins with it.
+    scheme: &'static str,
     /// What a build without the feature lacks.
     store: &'static str,
     /// The feature of this crate that adds the stores.
     feature: &'static str,
     /// `None` in a build without the feature.
-    kind: Option<StoreKind>,
+    pub(crate) kind: Option<&'static StoreKind>,
 }
 
-/// The kind of store, if this build has the feature.
-macro_rules! in_build {
-    ($feature:literal, $kind:ident) => {{
+macro_rules! entry {
+    ($scheme:literal, $store:literal, $kind:path) => {
+        Entry {
+            scheme: $scheme,
+            store: $store,
+            feature: "",
+            kind: Some(&$kind),
+        }
+    };
+    ($scheme:literal, $store:literal, $kind:path, in $feature:literal) => {{
         #[cfg(feature = $feature)]
-        let kind = Some($kind);
+        let kind: Option<&'static StoreKind> = Some(&$kind);
         #[cfg(not(feature = $feature))]
-        let kind = None;
-        kind
+        let kind: Option<&'static StoreKind> = None;
+        Entry {
+            scheme: $scheme,
+            store: $store,
+            feature: $feature,
+            kind,
+        }
     }};
 }
 
-/// All schemes, in the order in which the help shows them.
-pub static SCHEMES: &[Scheme] = &[
-    Scheme {
-        names: &["file"],
-        help: &[
-            ("file:/some/folder", "a folder on this machine"),
-            (
-                "file:/some/folder?mode=0660",
-                "the same, with files for the members of its group",
-            ),
-            ("file:", "leasehold in $XDG_STATE_HOME or ~/.local/state"),
-        ],
-        is_local: true,
-        store: "file",
-        feature: "file",
-        kind: in_build!("file", FILE),
-    },
-    Scheme {
-        names: &["system"],
-        help: &[("system:", "/var/lib/leasehold, for the group leasehold")],
-        is_local: true,
-        store: "file",
-        feature: "file",
-        kind: in_build!("file", SYSTEM),
-    },
-    Scheme {
-        names: &["memory"],
-        help: &[],
-        is_local: true,
-        store: "memory",
-        feature: "",
-        kind: Some(MEMORY),
-    },
-    Scheme {
-        names: &[
-            "redis",
-            "rediss",
-            "redis+unix",
-            "redis+sentinel",
-            "rediss+sentinel",
-            "redis+cluster",
-            "rediss+cluster",
-        ],
-        help: &[
-            ("redis://host:6379", "a Redis server"),
-            ("rediss://host", "a Redis server, over TLS"),
-            ("redis+unix:///path", "a Redis server, over its Unix socket"),
-            (
-                "redis+sentinel://s1,s2,s3/name",
-                "the Redis master that sentinels name",
-            ),
-            ("redis+cluster://n1,n2,n3", "the masters of a Redis Cluster"),
-            (
-                "redis://host?dialect=plain",
-                "a Redis server, in the format of redis-py and others",
-            ),
-            (
-                "redis://host?dialect=redisson",
-                "a Redis server, with the locks of Redisson",
-            ),
-        ],
-        is_local: false,
-        store: "Redis",
-        feature: "redis",
-        kind: in_build!("redis", REDIS),
-    },
-    Scheme {
-        names: &["redlock", "redlocks"],
-        help: &[
-            (
-                "redlock://host1,host2,host3",
-                "independent Redis masters, of which a minority may fail",
-            ),
-            (
-                "redlocks://host1,host2,host3",
-                "independent Redis masters, over TLS",
-            ),
-            (
-                "redlock://…?dialect=classic",
-                "independent Redis masters, in the format of redsync",
-            ),
-        ],
-        is_local: false,
-        store: "Redis",
-        feature: "redis",
-        kind: in_build!("redis", REDLOCK),
-    },
-    Scheme {
-        names: &["zookeeper", "zookeeper+tls"],
-        help: &[
-            (
-                "zookeeper://host1,host2/folder",
-                "ZooKeeper, in the format of Curator",
-            ),
-            ("zookeeper+tls://host1,host2", "ZooKeeper, over TLS"),
-            (
-                "zookeeper://…?dialect=kazoo",
-                "ZooKeeper, in the format of kazoo",
-            ),
-        ],
-        is_local: false,
-        store: "ZooKeeper",
-        feature: "zookeeper",
-        kind: in_build!("zookeeper", ZOOKEEPER),
-    },
-    Scheme {
-        names: &["postgres", "postgresql"],
-        help: &[
-            ("postgres://user@host/database", "a PostgreSQL database"),
-            (
-                "postgres:///database",
-                "the same, by the server's socket on this machine",
-            ),
-        ],
-        is_local: false,
-        store: "PostgreSQL",
-        feature: "postgres",
-        kind: in_build!("postgres", POSTGRES),
-    },
+/// All kinds, in the order in which the help shows them. The longest of two like schemes comes first.
+pub(crate) static ENTRIES: &[Entry] = &[
+    entry!("file", "file", leasehold_core::internal::FILE, in "file"),
+    entry!("system", "file", leasehold_core::internal::SYSTEM, in "file"),
+    entry!("memory", "memory", leasehold_core::internal::MEMORY),
+    entry!("postgres", "PostgreSQL", leasehold_postgres::POSTGRES, in "postgres"),
+    entry!("redis", "Redis", leasehold_redis::REDIS, in "redis"),
+    entry!("redlock", "Redis", leasehold_redis::REDLOCK, in "redis"),
+    entry!("zookeeper", "ZooKeeper", leasehold_zookeeper::ZOOKEEPER, in "zookeeper"),
 ];
 
-impl Scheme {
-    /// Finds the entry with the name.
-    pub(crate) fn named(name: &str) -> Option<&'static Self> {
-        SCHEMES.iter().find(|scheme| scheme.names.contains(&name))
+impl Entry {
+    /// Finds the entry of a scheme.
+    pub(crate) fn of_scheme(scheme: &str) -> Option<&'static Self> {
+        ENTRIES.iter().find(|entry| match entry.kind {
+            Some(kind) => kind.schemes().any(|known| known == scheme),
+            None => scheme.starts_with(entry.scheme),
+        })
     }
 
-    /// Finds the entry for a URL.
-    #[must_use]
-    pub fn of(url: &str) -> Option<&'static Self> {
-        Self::named(url.split_once(':')?.0)
+    /// Returns how the URLs begin.
+    pub(crate) fn beginnings(&self) -> Vec<String> {
+        let rest = if self.is_local() { ":" } else { "://" };
+        let schemes = match self.kind {
+            Some(kind) => kind.schemes().collect(),
+            None => vec![self.scheme],
+        };
+        let beginning = |scheme| format!("{scheme}{rest}");
+        schemes.into_iter().map(beginning).collect()
     }
 
-    /// Returns how URLs with each of the names begin.
-    pub(crate) fn beginnings(&self) -> impl Iterator<Item = String> {
-        let rest = if self.is_local { ":" } else { "://" };
-        self.names.iter().map(move |name| format!("{name}{rest}"))
+    /// Whether a URL has no server, and so no user.
+    pub(crate) fn is_local(&self) -> bool {
+        self.kind.is_some_and(|kind| kind.is_local)
     }
 
-    /// Returns how the stores are opened and examined.
+    /// Parses the URL of a store.
     ///
     /// # Errors
     /// [`is_unsupported`](Error::is_unsupported) in a build without the feature.
-    pub(crate) fn kind(&self) -> Result<StoreKind> {
-        self.kind.ok_or_else(|| {
+    pub(crate) fn prepare(&self, url: &str) -> Result<UnopenedStore> {
+        let Some(kind) = self.kind else {
             let Self { store, feature, .. } = self;
-            Error::unsupported(format!("this build has no {store} store"))
-                .help(format!("build leasehold with its feature `{feature}`"))
-        })
+            let error = Error::unsupported(format!("this build has no {store} store"));
+            return Err(error.help(format!("build leasehold with its feature `{feature}`")));
+        };
+        (kind.prepare)(url)
     }
 }
+
+/// Returns the kinds of stores that this build has.
+pub fn kinds() -> impl Iterator<Item = &'static StoreKind> {
+    ENTRIES.iter().filter_map(|entry| entry.kind)
+}
+
+/// Returns the kind of the store of a URL.
+#[must_use]
+pub fn kind_of(url: &str) -> Option<&'static StoreKind> {
+    Entry::of_scheme(url.split_once(':')?.0)?.kind
+}
+
+/// Returns the advice to users of a scheme of another program, whose service leasehold supports.
+pub(crate) fn alias(scheme: &str) -> Option<&'static str> {
+    let mut aliases = kinds().flat_map(|kind| kind.aliases);
+    let (_, advice) = aliases.find(|(alias, _)| *alias == scheme)?;
+    Some(advice)
+}
+
+/// Services on which other lock programs keep locks.
+pub(crate) const SERVICES: &[(&str, &str)] = &[
+    ("consul", "Consul"),
+    ("cassandra", "Cassandra"),
+    ("cockroachdb", "CockroachDB"),
+    ("dynamodb", "DynamoDB"),
+    ("etcd", "etcd"),
+    ("etcds", "etcd"),
+    ("gcs", "Google Cloud Storage"),
+    ("gs", "Google Cloud Storage"),
+    ("hazelcast", "Hazelcast"),
+    ("http", "a web server"),
+    ("https", "a web server"),
+    ("k8s", "Kubernetes"),
+    ("kubernetes", "Kubernetes"),
+    ("mariadb", "MariaDB"),
+    ("memcache", "memcached"),
+    ("memcached", "memcached"),
+    ("mongodb", "MongoDB"),
+    ("mongodb+srv", "MongoDB"),
+    ("mssql", "SQL Server"),
+    ("mysql", "MySQL"),
+    ("nats", "NATS"),
+    ("nfs", "NFS"),
+    ("s3", "S3"),
+    ("sqlite", "SQLite"),
+    ("sqlserver", "SQL Server"),
+];

@@ -5,8 +5,7 @@
 
 use leasehold_core::internal::is_host;
 
-use crate::schemes::Scheme;
-use crate::unknown_url;
+use crate::schemes::{Entry, SERVICES, alias};
 
 /// Replaces the text that is not shown.
 const HIDDEN: &str = "…";
@@ -17,14 +16,14 @@ const HIDDEN_USER: &str = "…@";
 /// part of them.
 pub(crate) fn redacted(text: &str) -> String {
     let Some(scheme) = scheme(text) else {
-        let is_path = unknown_url::bare_path(text).is_some() && !may_have_user(text);
-        let is_shown = is_path || unknown_url::is_host_and_port(text);
+        let is_path = bare_path(text).is_some() && !may_have_user(text);
+        let is_shown = is_path || is_host_and_port(text);
         let shown = if is_shown { location(text) } else { HIDDEN };
         return shown.replace(char::is_control, HIDDEN);
     };
 
     let rest = &text[scheme.len() + 1..];
-    let is_local = Scheme::named(scheme).is_some_and(|known| known.is_local);
+    let is_local = Entry::of_scheme(scheme).is_some_and(Entry::is_local);
     let shown = if !is_local {
         servers(rest)
     } else if names_user(scheme, rest) {
@@ -41,7 +40,31 @@ pub(crate) fn scheme(text: &str) -> Option<&str> {
     let is_letter = |c: char| c.is_ascii_alphanumeric() || "+.-".contains(c);
     let is_word = scheme.chars().all(is_letter) && rest.starts_with("//");
 
-    (unknown_url::is_known(scheme) || is_word && !may_have_user(text)).then_some(scheme)
+    (is_known(scheme) || is_word && !may_have_user(text)).then_some(scheme)
+}
+
+/// Whether this word is the scheme of a store, of another program or of another service.
+fn is_known(scheme: &str) -> bool {
+    let meant = scheme.to_ascii_lowercase();
+    let is_service = SERVICES.iter().any(|(word, _)| *word == meant);
+    is_service || Entry::of_scheme(&meant).is_some() || alias(&meant).is_some()
+}
+
+/// Returns the path to write if the text is one, and not a URL.
+pub(crate) fn bare_path(text: &str) -> Option<&str> {
+    let begins = |prefix| text.starts_with(prefix);
+    (begins("/") || begins("./") || begins("../") || begins("~/")).then(|| match text {
+        absolute if absolute.starts_with('/') && !absolute.contains('@') => absolute,
+        _ => "/some/folder",
+    })
+}
+
+pub(crate) fn is_host_and_port(text: &str) -> bool {
+    let Some((name, port)) = text.split_once(':') else {
+        return false;
+    };
+    let is_name = name == "localhost" || name.contains('.') && is_host(name);
+    is_name && port.parse::<u16>().is_ok()
 }
 
 /// Whether what follows the scheme of a store without a server may have a user.

@@ -1,10 +1,8 @@
 //! The error of a URL that no store has: the store that may have been meant, and the text to write.
 
-use leasehold_core::internal::is_host;
-
 use crate::Error;
-use crate::schemes::{SCHEMES, Scheme};
-use crate::shown_url;
+use crate::schemes::{ENTRIES, Entry, SERVICES, alias};
+use crate::shown_url::{bare_path, is_host_and_port, scheme};
 
 /// Returns the error. It repeats only what cannot be a part of a user name or a password.
 pub(crate) fn error(url: &str) -> Error {
@@ -20,7 +18,7 @@ pub(crate) fn error(url: &str) -> Error {
         return Error::invalid("a server needs a URL scheme before its name")
             .help(format!("write redis://{url} or zookeeper://{url}"));
     }
-    let Some(scheme) = shown_url::scheme(url) else {
+    let Some(scheme) = scheme(url) else {
         return Error::invalid("the URL begins with no scheme that leasehold knows").help(known());
     };
 
@@ -28,10 +26,9 @@ pub(crate) fn error(url: &str) -> Error {
     if let Some((_, service)) = SERVICES.iter().find(|(name, _)| *name == meant) {
         return Error::invalid(format!("leasehold cannot keep locks on {service}")).help(known());
     }
-    let alias = ALIASES.iter().find(|(alias, _)| *alias == meant);
-    let advice = match alias {
-        Some((_, advice)) => (*advice).to_owned(),
-        None if Scheme::named(&meant).is_some() => "write the scheme in lower case".to_owned(),
+    let advice = match alias(&meant) {
+        Some(advice) => advice.to_owned(),
+        None if Entry::of_scheme(&meant).is_some() => "write the scheme in lower case".to_owned(),
         None => known(),
     };
     Error::invalid(format!("the URL scheme {scheme:?} is unknown")).help(advice)
@@ -39,97 +36,9 @@ pub(crate) fn error(url: &str) -> Error {
 
 /// Returns how the URLs of all stores begin.
 fn known() -> String {
-    let beginnings: Vec<String> = SCHEMES.iter().flat_map(Scheme::beginnings).collect();
+    let beginnings: Vec<String> = ENTRIES.iter().flat_map(Entry::beginnings).collect();
     format!("use {}", beginnings.join(", "))
 }
-
-/// Whether this word is the scheme of a store, of another program or of another service.
-pub(crate) fn is_known(scheme: &str) -> bool {
-    let meant = scheme.to_ascii_lowercase();
-    let is_meant = |(word, _): &(&str, &str)| *word == meant;
-
-    Scheme::named(&meant).is_some() || ALIASES.iter().any(is_meant) || SERVICES.iter().any(is_meant)
-}
-
-/// Returns the path to write if the text is one, and not a URL.
-pub(crate) fn bare_path(text: &str) -> Option<&str> {
-    let begins = |prefix| text.starts_with(prefix);
-    (begins("/") || begins("./") || begins("../") || begins("~/")).then(|| match text {
-        absolute if absolute.starts_with('/') && !absolute.contains('@') => absolute,
-        _ => "/some/folder",
-    })
-}
-
-pub(crate) fn is_host_and_port(text: &str) -> bool {
-    let Some((name, port)) = text.split_once(':') else {
-        return false;
-    };
-    let is_name = name == "localhost" || name.contains('.') && is_host(name);
-    is_name && port.parse::<u16>().is_ok()
-}
-
-/// Schemes that other programs use for a service which leasehold supports.
-const ALIASES: &[(&str, &str)] = &[
-    ("sentinel", SENTINEL),
-    ("redis-sentinel", SENTINEL),
-    ("redis-cluster", CLUSTER),
-    ("redis+tls", "write rediss://host"),
-    ("redis+ssl", "write rediss://host"),
-    ("redis-socket", "write redis+unix:///path/of/the.sock"),
-    (
-        "unix",
-        "write redis+unix:///path/of/the.sock for the socket of a Redis server",
-    ),
-    (
-        "valkey",
-        "write redis://host: Valkey uses the protocol of Redis",
-    ),
-    (
-        "valkeys",
-        "write rediss://host: Valkey uses the protocol of Redis",
-    ),
-    ("pgsql", "write postgres://user@host/database"),
-    ("zk", "write zookeeper://host"),
-    ("zookeepers", "write zookeeper+tls://host"),
-    ("redlock+tls", "write redlocks://host1,host2,host3"),
-    (
-        "flock",
-        "write file:/some/folder: a file store shares its locks with flock(1)",
-    ),
-    ("dir", "write file:/some/folder"),
-];
-
-const SENTINEL: &str = "write redis+sentinel://host1,host2,host3/mymaster";
-const CLUSTER: &str = "write redis+cluster://host1,host2,host3";
-
-/// Services on which other lock programs keep locks.
-const SERVICES: &[(&str, &str)] = &[
-    ("consul", "Consul"),
-    ("cassandra", "Cassandra"),
-    ("cockroachdb", "CockroachDB"),
-    ("dynamodb", "DynamoDB"),
-    ("etcd", "etcd"),
-    ("etcds", "etcd"),
-    ("gcs", "Google Cloud Storage"),
-    ("gs", "Google Cloud Storage"),
-    ("hazelcast", "Hazelcast"),
-    ("http", "a web server"),
-    ("https", "a web server"),
-    ("k8s", "Kubernetes"),
-    ("kubernetes", "Kubernetes"),
-    ("mariadb", "MariaDB"),
-    ("memcache", "memcached"),
-    ("memcached", "memcached"),
-    ("mongodb", "MongoDB"),
-    ("mongodb+srv", "MongoDB"),
-    ("mssql", "SQL Server"),
-    ("mysql", "MySQL"),
-    ("nats", "NATS"),
-    ("nfs", "NFS"),
-    ("s3", "S3"),
-    ("sqlite", "SQLite"),
-    ("sqlserver", "SQL Server"),
-];
 
 #[cfg(test)]
 mod tests {
@@ -146,7 +55,10 @@ mod tests {
             ("localhost:6379", "write redis://localhost:6379"),
             ("etcd://host", "cannot keep locks on etcd; use file:"),
             ("consul://host", "cannot keep locks on Consul"),
-            ("pgsql://host", "write postgres://user@host/database"),
+            (
+                "postgresql://me:secret@host",
+                "cannot keep locks on PostgreSQL",
+            ),
             (
                 "sentinel://host",
                 "write redis+sentinel://host1,host2,host3/mymaster",

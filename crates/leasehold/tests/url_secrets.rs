@@ -257,7 +257,7 @@ async fn store_that_was_built_shows_its_url_without_user_information() {
 /// Shows G-35.
 #[tokio::test]
 async fn white_space_and_control_characters_in_a_url_are_refused_by_name() {
-    let examples = leasehold::SCHEMES.iter().flat_map(|scheme| scheme.help);
+    let examples = leasehold::kinds().flat_map(|kind| kind.help);
     let urls = examples
         .map(|(url, _)| *url)
         .chain(["memory:", "system:?mode=0660"]);

@@ -1,8 +1,9 @@
 //! The option `--dialect`: whose locks on a server a command looks at.
 #![allow(clippy::doc_markdown, reason = "these comments are read on a terminal")]
 
-use clap::{Args, ValueEnum};
-use leasehold::{Error, LockState, Locks, Result};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use leasehold::{Dialect, Error, LockState, Locks, Result, kind_of, kinds};
 
 use super::store::Store;
 
@@ -12,12 +13,12 @@ pub(crate) struct InspectedStore {
     pub(crate) store: Store,
 
     /// Use the locks of another library on the server of the store
-    #[arg(long, value_name = "LIBRARY", value_enum)]
-    dialect: Option<Dialect>,
+    #[arg(long, value_name = "LIBRARY", value_parser = libraries())]
+    dialect: Option<&'static Dialect>,
 
     /// Use the locks of all known libraries on the server of the store
     ///
-    /// A single Redis server or ZooKeeper.
+    /// A store whose server may have locks of other libraries.
     #[arg(long, conflicts_with = "dialect")]
     all: bool,
 }
@@ -29,72 +30,30 @@ pub(crate) struct Inspected {
     pub(crate) locks: Locks,
 }
 
-/// The libraries whose locks a store can read, by the service that keeps them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Dialect {
-    /// Redisson on Redis: RLock, RFencedLock and RFairLock
-    Redisson,
-    /// RReadWriteLock of Redisson on Redis
-    RedissonRw,
-    /// RPermitExpirableSemaphore of Redisson on Redis
-    RedissonSemaphore,
-    /// redis-py and others on Redis, whose locks are strings
-    Plain,
-    /// redsync and others on several Redis masters
-    Classic,
-    /// Curator on ZooKeeper
-    Curator,
-    /// kazoo on ZooKeeper
-    Kazoo,
-}
-
-/// The settings of a URL that do not depend on the format of the locks.
-const CONNECTION: [&str; 11] = [
-    "db",
-    "protocol",
-    "password-file",
-    "ca",
-    "cert",
-    "key",
-    "session",
-    "acl",
-    "longest-lease",
-    "prefix",
-    "reply-timeout",
-];
-
-const REDISSON: &str = "dialect=redisson";
-
 impl InspectedStore {
     pub(crate) async fn open(&self) -> Result<Locks> {
-        let Some(dialect) = self.dialect else {
-            return self.store.open().await;
-        };
-        let url = dialect.url(&self.store.url)?;
-        self.at(url).open().await
+        match self.dialect {
+            Some(dialect) => self.at(in_dialect(&self.store.url, dialect)?).open().await,
+            None => self.store.open().await,
+        }
     }
 
     /// Opens the store, and with --all the same server for the locks of each other library.
     pub(crate) async fn open_all(&self) -> Result<Vec<Inspected>> {
-        let own = self.open().await?;
-        let format = self.dialect.map_or("leasehold", Dialect::name);
-        let own_url = own.url().to_owned();
-        let mut opened = vec![Inspected { format, locks: own }];
+        let own = Inspected {
+            format: self.dialect.map_or("leasehold", |dialect| dialect.name),
+            locks: self.open().await?,
+        };
+        let mut opened = vec![own];
         if !self.all {
             return Ok(opened);
         }
 
-        for dialect in Dialect::of(&self.store.url)? {
-            let url = dialect.url(&self.store.url)?;
-            if url == self.store.url {
-                continue;
-            }
-            let locks = self.at(url).open().await?;
-            // The order of settings may differ. The shown URL of ZooKeeper has no dialect.
-            if dialect.service() != "redis" || locks.url() != own_url {
-                let format = dialect.name();
-                opened.push(Inspected { format, locks });
-            }
+        for (dialect, url) in others(&self.store.url)? {
+            opened.push(Inspected {
+                format: dialect.name,
+                locks: self.at(url).open().await?,
+            });
         }
         Ok(opened)
     }
@@ -127,86 +86,47 @@ pub(crate) fn in_this_format<T>(reply: Result<T>) -> Result<Option<T>> {
     }
 }
 
-impl Dialect {
-    /// Returns the dialects of the service of a URL.
-    fn of(url: &str) -> Result<impl Iterator<Item = Self>> {
-        let scheme = url.split("://").next().unwrap_or_default();
-        let service = match scheme {
-            "redis" | "rediss" | "redis+unix" => "redis",
-            "zookeeper" | "zookeeper+tls" => "zookeeper",
-            _ => {
-                let error = Error::unsupported("--all is for a single Redis server or ZooKeeper");
-                return Err(error.help("leave it out, or give --dialect"));
-            }
-        };
-        let all = Self::value_variants().iter().copied();
-        Ok(all.filter(move |dialect| dialect.service() == service))
-    }
+/// The values of --dialect.
+fn libraries() -> impl TypedValueParser<Value = &'static Dialect> {
+    let value = |dialect: &Dialect| PossibleValue::new(dialect.name).help(dialect.help);
+    PossibleValuesParser::new(dialects().map(value)).map(|name| named(&name))
+}
 
-    fn name(self) -> &'static str {
-        match self {
-            Self::Redisson => "redisson",
-            Self::RedissonRw => "redisson-rw",
-            Self::RedissonSemaphore => "redisson-semaphore",
-            Self::Plain => "plain",
-            Self::Classic => "classic",
-            Self::Curator => "curator",
-            Self::Kazoo => "kazoo",
-        }
-    }
+fn dialects() -> impl Iterator<Item = &'static Dialect> {
+    kinds().flat_map(|kind| kind.dialects)
+}
 
-    /// Returns the URL with this dialect in place of its own.
-    ///
-    /// # Errors
-    /// Invalid if the service of the URL has no such locks.
-    fn url(self, url: &str) -> Result<String> {
-        let (base, settings) = url.split_once('?').unwrap_or((url, ""));
-        let setting = self.setting();
-        let settings: Vec<&str> = settings.split('&').collect();
-        if !base.starts_with(self.service()) {
-            let service = self.service();
-            let error = Error::invalid("the store does not have locks of this library");
-            return Err(error.help(format!("write --store {service}… with this --dialect")));
-        }
-        let is_other_class = |one: &&str| ["lock=rw", "lock=semaphore"].contains(one);
-        if settings.contains(&setting) && !settings.iter().any(is_other_class) {
-            return Ok(url.to_owned());
-        }
+fn named(name: &str) -> &'static Dialect {
+    let mut dialects = dialects();
+    let dialect = dialects.find(|dialect| dialect.name == name);
+    dialect.expect("the parser refuses other names")
+}
 
-        let is_redisson = setting.starts_with(REDISSON);
-        let is_kept = |one: &&str| {
-            let name = one.split('=').next().unwrap_or_default();
-            CONNECTION.contains(&name) && (name != "prefix" || is_redisson)
-        };
-        let kept = settings.into_iter().filter(is_kept);
-        let settings: Vec<&str> = kept
-            .chain([setting])
-            .filter(|one| !one.is_empty())
-            .collect();
-        let separator = if settings.is_empty() { "" } else { "?" };
-        Ok(format!("{base}{separator}{}", settings.join("&")))
-    }
+/// Returns the URL with a dialect in place of its own.
+///
+/// # Errors
+/// Invalid if the service of the URL has no such locks.
+fn in_dialect(url: &str, dialect: &'static Dialect) -> Result<String> {
+    let kind = kind_of(url).filter(|kind| kind.dialects_of(url).any(|other| other == dialect));
+    let Some(kind) = kind else {
+        let error = Error::invalid("the store does not have locks of this library");
+        return Err(error.help("`leasehold ls --help` names the service of each library"));
+    };
+    Ok(kind.in_dialect(url, dialect))
+}
 
-    fn service(self) -> &'static str {
-        match self {
-            Self::Redisson | Self::RedissonRw | Self::RedissonSemaphore | Self::Plain => "redis",
-            Self::Classic => "redlock",
-            Self::Curator | Self::Kazoo => "zookeeper",
-        }
-    }
+/// Returns the other dialects of the service of a URL, each with its URL.
+fn others(url: &str) -> Result<Vec<(&'static Dialect, String)>> {
+    let kind = kind_of(url).filter(|kind| kind.dialects_of(url).next().is_some());
+    let Some(kind) = kind else {
+        let error = Error::unsupported("the store has no locks of other libraries for --all");
+        return Err(error.help("leave it out"));
+    };
 
-    /// Returns the setting of the URL; empty for the format that leasehold uses itself.
-    fn setting(self) -> &'static str {
-        match self {
-            Self::Redisson => REDISSON,
-            Self::RedissonRw => "dialect=redisson&lock=rw",
-            Self::RedissonSemaphore => "dialect=redisson&lock=semaphore",
-            Self::Plain => "dialect=plain",
-            Self::Classic => "dialect=classic",
-            Self::Kazoo => "dialect=kazoo",
-            Self::Curator => "",
-        }
-    }
+    let own = kind.dialect_of(url);
+    let others = kind.dialects_of(url).filter(|dialect| own != Some(dialect));
+    let with_url = |dialect| (dialect, kind.in_dialect(url, dialect));
+    Ok(others.map(with_url).collect())
 }
 
 #[cfg(test)]
@@ -217,45 +137,50 @@ mod tests {
     #[test]
     fn dialect_replaces_the_settings_of_the_format() {
         for (url, dialect, expected) in [
-            ("redis://a", Dialect::Redisson, "redis://a?dialect=redisson"),
+            ("redis://a", "redisson", "redis://a?dialect=redisson"),
             (
-                "rediss://a?ca=/x&crash-grace=5s",
-                Dialect::Plain,
-                "rediss://a?ca=/x&dialect=plain",
+                "rediss://a?ca=/x&crash-grace=5s&server-name=b",
+                "plain",
+                "rediss://a?ca=/x&server-name=b&dialect=plain",
             ),
             (
                 "redis://a?dialect=redisson&lock=fenced&prefix=b",
-                Dialect::Redisson,
+                "redisson",
                 "redis://a?dialect=redisson&lock=fenced&prefix=b",
             ),
             (
                 "redis://a?dialect=redisson&lock=rw&prefix=b",
-                Dialect::Redisson,
+                "redisson",
                 "redis://a?prefix=b&dialect=redisson",
             ),
             (
                 "redis://a?lock=rw&prefix=b&dialect=redisson",
-                Dialect::RedissonSemaphore,
+                "redisson-semaphore",
                 "redis://a?prefix=b&dialect=redisson&lock=semaphore",
             ),
             (
                 "redis://a?dialect=redisson&lock=fenced&prefix=b",
-                Dialect::Plain,
+                "plain",
                 "redis://a?dialect=plain",
             ),
             (
+                "redis+sentinel://a/b?sentinel-user=c&replicas=1",
+                "redisson",
+                "redis+sentinel://a/b?sentinel-user=c&dialect=redisson",
+            ),
+            (
                 "zookeeper://a/b?dialect=kazoo&session=30s",
-                Dialect::Curator,
+                "curator",
                 "zookeeper://a/b?session=30s",
             ),
-            ("zookeeper://a/b", Dialect::Curator, "zookeeper://a/b"),
+            ("zookeeper://a/b", "curator", "zookeeper://a/b"),
             (
                 "redlock://a,b,c?quarantine=off&longest-lease=5s",
-                Dialect::Classic,
+                "classic",
                 "redlock://a,b,c?longest-lease=5s&dialect=classic",
             ),
         ] {
-            let replaced = dialect.url(url);
+            let replaced = in_dialect(url, named(dialect));
             assert_eq!(replaced.as_deref().ok(), Some(expected), "{url}");
         }
     }
@@ -263,11 +188,11 @@ mod tests {
     #[test]
     fn dialect_of_another_service_is_refused() {
         for (url, dialect) in [
-            ("file:/a", Dialect::Redisson),
-            ("redis://me:secret@a", Dialect::Kazoo),
-            ("redlock://a,b,c", Dialect::Plain),
+            ("file:/a", "redisson"),
+            ("redis://me:secret@a", "kazoo"),
+            ("redlock://a,b,c", "plain"),
         ] {
-            let error = dialect.url(url).expect_err(url);
+            let error = in_dialect(url, named(dialect)).expect_err(url);
             assert!(error.is_invalid());
             assert!(!error.to_string().contains("secret"));
         }

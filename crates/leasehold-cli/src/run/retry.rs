@@ -6,7 +6,7 @@ use std::future::{Future, pending};
 use std::io::{IsTerminal, Write, stderr};
 use std::time::Duration;
 
-use leasehold::{Error, Guard, Lock, Refused, Result, Scheme};
+use leasehold::{Error, Guard, Lock, Refused, Result, kind_of};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use crate::commands::Store;
@@ -176,7 +176,7 @@ impl Retry {
 }
 
 fn has_server(url: &str) -> bool {
-    Scheme::of(url).is_some_and(|scheme| !scheme.is_local)
+    kind_of(url).is_some_and(|kind| !kind.is_local)
 }
 
 async fn attempt(lock: &Lock, limit: Option<Duration>) -> Result<Result<Guard, Refused>> {

@@ -360,5 +360,5 @@ fn watch_of_all_libraries_prints_the_format() {
 fn all_formats_need_a_server_with_formats() {
     let sandbox = Sandbox::new();
     let refused = sandbox.done(&["ls", "--all"]);
-    refused.assert(64, "", "--all is for a single Redis server or ZooKeeper");
+    refused.assert(64, "", "the store has no locks of other libraries");
 }

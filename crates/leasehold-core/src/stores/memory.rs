@@ -16,6 +16,7 @@ use crate::store::{
     replies,
 };
 use crate::store_kind::{StoreKind, UnopenedStore, after_scheme};
+use crate::stores::url::{Transport, UrlForm};
 use crate::{
     Claim, ClaimantInfo, CrashRelease, Entered, Entry, Error, Guarantees, LockState, Name,
     OnContention, Result, SemaphoreSupport, Share, Standing, Store, Token, admitted,
@@ -42,10 +43,22 @@ pub struct Memory {
 }
 
 /// The store of this process, for the table of schemes of `leasehold`.
-pub const MEMORY: StoreKind = StoreKind::new(|url| match after_scheme(url) {
-    "" => Ok(UnopenedStore::opened(Memory::new(), "memory:".to_owned())),
-    _ => Err(Error::invalid("memory: takes no path")),
-});
+pub static MEMORY: StoreKind = StoreKind {
+    is_local: true,
+    ..StoreKind::new(&[&FORM], |url| match after_scheme(url) {
+        "" => Ok(UnopenedStore::opened(Memory::new(), "memory:".to_owned())),
+        _ => Err(Error::invalid("memory: takes no path")),
+    })
+};
+
+static FORM: UrlForm = UrlForm {
+    store: "memory",
+    schemes: &[("memory", Transport::Local)],
+    example: "memory:",
+    default_port: 0,
+    settings: &[],
+    dialect: None,
+};
 
 impl Memory {
     /// Creates an empty store.

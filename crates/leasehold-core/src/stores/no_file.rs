@@ -3,13 +3,32 @@
 
 use crate::Error;
 use crate::store_kind::StoreKind;
+use crate::stores::url::{Transport, UrlForm};
 
 /// The folders that a URL names.
-pub const FILE: StoreKind = StoreKind::new(|_| Err(unsupported()));
+pub static FILE: StoreKind = unsupported(&[&FILE_URL]);
 /// The folder that the users of a group share.
-pub const SYSTEM: StoreKind = FILE;
+pub static SYSTEM: StoreKind = unsupported(&[&SYSTEM_URL]);
 
-fn unsupported() -> Error {
-    Error::unsupported("the file store runs on Linux only")
-        .help("use redis:, zookeeper: or memory: on this system")
+const fn unsupported(forms: &'static [&'static UrlForm]) -> StoreKind {
+    let mut kind = StoreKind::new(forms, |_| {
+        Err(Error::unsupported("the file store runs on Linux only")
+            .help("use redis:, zookeeper: or memory: on this system"))
+    });
+    kind.is_local = true;
+    kind
 }
+
+const FORM: UrlForm = UrlForm {
+    store: "file",
+    schemes: &[("file", Transport::Local)],
+    example: "file:/some/folder",
+    default_port: 0,
+    settings: &[],
+    dialect: None,
+};
+static FILE_URL: UrlForm = FORM;
+static SYSTEM_URL: UrlForm = UrlForm {
+    schemes: &[("system", Transport::Local)],
+    ..FORM
+};

@@ -26,6 +26,8 @@ pub struct UrlForm {
     pub default_port: u16,
     /// An error lists them in this order.
     pub settings: &'static [settings::Group],
+    /// The dialect that a URL must name, if it must name one.
+    pub dialect: Option<&'static str>,
 }
 
 /// How a client connects to the servers of a URL.
@@ -35,6 +37,8 @@ pub enum Transport {
     Tls,
     /// A Unix socket.
     Socket,
+    /// None: the store is on this machine.
+    Local,
 }
 
 /// A URL in its parts, decoded.
@@ -72,6 +76,8 @@ impl UrlForm {
         let (user, hosts) = authority
             .rsplit_once('@')
             .map_or((None, authority), |(user, hosts)| (Some(user), hosts));
+        let settings = Settings::parse(settings, self)?;
+        self.check_dialect(&settings)?;
         Ok(StoreUrl {
             form: self,
             scheme,
@@ -79,8 +85,21 @@ impl UrlForm {
             credentials: user.map(Credentials::parse).transpose()?,
             hosts: self.hosts(hosts)?,
             path: decoded(path)?,
-            settings: Settings::parse(settings, self.store, self.settings)?,
+            settings,
         })
+    }
+
+    pub(crate) fn has_scheme(&self, scheme: &str) -> bool {
+        self.schemes.iter().any(|(known, _)| *known == scheme)
+    }
+
+    fn check_dialect(&self, settings: &Settings) -> Result<()> {
+        match self.dialect {
+            Some(dialect) if settings.get("dialect") != Some(dialect) => {
+                Err(self.invalid(format!("the URL does not name the dialect {dialect}")))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn scheme(&self, scheme: &str) -> Result<(&'static str, Transport)> {
@@ -124,8 +143,7 @@ impl UrlForm {
     fn check_end_of_password(&self, rest: &str, path: &str, settings: &str) -> Result<()> {
         let is_late = |setting: &str| {
             let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
-            name.contains(['@', '%'])
-                || value.contains('@') && !settings::is_path(self.settings, name)
+            name.contains(['@', '%']) || value.contains('@') && !self.is_path(name)
         };
         if rest.contains('#') || path.contains('@') || settings.split('&').any(is_late) {
             return Err(Error::invalid("the URL has a misplaced # or @").help(
@@ -242,6 +260,7 @@ mod tests {
         example: "test://host",
         default_port: 7,
         settings: &[Setting::TLS, &[Setting::text("session")]],
+        dialect: None,
     };
 
     #[test]

@@ -10,7 +10,7 @@ use leasehold_core::internal::{Setting, StoreUrl, Transport};
 use leasehold_core::{Error, Result};
 
 pub(crate) use address_map::AddressMap;
-pub(crate) use settings::{Settings, check_grace, longest_lease};
+pub(crate) use settings::Settings;
 
 /// A server, and the user and database for its connections.
 #[derive(Clone)]
@@ -65,17 +65,14 @@ impl Address {
     }
 
     fn of_target(url: &StoreUrl, target: Target, database: i64) -> Result<Self> {
-        let database = match url.settings.get("db") {
-            Some(text) => parse_database(text)?,
-            None => database,
-        };
+        let stated = url.settings.number("db").map(i64::from);
         let Login { user, password } = Login::of_url(url)?;
         Ok(Self {
             target,
-            database,
+            database: stated.unwrap_or(database),
             user,
             password,
-            old_protocol: url.settings.number("protocol")? == Some(2),
+            old_protocol: url.settings.number("protocol") == Some(2),
             is_announced: false,
             settings: Settings::default(),
         })
@@ -132,14 +129,9 @@ fn tls(url: &StoreUrl) -> Result<Option<Tls>> {
 
 /// Returns the database that the path of a URL names.
 fn path_database(url: &StoreUrl) -> Result<i64> {
-    parse_database(url.path.trim_matches('/'))
-}
-
-fn parse_database(text: &str) -> Result<i64> {
-    if text.is_empty() {
-        Ok(0)
-    } else {
-        Setting::whole_number("db", text).map(i64::from)
+    match url.path.trim_matches('/') {
+        "" => Ok(0),
+        text => Setting::whole_number("db", text).map(i64::from),
     }
 }
 

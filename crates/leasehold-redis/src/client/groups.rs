@@ -1,25 +1,46 @@
 //! The settings of URLs that stores on Redis servers have, in groups.
 
+use std::time::Duration;
+
 use leasehold_core::internal::Setting;
 
 type Group = &'static [Setting];
 
+/// A shorter grace would treat a short network delay as a crash.
+pub(crate) const CRASH_GRACE: Setting = Setting::duration_or_off(
+    "crash-grace",
+    Duration::from_millis(500)..=Duration::from_secs(3600),
+    Duration::from_secs(10),
+);
+pub(crate) const LONGEST_LEASE: Setting = Setting::duration(
+    "longest-lease",
+    Duration::from_millis(500)..=Duration::from_secs(24 * 60 * 60),
+    Duration::from_secs(60),
+);
+/// A shorter timeout of the watchdog would lose locks in a short delay.
+pub(crate) const WATCHDOG: Setting = Setting::duration(
+    "watchdog",
+    Duration::from_secs(1)..=Duration::from_secs(24 * 60 * 60),
+    Duration::from_secs(30),
+);
+
 pub(crate) const PASSWORD: Group = Setting::PASSWORD;
 pub(crate) const TLS: Group = Setting::TLS;
-pub(crate) const DIALECT: Group = &[Setting::text("dialect")];
-pub(crate) const TOKENS: Group = &[Setting::text("tokens")];
+pub(crate) const DIALECT: Group = &[Setting::word("dialect", &["plain", "redisson"]).of_format()];
+pub(crate) const CLASSIC: Group = &[Setting::word("dialect", &["classic"]).of_format()];
+pub(crate) const TOKENS: Group = &[Setting::switch("tokens").of_format()];
 pub(crate) const REDISSON: Group = &[
-    Setting::text("lock"),
-    Setting::text("watchdog"),
+    Setting::text("lock").of_format(),
+    WATCHDOG,
     Setting::text("prefix"),
 ];
-pub(crate) const QUEUE: Group = &[Setting::text("crash-grace"), Setting::text("replicas")];
+pub(crate) const QUEUE: Group = &[CRASH_GRACE, Setting::number("replicas")];
 pub(crate) const FAILOVER: Group = &[
-    Setting::text("after-failover"),
-    Setting::text("longest-lease"),
+    Setting::word("after-failover", &["wait", "grant"]),
+    LONGEST_LEASE,
 ];
-pub(crate) const QUARANTINE: Group = &[Setting::text("longest-lease"), Setting::text("quarantine")];
-pub(crate) const DATABASE: Group = &[Setting::text("db"), Setting::text("protocol")];
+pub(crate) const QUARANTINE: Group = &[LONGEST_LEASE, Setting::switch("quarantine").of_format()];
+pub(crate) const DATABASE: Group = &[Setting::number("db"), Setting::number("protocol")];
 pub(crate) const SENTINEL: Group = &[
     Setting::text("sentinel-user"),
     Setting::text("sentinel-password-file"),

@@ -21,14 +21,15 @@ pub(crate) enum Topology {
     Cluster(Seeds),
 }
 
-static SINGLE_URL: UrlForm = UrlForm {
+pub(crate) static SINGLE_URL: UrlForm = UrlForm {
     store: "Redis",
     schemes: SERVER_SCHEMES,
     example: "redis://host:6379",
     default_port: PORT,
     settings: &[QUEUE, DATABASE, PASSWORD, TLS, TLS_NAME],
+    dialect: None,
 };
-static SENTINEL_URL: UrlForm = UrlForm {
+pub(crate) static SENTINEL_URL: UrlForm = UrlForm {
     store: "Redis Sentinel",
     schemes: SENTINEL_SCHEMES,
     example: SENTINEL_EXAMPLE,
@@ -36,8 +37,9 @@ static SENTINEL_URL: UrlForm = UrlForm {
     settings: &[
         QUEUE, FAILOVER, DATABASE, PASSWORD, SENTINEL, ANNOUNCED, TLS, TLS_NAME,
     ],
+    dialect: None,
 };
-static CLUSTER_URL: UrlForm = UrlForm {
+pub(crate) static CLUSTER_URL: UrlForm = UrlForm {
     store: "Redis Cluster",
     schemes: &[
         ("redis+cluster", Transport::Tcp),
@@ -46,6 +48,7 @@ static CLUSTER_URL: UrlForm = UrlForm {
     example: "redis+cluster://host1,host2,host3",
     default_port: PORT,
     settings: &[QUEUE, PASSWORD, ANNOUNCED, TLS, TLS_NAME],
+    dialect: None,
 };
 pub(crate) const SENTINEL_SCHEMES: &[(&str, Transport)] = &[
     ("redis+sentinel", Transport::Tcp),

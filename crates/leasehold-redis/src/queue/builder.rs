@@ -5,7 +5,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use super::Redis;
-use crate::client::{self, Topology};
+use crate::client::Topology;
+use crate::client::groups::CRASH_GRACE;
 use crate::examination::{self, Kind};
 use leasehold_core::internal::{Password, background};
 use leasehold_core::store::replies;
@@ -55,7 +56,7 @@ impl RedisBuilder {
     /// # Errors
     /// [`is_invalid`](leasehold_core::Error::is_invalid) if the grace is out of range.
     pub fn crash_grace(mut self, grace: Duration) -> Result<Self> {
-        self.topology.settings_mut().crash_grace = Some(client::check_grace(grace)?);
+        self.topology.settings_mut().crash_grace = Some(CRASH_GRACE.check_duration(grace)?);
         Ok(self)
     }
 

@@ -9,9 +9,9 @@ use super::keys::KeyMapper;
 use crate::client;
 use crate::client::Topology;
 use crate::client::groups::{
-    ANNOUNCED, DATABASE, DIALECT, PASSWORD, REDISSON, SENTINEL, TLS, TLS_NAME,
+    ANNOUNCED, DATABASE, DIALECT, PASSWORD, REDISSON, SENTINEL, TLS, TLS_NAME, WATCHDOG,
 };
-use leasehold_core::internal::{Setting, UrlForm};
+use leasehold_core::internal::UrlForm;
 use leasehold_core::{Error, Result};
 
 /// A server, and the settings of the store on it.
@@ -23,27 +23,24 @@ pub(super) struct RedissonAddress {
     pub(super) watchdog: Option<Duration>,
 }
 
-static FORM: UrlForm = UrlForm {
+pub(crate) static FORM: UrlForm = UrlForm {
     store: "Redisson",
     schemes: client::SERVER_SCHEMES,
-    example: EXAMPLE,
+    example: "redis://host:6379?dialect=redisson",
     default_port: client::PORT,
     settings: &[DIALECT, REDISSON, DATABASE, PASSWORD, TLS, TLS_NAME],
+    dialect: Some("redisson"),
 };
-static SENTINEL_FORM: UrlForm = UrlForm {
+pub(crate) static SENTINEL_FORM: UrlForm = UrlForm {
     store: "Redisson on Sentinel",
     schemes: client::SENTINEL_SCHEMES,
-    example: SENTINEL_EXAMPLE,
+    example: "redis+sentinel://host1,host2,host3/mymaster?dialect=redisson",
     default_port: client::SENTINEL_PORT,
     settings: &[
         DIALECT, REDISSON, DATABASE, PASSWORD, SENTINEL, ANNOUNCED, TLS, TLS_NAME,
     ],
+    dialect: Some("redisson"),
 };
-const SENTINEL_EXAMPLE: &str = "redis+sentinel://host1,host2,host3/mymaster?dialect=redisson";
-const EXAMPLE: &str = "redis://host:6379?dialect=redisson";
-/// The shortest timeout of the watchdog. A shorter one would lose locks in a short delay.
-const WATCHDOG_MIN: Duration = Duration::from_secs(1);
-const WATCHDOG_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl RedissonAddress {
     pub(super) fn parse(text: &str) -> Result<Self> {
@@ -52,12 +49,8 @@ impl RedissonAddress {
         let is_sentinel = scheme.ends_with("+sentinel");
         let form = if is_sentinel { &SENTINEL_FORM } else { &FORM };
         let url = form.parse(text)?;
-        if url.settings.get("dialect") != Some("redisson") {
-            let error = Error::invalid("the URL does not name the dialect redisson");
-            return Err(error.help(format!("write {EXAMPLE}")));
-        }
-
         let prefix = url.settings.get("prefix").unwrap_or_default();
+        let is_stated = url.settings.get(WATCHDOG.name).is_some();
         Ok(Self {
             topology: Topology::of_url(&url)?,
             mapper: KeyMapper {
@@ -67,11 +60,7 @@ impl RedissonAddress {
                     .get("lock")
                     .map_or(Ok(Class::Lock), Class::parse)?,
             },
-            watchdog: url
-                .settings
-                .duration("watchdog")
-                .map(check_watchdog)
-                .transpose()?,
+            watchdog: is_stated.then(|| url.settings.duration(&WATCHDOG)),
         })
     }
 
@@ -100,15 +89,6 @@ fn check_topology(scheme: &str) -> Result<()> {
         ));
     }
     Ok(())
-}
-
-fn check_watchdog(timeout: Duration) -> Result<Duration> {
-    Setting::within(
-        WATCHDOG_MIN..=WATCHDOG_MAX,
-        timeout,
-        "watchdog= must be from 1s to a day",
-        "write watchdog=30s: lockWatchdogTimeout of Redisson, with its unit",
-    )
 }
 
 #[cfg(test)]

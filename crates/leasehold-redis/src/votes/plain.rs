@@ -19,7 +19,7 @@ use crate::client::groups::{DATABASE, DIALECT, PASSWORD, TLS, TLS_NAME, TOKENS};
 use crate::examination::Kind;
 use leasehold_core::internal::UrlForm;
 use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store};
-use leasehold_core::{Error, Guarantees, LockState, Name, Result, Token};
+use leasehold_core::{Guarantees, LockState, Name, Result, Token};
 
 /// Locks on a Redis server in the format of redis-py, rslock and `SET NX PX`.
 ///
@@ -58,19 +58,7 @@ impl RedisPlain {
     /// [`is_invalid`](leasehold_core::Error::is_invalid) if the URL is malformed, or has another dialect.
     pub fn builder(url: &str) -> Result<RedisPlainBuilder> {
         let url = FORM.parse(url)?;
-        match url.settings.get("dialect") {
-            Some("plain") => {}
-            Some(_) => {
-                return Err(Error::invalid("dialect= names no dialect of this store")
-                    .help("the dialects of a single Redis server are plain and redisson"));
-            }
-            None => {
-                let error = Error::invalid("the URL names no dialect");
-                return Err(error.help(format!("write {EXAMPLE}")));
-            }
-        }
-
-        let counts_tokens = url.settings.switch("tokens")?.unwrap_or(false);
+        let counts_tokens = url.settings.switch("tokens").unwrap_or(false);
         let address = Address::of_server(&url)?;
         Ok(VotingBuilder {
             config: VotingConfig {
@@ -128,14 +116,14 @@ impl Store for RedisPlain {
     }
 }
 
-static FORM: UrlForm = UrlForm {
+pub(crate) static FORM: UrlForm = UrlForm {
     store: "plain Redis",
     schemes: client::SERVER_SCHEMES,
-    example: EXAMPLE,
+    example: "redis://host:6379?dialect=plain",
     default_port: client::PORT,
     settings: &[DIALECT, TOKENS, DATABASE, PASSWORD, TLS, TLS_NAME],
+    dialect: Some("plain"),
 };
-const EXAMPLE: &str = "redis://host:6379?dialect=plain";
 
 #[cfg(test)]
 mod tests {
@@ -163,7 +151,7 @@ mod tests {
     #[test]
     fn wrong_urls_are_refused_without_showing_the_password() {
         for (rest, reason) in [
-            ("a", "no dialect"),
+            ("a", "not name the dialect"),
             ("a?dialect=classic", "plain"),
             ("a?dialect=plain&quarantine=off", "not a setting"),
             ("a?dialect=plain&crash-grace=5s", "not a setting"),

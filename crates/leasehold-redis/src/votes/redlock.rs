@@ -18,7 +18,9 @@ use super::quorum::quorum;
 use super::{Voting, inspect};
 use crate::client;
 use crate::client::Address;
-use crate::client::groups::{DATABASE, DIALECT, PASSWORD, QUARANTINE, TLS, TLS_NAME, TOKENS};
+use crate::client::groups::{
+    CLASSIC, DATABASE, LONGEST_LEASE, PASSWORD, QUARANTINE, TLS, TLS_NAME, TOKENS,
+};
 use crate::examination::Kind;
 use leasehold_core::internal::{BootInstant, StoreUrl, Transport, UrlForm};
 use leasehold_core::store::{
@@ -82,7 +84,7 @@ impl Redlock {
                 shown_url: shown_url(&addresses, format),
                 addresses,
                 format,
-                settings: master_settings(&url)?,
+                settings: master_settings(&url),
                 kind: Kind::Redlock,
             },
             store: Self,
@@ -145,14 +147,15 @@ impl Votes for Redlock {
     }
 }
 
-static FORM: UrlForm = UrlForm {
+pub(crate) static FORM: UrlForm = UrlForm {
     store: "Redlock",
     schemes: &[("redlock", Transport::Tcp), ("redlocks", Transport::Tls)],
     example: "redlock://host1,host2,host3",
     default_port: client::PORT,
     settings: &[
-        DIALECT, TOKENS, QUARANTINE, DATABASE, PASSWORD, TLS, TLS_NAME,
+        CLASSIC, TOKENS, QUARANTINE, DATABASE, PASSWORD, TLS, TLS_NAME,
     ],
+    dialect: None,
 };
 
 /// Returns the URL without user, password and settings other than the dialect.
@@ -166,28 +169,24 @@ fn shown_url(addresses: &[Address], format: &dyn VoteFormat) -> String {
 }
 
 fn format(url: &StoreUrl) -> Result<&'static dyn VoteFormat> {
-    let tokens = url.settings.switch("tokens")?;
+    let tokens = url.settings.switch("tokens");
     match url.settings.get("dialect") {
         None if tokens.is_some() => Err(Error::invalid(
             "tokens= requires a dialect; redlock:// without one always has tokens",
         )),
         None => Ok(&Fenced),
-        Some("classic") => Ok(SingleKey::new(tokens.unwrap_or(false))),
-        Some(_) => Err(Error::invalid("dialect= names no dialect of this store")
-            .help("the only dialect of redlock:// is classic")),
+        Some(_) => Ok(SingleKey::new(tokens.unwrap_or(false))),
     }
 }
 
-fn master_settings(url: &StoreUrl) -> Result<MasterSettings> {
-    let longest_lease = client::longest_lease(url)?;
-
+fn master_settings(url: &StoreUrl) -> MasterSettings {
     // In the format of other libraries a master has no key for its incarnation.
     let is_own_format = url.settings.get("dialect").is_none();
-    let quarantine = url.settings.switch("quarantine")?.unwrap_or(is_own_format);
-    Ok(MasterSettings {
-        longest_lease,
-        quarantine,
-    })
+    let quarantine = url.settings.switch("quarantine");
+    MasterSettings {
+        longest_lease: url.settings.duration(&LONGEST_LEASE),
+        quarantine: quarantine.unwrap_or(is_own_format),
+    }
 }
 
 fn check_count(masters: usize) -> Result<()> {

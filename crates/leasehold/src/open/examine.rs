@@ -3,8 +3,8 @@
 use leasehold_core::internal::background;
 use leasehold_core::internal::examination::danger;
 
-use super::{prepare, split_reply_timeout};
-use crate::schemes::Scheme;
+use super::prepare;
+use crate::schemes::kind_of;
 use crate::shown_url::redacted;
 use crate::{Error, Examination, Finding, Result, Severity};
 
@@ -27,34 +27,37 @@ pub async fn examine(url: &str) -> Result<Examination> {
 }
 
 async fn examine_store(url: &str) -> Result<Examination> {
-    let name = url.split(':').next().unwrap_or_default();
-    let kind = Scheme::named(name).and_then(|scheme| scheme.kind().ok());
-    let mut examination = match kind {
-        Some(kind) => (kind.examine)(&split_reply_timeout(url).0).await?,
-        None => Examination::default(),
+    let is_local = kind_of(url).is_none_or(|kind| kind.is_local);
+    let unopened = match prepare(url) {
+        Ok((unopened, _)) => unopened,
+        Err(error) if is_local => return refused(url, Examination::default(), error),
+        Err(error) => return Err(error),
     };
-    examination.store = redacted(url);
+
+    let mut examination = unopened.examine().await?;
     // The store checks more than the examination does, and refuses what it cannot use.
-    let opening = async {
-        let (unopened, _) = prepare(url)?;
-        unopened.open(None).await?;
-        Ok::<_, Error>(unopened.shown_url)
-    };
-    match opening.await {
-        Ok(shown_url) => {
-            if let Some(kind) = kind {
-                examination.add((kind.examine_opened)(&shown_url));
-            }
-            // The URL of a folder may not name its path.
-            if Scheme::named(name).is_some_and(|scheme| scheme.is_local) {
-                examination.store = shown_url;
-            }
-        }
-        // The findings explain it.
-        Err(_) if examination.worst() == Some(Severity::Danger) => {}
-        Err(error) if error.is_unavailable() || error.is_invalid() => return Err(error),
-        Err(error) => examination.findings.push(refusal(url, &error)),
+    if let Err(error) = unopened.open(None).await {
+        return refused(url, examination, error);
     }
+    // The URL of a folder may not name its path.
+    examination.store = if is_local {
+        unopened.shown_url
+    } else {
+        redacted(url)
+    };
+    Ok(examination.sorted())
+}
+
+/// Adds the refusal of a store to what an examination has found.
+fn refused(url: &str, mut examination: Examination, error: Error) -> Result<Examination> {
+    // The findings explain it.
+    if examination.worst() != Some(Severity::Danger) {
+        if error.is_unavailable() || error.is_invalid() {
+            return Err(error);
+        }
+        examination.findings.push(refusal(url, &error));
+    }
+    examination.store = redacted(url);
     Ok(examination.sorted())
 }
 

@@ -7,7 +7,7 @@ use super::folder::sharing::Access;
 use super::folder::{self, Folder};
 use super::{File, counter};
 use crate::local_fs::Locality;
-use crate::stores::url::{Setting, Settings};
+use crate::stores::url::{Setting, Settings, Transport, UrlForm};
 use crate::stray_character;
 use crate::{Error, Result};
 
@@ -63,17 +63,10 @@ impl FileBuilder {
         if settings.is_empty() {
             return Err(Error::invalid("the URL ends with ?").help(SETTINGS_HELP));
         }
-        let settings = Settings::parse(settings, "file", &[SETTINGS])
-            .map_err(|error| error.help(SETTINGS_HELP))?;
+        let settings =
+            Settings::parse(settings, &FILE_URL).map_err(|error| error.help(SETTINGS_HELP))?;
 
-        match settings.get("local") {
-            None => {}
-            Some("yes") => self = self.local(true),
-            Some(_) => {
-                let message = "the only value of the setting local is yes";
-                return Err(Error::invalid(message).help(SETTINGS_HELP));
-            }
-        }
+        self = self.local(settings.get("local").is_some());
         self.access = settings.get("mode").map(Access::of_file_mode).transpose()?;
         Ok(self)
     }
@@ -131,6 +124,18 @@ fn check_system_folder(folder: &Path) -> Result<()> {
     }
 }
 
-const SETTINGS: &[Setting] = &[Setting::text("local"), Setting::text("mode")];
+const FORM: UrlForm = UrlForm {
+    store: "file",
+    schemes: &[("file", Transport::Local)],
+    example: "file:/some/folder",
+    default_port: 0,
+    settings: &[&[Setting::word("local", &["yes"]), Setting::text("mode")]],
+    dialect: None,
+};
+pub(super) static FILE_URL: UrlForm = FORM;
+pub(super) static SYSTEM_URL: UrlForm = UrlForm {
+    schemes: &[("system", Transport::Local)],
+    ..FORM
+};
 const SETTINGS_HELP: &str = "write file:/folder?local=yes or file:/folder?mode=0660; \
      a folder with a ? in its name cannot be written as a URL";

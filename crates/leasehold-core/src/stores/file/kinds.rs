@@ -1,26 +1,50 @@
-//! The kinds of stores in folders, for the table of schemes of `leasehold`.
+//! The kinds of stores in folders.
 
+use std::future::ready;
 use std::path::Path;
 
 use super::File;
+use super::builder::{FILE_URL, SYSTEM_URL};
 use super::examination::examine;
 use crate::store_kind::{StoreKind, UnopenedStore, after_scheme};
 
 /// The folders that a URL names.
-pub const FILE: StoreKind = StoreKind {
-    examine_opened: |url| examine(Path::new(after_scheme(url))),
-    ..StoreKind::new(|url| {
+pub static FILE: StoreKind = StoreKind {
+    is_local: true,
+    help: &[
+        ("file:/some/folder", "a folder on this machine"),
+        (
+            "file:/some/folder?mode=0660",
+            "the same, with files for the members of its group",
+        ),
+        ("file:", "leasehold in $XDG_STATE_HOME or ~/.local/state"),
+    ],
+    aliases: &[
+        (
+            "flock",
+            "write file:/some/folder: a file store shares its locks with flock(1)",
+        ),
+        ("dir", "write file:/some/folder"),
+    ],
+    ..StoreKind::new(&[&FILE_URL], |url| {
         let store = File::at_url_path(after_scheme(url))?;
         let shown_url = store.url();
-        Ok(UnopenedStore::opened(store, shown_url))
+        Ok(unopened(store, shown_url))
     })
 };
 
 /// The folder that the users of a group share.
-pub const SYSTEM: StoreKind = StoreKind {
-    examine_opened: |_| examine(Path::new(File::SYSTEM_FOLDER)),
-    ..StoreKind::new(|url| {
+pub static SYSTEM: StoreKind = StoreKind {
+    is_local: true,
+    help: &[("system:", "/var/lib/leasehold, for the group leasehold")],
+    ..StoreKind::new(&[&SYSTEM_URL], |url| {
         let store = File::at_system_url(after_scheme(url))?;
-        Ok(UnopenedStore::opened(store, "system:".to_owned()))
+        Ok(unopened(store, "system:".to_owned()))
     })
 };
+
+fn unopened(store: File, shown_url: String) -> UnopenedStore {
+    let folder = store.url();
+    let examine = move || ready(Ok(examine(Path::new(after_scheme(&folder)))));
+    UnopenedStore::opened(store, shown_url).examined_by(examine)
+}

@@ -6,56 +6,137 @@ use std::time::Duration;
 use super::{UrlForm, decoded};
 use crate::{Error, Result};
 
-/// A setting. Each [`UrlForm`] lists groups of them.
-#[derive(Debug)]
+/// A setting, with the type of its values. Each [`UrlForm`] lists groups of them.
+#[derive(Clone, Debug)]
 pub struct Setting {
-    name: &'static str,
-    /// The value is a path of the machine, which may contain `@`.
-    is_path: bool,
+    pub name: &'static str,
+    values: Values,
     /// The scheme of the URL must be one with TLS.
     needs_tls: bool,
+    /// It belongs to the format of the locks, so that another dialect has its own.
+    is_of_format: bool,
+}
+
+/// The values that a setting takes.
+#[derive(Clone, Debug)]
+enum Values {
+    /// A text that the store checks.
+    Text,
+    /// A path of the machine, which may contain `@`.
+    File,
+    /// A whole number.
+    Number,
+    /// One of these.
+    Word(&'static [&'static str]),
+    Duration {
+        range: RangeInclusive<Duration>,
+        default: Duration,
+        /// Whether `off` is a value too.
+        may_be_off: bool,
+    },
 }
 
 /// The settings that belong together.
 pub(crate) type Group = &'static [Setting];
 
 impl Setting {
-    pub const PASSWORD: Group = &[Self::path("password-file")];
+    pub const PASSWORD: Group = &[Self::file("password-file")];
     pub const TLS: Group = &[
-        Self::path("ca").with_tls(),
-        Self::path("cert").with_tls(),
-        Self::path("key").with_tls(),
+        Self::file("ca").with_tls(),
+        Self::file("cert").with_tls(),
+        Self::file("key").with_tls(),
     ];
+    /// The setting of every URL that `leasehold::open` reads itself, because no store needs it.
+    ///
+    /// A shorter timeout would take each delay of the network for a store that is down. After the
+    /// longest one, an acquire without a time limit fails too.
+    pub const REPLY_TIMEOUT: Self = Self::duration(
+        "reply-timeout",
+        Duration::from_millis(10)..=Duration::from_secs(10),
+        Duration::from_secs(2),
+    );
 
     #[must_use]
     pub const fn text(name: &'static str) -> Self {
+        Self::new(name, Values::Text)
+    }
+
+    #[must_use]
+    pub const fn file(name: &'static str) -> Self {
+        Self::new(name, Values::File)
+    }
+
+    #[must_use]
+    pub const fn number(name: &'static str) -> Self {
+        Self::new(name, Values::Number)
+    }
+
+    #[must_use]
+    pub const fn word(name: &'static str, words: &'static [&'static str]) -> Self {
+        Self::new(name, Values::Word(words))
+    }
+
+    #[must_use]
+    pub const fn switch(name: &'static str) -> Self {
+        Self::word(name, &["on", "off"])
+    }
+
+    #[must_use]
+    pub const fn duration(
+        name: &'static str,
+        range: RangeInclusive<Duration>,
+        default: Duration,
+    ) -> Self {
+        let values = Values::Duration {
+            range,
+            default,
+            may_be_off: false,
+        };
+        Self::new(name, values)
+    }
+
+    /// As [`duration`](Self::duration), or `off`.
+    #[must_use]
+    pub const fn duration_or_off(
+        name: &'static str,
+        range: RangeInclusive<Duration>,
+        default: Duration,
+    ) -> Self {
+        let values = Values::Duration {
+            range,
+            default,
+            may_be_off: true,
+        };
+        Self::new(name, values)
+    }
+
+    #[must_use]
+    pub const fn with_tls(mut self) -> Self {
+        self.needs_tls = true;
+        self
+    }
+
+    #[must_use]
+    pub const fn of_format(mut self) -> Self {
+        self.is_of_format = true;
+        self
+    }
+
+    const fn new(name: &'static str, values: Values) -> Self {
         Self {
             name,
-            is_path: false,
+            values,
             needs_tls: false,
+            is_of_format: false,
         }
     }
 
-    #[must_use]
-    pub const fn path(name: &'static str) -> Self {
-        Self {
-            is_path: true,
-            ..Self::text(name)
+    fn default_duration(&self) -> Duration {
+        match &self.values {
+            Values::Duration { default, .. } => *default,
+            _ => Duration::ZERO,
         }
     }
-
-    #[must_use]
-    pub const fn with_tls(self) -> Self {
-        Self {
-            needs_tls: true,
-            ..self
-        }
-    }
-}
-
-impl Setting {
-    /// The setting of every URL that `leasehold::open` reads itself, because no store needs it.
-    pub const REPLY_TIMEOUT: &str = "reply-timeout";
 
     /// Parses a whole number; `name` is its setting, or a part of the URL.
     pub fn whole_number(name: &str, text: &str) -> Result<u32> {
@@ -63,95 +144,182 @@ impl Setting {
             .map_err(|_| Error::invalid(format!("{name} takes a whole number")))
     }
 
-    /// Parses `500ms`, `10s` or `2m`, and a plain number as seconds, as the command's options do.
-    ///
-    /// Returns zero for a text that is not a duration, so that a check of its range fails.
-    #[must_use]
-    pub fn duration(text: &str) -> Duration {
-        let end = text.find(|c: char| !c.is_ascii_digit());
-        let (digits, unit) = text.split_at(end.unwrap_or(text.len()));
-        let count: u64 = digits.parse().unwrap_or(0);
-
-        let millis = match unit {
-            "ms" => 1,
-            "s" | "" => 1_000,
-            "m" => 60_000,
-            _ => 0,
-        };
-        Duration::from_millis(count.saturating_mul(millis))
-    }
-
-    /// Checks the range of a reply timeout.
-    pub fn reply_timeout(duration: Duration) -> Result<Duration> {
-        /// A shorter one would take each delay of the network for a store that is down.
-        const MIN: Duration = Duration::from_millis(10);
-        /// After this time without a reply, an acquire without a time limit fails too.
-        const MAX: Duration = Duration::from_secs(10);
-        Self::within(
-            MIN..=MAX,
-            duration,
-            "the reply timeout must be from 10ms to 10s",
-            "write reply-timeout=2s",
-        )
-    }
-
     /// Checks the range of a duration.
-    pub fn within(
-        range: RangeInclusive<Duration>,
-        duration: Duration,
-        message: &str,
-        help: &str,
-    ) -> Result<Duration> {
-        if range.contains(&duration) {
-            return Ok(duration);
+    pub fn check_duration(&self, duration: Duration) -> Result<Duration> {
+        match &self.values {
+            Values::Duration { range, .. } if !range.contains(&duration) => {
+                Err(self.invalid_duration())
+            }
+            _ => Ok(duration),
         }
-        Err(Error::invalid(message).help(help))
+    }
+
+    /// Parses a duration, and checks its range.
+    pub fn parse_duration(&self, text: &str) -> Result<Duration> {
+        let duration = parse_duration(text).ok_or_else(|| self.invalid_duration())?;
+        self.check_duration(duration)
+    }
+
+    /// Checks a value of a URL.
+    pub(crate) fn check(&self, text: &str) -> Result<()> {
+        match &self.values {
+            Values::Text | Values::File => Ok(()),
+            Values::Number => Self::whole_number(self.name, text).map(drop),
+            Values::Word(words) if words.contains(&text) => Ok(()),
+            Values::Word(words) => Err(Error::invalid(format!(
+                "{}= must be {}",
+                self.name,
+                words.join(" or ")
+            ))),
+            Values::Duration { may_be_off, .. } if *may_be_off && text == "off" => Ok(()),
+            Values::Duration { .. } => self.parse_duration(text).map(drop),
+        }
+    }
+
+    #[cold]
+    fn invalid_duration(&self) -> Error {
+        let name = self.name;
+        let Values::Duration {
+            range,
+            default,
+            may_be_off,
+        } = &self.values
+        else {
+            return Error::invalid(format!("{name}= takes no duration"));
+        };
+
+        let min = shown_duration(*range.start());
+        let max = shown_duration(*range.end());
+        let subject = name.replace('-', " ");
+        let off = if *may_be_off {
+            format!(", or {name}=off")
+        } else {
+            String::new()
+        };
+        Error::invalid(format!("the {subject} must be from {min} to {max}"))
+            .help(format!("write {name}={}{off}", shown_duration(*default)))
+    }
+}
+
+/// Parses `500ms`, `10s` or `2m`, and a plain number as seconds, as the command's options do.
+fn parse_duration(text: &str) -> Option<Duration> {
+    let end = text.find(|c: char| !c.is_ascii_digit());
+    let (digits, unit) = text.split_at(end.unwrap_or(text.len()));
+    let count: u64 = digits.parse().ok()?;
+
+    let millis = match unit {
+        "ms" => 1,
+        "s" | "" => 1_000,
+        "m" => 60_000,
+        _ => return None,
+    };
+    Some(Duration::from_millis(count.saturating_mul(millis)))
+}
+
+/// Formats a duration as [`parse_duration`] parses it, but long ones in hours.
+fn shown_duration(duration: Duration) -> String {
+    const HOUR: u64 = 60 * 60;
+
+    let seconds = duration.as_secs();
+    if duration.subsec_millis() != 0 {
+        format!("{}ms", duration.as_millis())
+    } else if seconds == HOUR {
+        "1 hour".to_owned()
+    } else if seconds > HOUR {
+        format!("{} hours", seconds / HOUR)
+    } else {
+        format!("{seconds}s")
     }
 }
 
 #[cold]
-fn unknown(name: &str, store: &str, groups: &[Group]) -> Error {
-    if name == Setting::REPLY_TIMEOUT {
+fn unknown(name: &str, form: &UrlForm) -> Error {
+    if name == Setting::REPLY_TIMEOUT.name {
         let message = format!("{name}= is a setting of `leasehold::open`, and not of a builder");
         return Error::invalid(message).help("call `Locks::reply_timeout`");
     }
 
-    let mut known: Vec<&str> = names(groups).collect();
-    known.push(Setting::REPLY_TIMEOUT);
+    let mut known: Vec<&str> = form.all_settings().map(|setting| setting.name).collect();
+    known.push(Setting::REPLY_TIMEOUT.name);
+    let store = form.store;
     Error::invalid(format!("{name:?} is not a setting of a {store} URL"))
         .help(format!("the settings are: {}", known.join(", ")))
 }
 
-/// Returns the setting with a name.
-fn named(groups: &[Group], name: &str) -> Option<&'static Setting> {
-    let mut settings = groups.iter().copied().flatten();
-    settings.find(|setting| setting.name == name)
+impl UrlForm {
+    fn all_settings(&self) -> impl Iterator<Item = &'static Setting> {
+        self.settings.iter().copied().flatten()
+    }
+
+    /// Returns the setting with a name.
+    fn setting(&self, name: &str) -> Option<&'static Setting> {
+        self.all_settings().find(|setting| setting.name == name)
+    }
+
+    /// Returns whether the value of a setting is a path.
+    pub(super) fn is_path(&self, name: &str) -> bool {
+        let setting = self.setting(name);
+        setting.is_some_and(|setting| matches!(setting.values, Values::File))
+    }
+
+    /// Whether a URL can name this dialect, or none.
+    pub(crate) fn has_dialect(&self, name: Option<&str>) -> bool {
+        let Some(name) = name else {
+            return self.dialect.is_none();
+        };
+        let is_own = self.dialect.is_none_or(|own| own == name);
+        let setting = self.setting("dialect");
+        is_own && setting.is_some_and(|setting| setting.check(name).is_ok())
+    }
+
+    /// Whether a URL keeps a setting if its format is replaced by that of this form.
+    pub(crate) fn keeps_in_dialect(&self, name: &str) -> bool {
+        self.setting(name)
+            .is_some_and(|setting| !setting.is_of_format)
+    }
+
+    /// Checks the tables in a documentation: they name exactly the settings of the forms, with values
+    /// that are valid, and the defaults of durations.
+    pub fn assert_documented(forms: &[&Self], documentation: &str) {
+        use std::collections::BTreeSet;
+
+        let known = || forms.iter().flat_map(|form| form.all_settings());
+        let rows = documentation
+            .lines()
+            .filter_map(|line| line.trim_start_matches(['/', ' ']).strip_prefix("| `"));
+        let cells = rows.filter_map(|row| row.split("` |").next());
+        let mut documented = BTreeSet::new();
+        for cell in cells.flat_map(|cell| cell.split("`, `")) {
+            let (name, value) = cell.split_once('=').unwrap_or((cell, ""));
+            documented.insert(name);
+
+            let setting = known().find(|setting| setting.name == name);
+            let Some(setting) = setting.filter(|_| !value.is_empty()) else {
+                continue;
+            };
+            setting.check(value).expect("the documented value is valid");
+            if let Values::Duration { default, .. } = &setting.values {
+                assert_eq!(parse_duration(value), Some(*default), "{cell}");
+            }
+        }
+        assert_eq!(documented, known().map(|setting| setting.name).collect());
+    }
 }
 
-fn names(groups: &[Group]) -> impl Iterator<Item = &'static str> {
-    let settings = groups.iter().copied().flatten();
-    settings.map(|setting| setting.name)
-}
-
-/// Returns whether the value of a setting is a path.
-pub(super) fn is_path(groups: &[Group], name: &str) -> bool {
-    named(groups, name).is_some_and(|setting| setting.is_path)
-}
-
-/// The settings of a URL in the order in which the URL states them.
+/// The settings of a URL in the order in which the URL states them. Each has a value of its type.
 #[derive(Clone)]
 pub struct Settings(Vec<(&'static Setting, String)>);
 
 impl Settings {
-    /// Parses `name=value&name=value`; `groups` are the settings that `store` has.
-    pub fn parse(text: &str, store: &str, groups: &[Group]) -> Result<Self> {
+    /// Parses `name=value&name=value`.
+    pub fn parse(text: &str, form: &UrlForm) -> Result<Self> {
         let mut settings = Vec::new();
         for setting in text.split('&').filter(|setting| !setting.is_empty()) {
             let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
-            let Some(known) = named(groups, name) else {
-                return Err(unknown(name, store, groups));
-            };
-            settings.push((known, decoded(value)?));
+            let known = form.setting(name).ok_or_else(|| unknown(name, form))?;
+            let value = decoded(value)?;
+            known.check(&value)?;
+            settings.push((known, value));
         }
         Ok(Self(settings))
     }
@@ -164,25 +332,27 @@ impl Settings {
     }
 
     /// Returns the value of a setting that is a whole number.
-    pub fn number(&self, name: &str) -> Result<Option<u32>> {
-        let text = self.get(name);
-        text.map(|text| Setting::whole_number(name, text))
-            .transpose()
+    pub fn number(&self, name: &str) -> Option<u32> {
+        self.get(name)?.parse().ok()
     }
 
     /// Returns whether a setting is `on` or `off`.
-    pub fn switch(&self, name: &str) -> Result<Option<bool>> {
-        match self.get(name) {
-            None => Ok(None),
-            Some("on") => Ok(Some(true)),
-            Some("off") => Ok(Some(false)),
-            Some(_) => Err(Error::invalid(format!("{name}= must be on or off"))),
+    pub fn switch(&self, name: &str) -> Option<bool> {
+        self.get(name).map(|value| value == "on")
+    }
+
+    /// Returns the duration of a setting, or its default; `None` if it is `off`.
+    pub fn duration_unless_off(&self, setting: &Setting) -> Option<Duration> {
+        match self.get(setting.name) {
+            Some(value) => parse_duration(value),
+            None => Some(setting.default_duration()),
         }
     }
 
-    /// Returns the duration of a setting, as [`Setting::duration`] parses it.
-    pub fn duration(&self, name: &str) -> Option<Duration> {
-        self.get(name).map(Setting::duration)
+    /// Returns the duration of a setting, or its default.
+    pub fn duration(&self, setting: &Setting) -> Duration {
+        let stated = self.duration_unless_off(setting);
+        stated.unwrap_or_else(|| setting.default_duration())
     }
 
     /// Returns the name of a setting that needs TLS.
@@ -192,35 +362,48 @@ impl Settings {
     }
 }
 
-impl UrlForm {
-    /// Checks that the tables in a documentation name exactly the settings of forms.
-    pub fn assert_documented(forms: &[&Self], documentation: &str) {
-        use std::collections::BTreeSet;
-
-        let rows = documentation
-            .lines()
-            .filter_map(|line| line.trim_start_matches(['/', ' ']).strip_prefix("| `"));
-        let cells = rows.filter_map(|row| row.split(" |").next());
-        let documented: BTreeSet<&str> = cells
-            .flat_map(|cell| cell.split("`, `"))
-            .filter_map(|setting| setting.split(['=', '`']).next())
-            .collect();
-        let known: BTreeSet<&str> = forms.iter().flat_map(|form| names(form.settings)).collect();
-        assert_eq!(documented, known);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn duration_without_unit_is_in_seconds() {
-        assert_eq!(Setting::duration("500ms"), Duration::from_millis(500));
-        assert_eq!(Setting::duration("2m"), Duration::from_secs(120));
-        assert_eq!(Setting::duration("5"), Duration::from_secs(5));
+        assert_eq!(parse_duration("500ms"), Some(Duration::from_millis(500)));
+        assert_eq!(parse_duration("2m"), Some(Duration::from_secs(120)));
+        assert_eq!(parse_duration("5"), Some(Duration::from_secs(5)));
         for text in ["", "soon", "5 s", "1.5", "-5"] {
-            assert_eq!(Setting::duration(text), Duration::ZERO, "{text}");
+            assert_eq!(parse_duration(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn value_of_another_type_is_refused_with_help() {
+        let seconds = |from, to| Duration::from_secs(from)..=Duration::from_secs(to);
+        let ten = Duration::from_secs(10);
+        for (setting, value, message) in [
+            (Setting::number("db"), "x", "db takes a whole number"),
+            (
+                Setting::switch("tokens"),
+                "yes",
+                "tokens= must be on or off",
+            ),
+            (
+                Setting::duration("session", seconds(1, 3600), ten),
+                "0s",
+                "the session must be from 1s to 1 hour; write session=10s",
+            ),
+            (
+                Setting::duration_or_off("crash-grace", seconds(1, 7200), ten),
+                "soon",
+                "the crash grace must be from 1s to 2 hours; write crash-grace=10s, or \
+                 crash-grace=off",
+            ),
+        ] {
+            let error = setting.check(value).expect_err(value);
+            assert!(
+                error.is_invalid() && error.to_string().contains(message),
+                "{error}"
+            );
         }
     }
 }
