@@ -149,14 +149,6 @@ impl<F> Check<F> {
         Self { message, ..self }
     }
 
-    /// Sets the message about a connection that others may read.
-    #[must_use]
-    pub const fn exposed(self) -> Self {
-        self.message(
-            "the connection leaves this machine without TLS, and others may read or change it",
-        )
-    }
-
     /// Sets the remedy.
     #[must_use]
     pub const fn remedy(self, remedy: &'static str) -> Self {
@@ -168,6 +160,149 @@ impl<F> Check<F> {
         let found = (self.probe)(facts)?;
         let message = self.message.replacen("{}", &found, 1);
         Some(Finding::new(self.severity, self.code, message, self.remedy))
+    }
+}
+
+/// A service on which stores keep locks, in the words of its own documentation.
+pub struct Service {
+    /// Its name before a version.
+    pub name: &'static str,
+    /// The oldest release that leasehold works with.
+    pub oldest: &'static str,
+    /// What to install instead of an older one.
+    pub install: &'static str,
+    /// How a URL asks for TLS.
+    pub encrypt: &'static str,
+    /// The settings that allow a longer time without a reply.
+    pub patience: &'static str,
+}
+
+/// What a store observes of a server: the risks that the servers of all services may have follow from
+/// it. A part is absent if it is not known.
+pub struct ServerFacts {
+    /// The service that the server belongs to.
+    pub service: &'static Service,
+    /// The server, as the URL names it without its password.
+    pub server: String,
+    /// The release, without the name of the service.
+    pub version: Option<String>,
+    /// Whether a connection leaves this machine without TLS.
+    pub is_exposed: bool,
+    /// The median and the 99th percentile of the round trips.
+    pub round_trip: Option<RoundTrip>,
+    /// How long a holder may have no reply before it loses its locks.
+    pub grace: Duration,
+    /// By how much the server's clock is ahead of this machine's.
+    pub clock_ahead_ms: Option<i64>,
+    /// By how much the rates of the clocks differ, in millionths.
+    pub clock_rate_ppm: Option<i64>,
+}
+
+const CLOCK_DIFFERENCE_MAX_MS: u64 = 1_000;
+/// The margin that leases have for clocks of different rates. The finding states it.
+const CLOCK_RATE_MAX_PPM: i64 = 500;
+
+impl ServerFacts {
+    /// Creates the facts of a server of which nothing is known yet.
+    #[must_use]
+    pub fn new(service: &'static Service, server: impl fmt::Display) -> Self {
+        Self {
+            service,
+            server: server.to_string(),
+            version: None,
+            is_exposed: false,
+            round_trip: None,
+            grace: Duration::MAX,
+            clock_ahead_ms: None,
+            clock_rate_ppm: None,
+        }
+    }
+
+    /// Returns the risks that the facts show.
+    pub fn findings(&self) -> impl Iterator<Item = Finding> {
+        let found = [
+            self.old_version(),
+            self.exposure(),
+            self.clock_difference(),
+            self.clock_rate(),
+            self.slowness(),
+        ];
+        let found = found.into_iter().flatten();
+        found.map(|finding| finding.about(&self.server))
+    }
+
+    /// Returns what an examination states of the server.
+    #[must_use]
+    pub fn examined(&self) -> ExaminedServer {
+        let version = self.version.as_ref();
+        ExaminedServer {
+            server: self.server.clone(),
+            version: version.map(|version| format!("{} {version}", self.service.name)),
+            round_trip: self.round_trip,
+            clock_ahead_ms: self.clock_ahead_ms,
+        }
+    }
+
+    fn old_version(&self) -> Option<Finding> {
+        let version = self.version.as_ref()?;
+        let Service { name, oldest, .. } = self.service;
+        let is_old = version_numbers(version) < version_numbers(oldest);
+        is_old.then(|| {
+            let message = format!("the server is {name} {version}, and leasehold needs {oldest}");
+            danger("version", message, self.service.install)
+        })
+    }
+
+    fn exposure(&self) -> Option<Finding> {
+        self.is_exposed.then(|| {
+            let encrypt = self.service.encrypt;
+            warning(
+                "no-tls",
+                "the connection leaves this machine without TLS, and others may read or change it",
+                &format!("use {encrypt}, or a network without other users"),
+            )
+        })
+    }
+
+    fn clock_difference(&self) -> Option<Finding> {
+        let ahead = self.clock_ahead_ms?;
+        (ahead.unsigned_abs() > CLOCK_DIFFERENCE_MAX_MS).then(|| {
+            warning(
+                "clock-difference",
+                format!("the server's clock differs by {ahead} ms from this machine's"),
+                "synchronise the clocks (NTP): the ages of holds in show and ls are wrong, and \
+                 tokens after a loss of data may not rise",
+            )
+        })
+    }
+
+    fn clock_rate(&self) -> Option<Finding> {
+        let rate = self.clock_rate_ppm?;
+        (rate > CLOCK_RATE_MAX_PPM).then(|| {
+            danger(
+                "clock-rate",
+                format!(
+                    "the server's clock runs {rate} ppm or more off this machine's, or was set \
+                     during the examination; leases allow {CLOCK_RATE_MAX_PPM} ppm"
+                ),
+                "find out which clock is wrong; a virtual machine may need another clock source",
+            )
+        })
+    }
+
+    /// A holder renews ten times in its grace, and gives up after 0.6 of it without a reply.
+    fn slowness(&self) -> Option<Finding> {
+        let p99 = self.round_trip?.p99;
+        let patience = self.service.patience;
+        let message = format!("the 99th percentile of round trips is {p99:?}");
+        if p99 > self.grace / 4 {
+            let remedy = format!("use a longer {patience}, or a server that is nearer");
+            return Some(danger("slow", message, &remedy));
+        }
+        (p99 > self.grace / 20).then(|| {
+            let remedy = format!("use a longer {patience}, or find out what delays replies");
+            warning("slow", message, &remedy)
+        })
     }
 }
 
@@ -214,17 +349,6 @@ pub struct ExaminedServer {
     pub clock_ahead_ms: Option<i64>,
 }
 
-/// Creates a server of which nothing is known.
-#[must_use]
-pub fn examined_server(server: String) -> ExaminedServer {
-    ExaminedServer {
-        server,
-        version: None,
-        round_trip: None,
-        clock_ahead_ms: None,
-    }
-}
-
 /// Round trips to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -245,4 +369,59 @@ pub fn percentiles(mut samples: Vec<Duration>) -> Option<RoundTrip> {
         p50: at(50),
         p99: at(99),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static SERVICE: Service = Service {
+        name: "Test",
+        oldest: "6.2",
+        install: "install Test 6.2",
+        encrypt: "tests://",
+        patience: "grace=",
+    };
+
+    /// The severity and the code of each finding.
+    fn found(change: impl Fn(&mut ServerFacts)) -> Vec<(Severity, &'static str)> {
+        let mut facts = ServerFacts::new(&SERVICE, "server");
+        facts.grace = Duration::from_secs(2);
+        change(&mut facts);
+        let findings = facts.findings();
+        findings
+            .map(|finding| (finding.severity, finding.code))
+            .collect()
+    }
+
+    #[test]
+    fn old_version_is_a_danger() {
+        let found = |version: &str| found(|facts| facts.version = Some(version.to_owned()));
+        assert_eq!(found("6.2.0"), []);
+        assert_eq!(found("7.0.15"), []);
+        for old in ["6.0.16", "5.9"] {
+            assert_eq!(found(old), [(Severity::Danger, "version")]);
+        }
+    }
+
+    #[test]
+    fn slowness_is_judged_by_the_grace() {
+        let found = |millis| {
+            found(|facts| facts.round_trip = percentiles(vec![Duration::from_millis(millis)]))
+        };
+        assert_eq!(found(99), []);
+        assert_eq!(found(101), [(Severity::Warning, "slow")]);
+        assert_eq!(found(501), [(Severity::Danger, "slow")]);
+    }
+
+    #[test]
+    fn clock_is_a_risk_beyond_the_margins() {
+        assert_eq!(found(|facts| facts.clock_ahead_ms = Some(-1_000)), []);
+        let ahead = found(|facts| facts.clock_ahead_ms = Some(-1_001));
+        assert_eq!(ahead, [(Severity::Warning, "clock-difference")]);
+
+        assert_eq!(found(|facts| facts.clock_rate_ppm = Some(500)), []);
+        let rate = found(|facts| facts.clock_rate_ppm = Some(501));
+        assert_eq!(rate, [(Severity::Danger, "clock-rate")]);
+    }
 }

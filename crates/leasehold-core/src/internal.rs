@@ -18,7 +18,7 @@ pub use crate::stray_character::stray_character;
 /// What the examinations of stores are made of.
 pub mod examination {
     pub use crate::examination::{
-        Check, danger, examined_server, percentiles, version_numbers, warning,
+        Check, ServerFacts, Service, danger, percentiles, version_numbers, warning,
     };
 }
 

@@ -2,7 +2,7 @@
 
 mod intercept;
 
-use std::fmt::{self, Debug, Formatter};
+use std::fmt::Debug;
 use std::os::fd::OwnedFd;
 use std::sync::Weak;
 use std::time::Duration;
@@ -135,8 +135,10 @@ pub mod replies {
 /// let store = leasehold::stores::Memory::new();
 /// assert!(store.extensions().votes.is_none());
 /// ```
+///
+/// A store that has some of them names these only:
+/// `Extensions { observe: Some(self), ..Extensions::default() }`.
 #[derive(Clone, Copy, Default)]
-#[non_exhaustive]
 pub struct Extensions<'a> {
     /// Descriptors that keep a claim alive without this process.
     pub inheritable_fds: Option<&'a dyn InheritableFds>,
@@ -151,76 +153,6 @@ pub struct Extensions<'a> {
     /// A store inside this process.
     #[doc(hidden)]
     pub in_process: Option<&'a dyn InProcess>,
-}
-
-impl<'a> Extensions<'a> {
-    /// Adds descriptors that keep a claim alive.
-    #[must_use]
-    pub fn with_inheritable_fds(self, store: &'a dyn InheritableFds) -> Self {
-        Self {
-            inheritable_fds: Some(store),
-            ..self
-        }
-    }
-
-    /// Adds the removal of what free locks leave behind.
-    #[must_use]
-    pub fn with_housekeeping(self, store: &'a dyn Housekeeping) -> Self {
-        Self {
-            housekeeping: Some(store),
-            ..self
-        }
-    }
-
-    /// Adds the subscriptions of observers.
-    #[must_use]
-    pub fn with_observe(self, store: &'a dyn Observe) -> Self {
-        Self {
-            observe: Some(store),
-            ..self
-        }
-    }
-
-    /// Adds the leases that the store chooses.
-    #[must_use]
-    pub fn with_own_leases(self, store: &'a dyn OwnLeases) -> Self {
-        Self {
-            own_leases: Some(store),
-            ..self
-        }
-    }
-
-    /// Adds what only a store inside this process has.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn with_in_process(self, store: &'a dyn InProcess) -> Self {
-        Self {
-            in_process: Some(store),
-            ..self
-        }
-    }
-
-    /// Adds the votes of several servers.
-    #[must_use]
-    pub fn with_votes(self, store: &'a dyn Votes) -> Self {
-        Self {
-            votes: Some(store),
-            ..self
-        }
-    }
-}
-
-impl Debug for Extensions<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Extensions")
-            .field("inheritable_fds", &self.inheritable_fds.is_some())
-            .field("votes", &self.votes.is_some())
-            .field("housekeeping", &self.housekeeping.is_some())
-            .field("observe", &self.observe.is_some())
-            .field("own_leases", &self.own_leases.is_some())
-            .field("in_process", &self.in_process.is_some())
-            .finish()
-    }
 }
 
 /// A store whose claims a child process can keep alive.

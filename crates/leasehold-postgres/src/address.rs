@@ -33,7 +33,7 @@ pub(super) struct PostgresSettings {
     pub(super) crash_grace: Option<Duration>,
 }
 
-static FORM: UrlForm = UrlForm {
+pub(super) static FORM: UrlForm = UrlForm {
     store: "PostgreSQL",
     schemes: &[("postgres", Transport::Tcp), ("postgresql", Transport::Tcp)],
     example: "postgres://user@host/database",
@@ -41,20 +41,26 @@ static FORM: UrlForm = UrlForm {
     settings: &[
         &[
             Setting::text("sslmode"),
-            Setting::text("crash-grace"),
+            CRASH_GRACE,
             Setting::text("schema"),
-            Setting::path("host"),
+            Setting::file("host"),
             Setting::text("direct"),
         ],
         Setting::PASSWORD,
         // `sslmode` decides whether they apply, and not the scheme.
         &[
-            Setting::path("ca"),
-            Setting::path("cert"),
-            Setting::path("key"),
+            Setting::file("ca"),
+            Setting::file("cert"),
+            Setting::file("key"),
         ],
     ],
+    dialect: None,
 };
+const CRASH_GRACE: Setting = Setting::duration_or_off(
+    "crash-grace",
+    Duration::from_millis(500)..=Duration::from_secs(3600),
+    Duration::from_secs(10),
+);
 
 impl Address {
     pub(super) fn parse(text: &str) -> Result<Self> {

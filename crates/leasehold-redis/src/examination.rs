@@ -17,8 +17,8 @@ use super::client::{
 use super::redisson::Class;
 use checks::CHECKS;
 use clocks::Clock;
-use leasehold_core::internal::examination::{danger, examined_server};
-use leasehold_core::{Error, Examination, ExaminedServer, Result};
+use leasehold_core::internal::examination::{ServerFacts, Service, danger};
+use leasehold_core::{Error, Examination, Result};
 
 /// The store whose servers are examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,15 @@ pub(crate) enum Kind {
     Redlock,
 }
 
+static SERVICE: Service = Service {
+    name: "Redis",
+    oldest: "6.2",
+    install: "install Redis or Valkey, 6.2 or newer",
+    encrypt: "rediss:// or redlocks://",
+    patience: "crash-grace= and lease",
+};
+/// The default lease, which matters without a crash grace.
+const LEASE: Duration = Duration::from_secs(30);
 /// How long a server may take to reply.
 const REPLY_MAX: Duration = Duration::from_secs(5);
 
@@ -76,8 +85,10 @@ async fn examine_server(kind: Kind, address: &Address) -> Result<(Option<String>
 
     let mut examination = Examination::default();
     examination.unknown = facts.unknown();
-    examination.servers.push(facts.server());
     examination.check(CHECKS, &facts, address);
+    let common = facts.common();
+    examination.findings.extend(common.findings());
+    examination.servers.push(common.examined());
     let rights = rights::examine(kind, session, address).await?;
     examination.findings.extend(rights);
     Ok((facts.value("run_id"), examination))
@@ -155,13 +166,18 @@ impl Facts {
         range.contains(&number).then(|| number.to_string())
     }
 
-    fn server(&self) -> ExaminedServer {
-        let version = self.value("redis_version");
-        let mut server = examined_server(self.address.to_string());
-        server.version = version.map(|version| format!("Redis {version}"));
-        server.round_trip = self.clock.as_ref().map(|clock| clock.round_trip);
-        server.clock_ahead_ms = self.clock.as_ref().map(Clock::ahead_ms);
-        server
+    /// Returns what the risks of all services follow from.
+    fn common(&self) -> ServerFacts {
+        let clock = self.clock.as_ref();
+        ServerFacts {
+            version: self.value("redis_version"),
+            is_exposed: self.address.target.is_exposed(),
+            round_trip: clock.map(|clock| clock.round_trip),
+            grace: self.address.settings.crash_grace.unwrap_or(LEASE),
+            clock_ahead_ms: clock.map(Clock::ahead_ms),
+            clock_rate_ppm: clock.map(Clock::rate_ppm),
+            ..ServerFacts::new(&SERVICE, &self.address)
+        }
     }
 
     fn unknown(&self) -> Vec<String> {

@@ -1,26 +1,11 @@
 //! The kinds of stores on Redis servers.
 
-use leasehold_core::internal::{Dialect, StoreKind, UnopenedStore};
+use leasehold_core::internal::{Dialect, StoreKind};
 
 use crate::client::{CLUSTER_URL, SENTINEL_URL, SINGLE_URL};
 use crate::redisson::address;
 use crate::votes::{plain, redlock};
 use crate::{Redis, RedisPlain, Redisson, Redlock};
-
-/// Returns the store of a builder, unopened.
-macro_rules! unopened {
-    ($builder:expr) => {{
-        let builder = $builder;
-        let examined = builder.clone();
-        let unopened = UnopenedStore::new(builder.url(), builder.guarantees(), move |runtime| {
-            builder.clone().connect_on(runtime)
-        });
-        unopened.examined_by(move || {
-            let builder = examined.clone();
-            async move { builder.examine().await }
-        })
-    }};
-}
 
 /// The stores on one Redis server, on the master of sentinels, and on a Redis Cluster.
 pub static REDIS: StoreKind = StoreKind {
@@ -95,9 +80,9 @@ pub static REDIS: StoreKind = StoreKind {
         ],
         |url| {
             Ok(match dialect(url) {
-                None => unopened!(Redis::builder(url)?),
-                Some("redisson") => unopened!(Redisson::builder(url)?),
-                Some(_) => unopened!(RedisPlain::builder(url)?),
+                None => Redis::builder(url)?.unopened(),
+                Some("redisson") => Redisson::builder(url)?.unopened(),
+                Some(_) => RedisPlain::builder(url)?.unopened(),
             })
         },
     )
@@ -127,7 +112,7 @@ pub static REDLOCK: StoreKind = StoreKind {
         settings: "dialect=classic",
     }],
     ..StoreKind::new(&[&redlock::FORM], |url| {
-        Ok(unopened!(Redlock::builder(url)?))
+        Ok(Redlock::builder(url)?.unopened())
     })
 };
 

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod builder;
 mod client;
 mod examination;
 mod kinds;

@@ -34,6 +34,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::runtime::Handle;
 
+use crate::builder::ServerStore;
 use crate::client;
 use crate::client::{
     Epochs, READ_TIMEOUT, Scan, Script, ServerCall, Settings, StoreServers, Topology, Value,
@@ -117,41 +118,7 @@ impl Redis {
     /// [`is_invalid`](Error::is_invalid) if the URL is malformed.
     pub fn builder(url: &str) -> Result<RedisBuilder> {
         let topology = Topology::parse(url)?;
-        Ok(RedisBuilder { topology })
-    }
-
-    async fn open(topology: Topology, runtime: Option<Handle>) -> Result<Self> {
-        let settings = topology.settings();
-        let claims = Arc::<Claims>::default();
-        let crash_detection = Arc::<OnceLock<bool>>::default();
-
-        let servers = Arc::new_cyclic(|servers| {
-            let orphans = Orphans::new(Weak::clone(servers), settings);
-            let shared = StoreContext {
-                on_push: apply_pushes(Arc::clone(&claims), orphans),
-                crash_detection: Arc::clone(&crash_detection),
-                server_id: Arc::default(),
-                settings,
-                runtime,
-                caller_epochs: Epochs::default(),
-                background_epochs: Epochs::default(),
-            };
-            let connect = move |endpoint| Server::connect(endpoint, &shared);
-            StoreServers::new(topology, Box::new(connect))
-        });
-        first_connections(&servers).await?;
-
-        let is_crash_detected = crash_detection.get() == Some(&true);
-        Ok(Self {
-            orphans: Orphans::new(Arc::downgrade(&servers), settings),
-            servers,
-            claims,
-            observations: Observations::default(),
-            nonces: Nonces::default(),
-            settings,
-            crash_grace: settings.crash_grace.filter(|_| is_crash_detected),
-            longest_lease: longest_lease(settings),
-        })
+        Ok(RedisBuilder { address: topology })
     }
 
     /// Returns the server that keeps the lock of a claim.
@@ -264,6 +231,45 @@ impl Redis {
 }
 
 #[async_trait]
+impl ServerStore for Redis {
+    type Address = Topology;
+
+    async fn open(topology: Topology, runtime: Option<Handle>) -> Result<Self> {
+        let settings = topology.settings();
+        let claims = Arc::<Claims>::default();
+        let crash_detection = Arc::<OnceLock<bool>>::default();
+
+        let servers = Arc::new_cyclic(|servers| {
+            let orphans = Orphans::new(Weak::clone(servers), settings);
+            let shared = StoreContext {
+                on_push: apply_pushes(Arc::clone(&claims), orphans),
+                crash_detection: Arc::clone(&crash_detection),
+                server_id: Arc::default(),
+                settings,
+                runtime,
+                caller_epochs: Epochs::default(),
+                background_epochs: Epochs::default(),
+            };
+            let connect = move |endpoint| Server::connect(endpoint, &shared);
+            StoreServers::new(topology, Box::new(connect))
+        });
+        first_connections(&servers).await?;
+
+        let is_crash_detected = crash_detection.get() == Some(&true);
+        Ok(Self {
+            orphans: Orphans::new(Arc::downgrade(&servers), settings),
+            servers,
+            claims,
+            observations: Observations::default(),
+            nonces: Nonces::default(),
+            settings,
+            crash_grace: settings.crash_grace.filter(|_| is_crash_detected),
+            longest_lease: longest_lease(settings),
+        })
+    }
+}
+
+#[async_trait]
 impl Store for Redis {
     fn guarantees(&self) -> Guarantees {
         builder::guarantees(self.crash_grace)
@@ -343,7 +349,10 @@ impl Store for Redis {
     }
 
     fn extensions(&self) -> Extensions<'_> {
-        Extensions::default().with_observe(self)
+        Extensions {
+            observe: Some(self),
+            ..Extensions::default()
+        }
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {

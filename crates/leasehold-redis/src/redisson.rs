@@ -24,7 +24,7 @@ use async_trait::async_trait;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
-use super::examination::{self, Kind};
+use crate::builder::{ServerStore, StoreBuilder};
 use crate::client;
 use crate::client::{
     ChannelSubscription, Channels, DoHandshake, Link, LinkConfig, Links, PushHandler, Scan,
@@ -34,12 +34,12 @@ use crate::local_claims::LocalClaims;
 use address::RedissonAddress;
 pub(crate) use class::Class;
 use field::InspectReply;
-use leasehold_core::internal::{BootInstant, Password, background};
+use leasehold_core::internal::BootInstant;
 use leasehold_core::store::{
     Claim, Entered, Extensions, OnContention, OwnLeases, Share, Standing, Store, check_shrinks,
     replies,
 };
-use leasehold_core::{ClaimId, Error, Examination, Guarantees, LockState, Name, Result, Token};
+use leasehold_core::{ClaimId, Error, Guarantees, LockState, Name, Result, Token};
 use local_claim::{ClaimField, RedissonClaim};
 use server::{LockReply, RedissonServer, mode_of};
 
@@ -78,62 +78,7 @@ const EXPIRY_DELAY: Duration = Duration::from_millis(2);
 const POSITION_CHECK: Duration = Duration::from_secs(1);
 
 /// The address of a Redis server and the settings of the store on it.
-#[derive(Clone, Debug)]
-pub struct RedissonBuilder {
-    address: RedissonAddress,
-}
-
-impl RedissonBuilder {
-    /// Sets a function that returns the password of each new connection, as
-    /// [`RedisBuilder::password_from`](crate::RedisBuilder::password_from) does.
-    #[must_use]
-    pub fn password_from<E>(
-        mut self,
-        function: impl Fn() -> Result<String, E> + Send + Sync + 'static,
-    ) -> Self
-    where
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        let topology = &mut self.address.topology;
-        topology.set_password(Password::from_function(function));
-        self
-    }
-
-    /// Returns the URL without user, password and settings other than those of the format.
-    #[must_use]
-    pub fn url(&self) -> String {
-        self.address.shown_url()
-    }
-
-    /// Returns what the store guarantees.
-    pub(crate) fn guarantees(&self) -> Guarantees {
-        self.address.mapper.class.guarantees()
-    }
-
-    /// Examines risks to locks on the server.
-    pub(crate) async fn examine(&self) -> Result<Examination> {
-        let servers = self.address.topology.to_examine().await?;
-        let kind = Kind::Redisson(self.address.mapper.class);
-        examination::examine(kind, &servers).await
-    }
-
-    /// Connects to the server. The store reconnects by itself whenever a connection breaks.
-    ///
-    /// # Errors
-    /// [`is_unavailable`](leasehold_core::Error::is_unavailable), [`is_denied`](leasehold_core::Error::is_denied) and
-    /// [`is_unsupported`](leasehold_core::Error::is_unsupported) as for [`Redis`](crate::Redis).
-    ///
-    /// # Cancel safety
-    /// Dropping the future closes the connections that it has opened.
-    pub async fn connect(self) -> Result<Redisson> {
-        self.connect_on(Handle::try_current().ok()).await
-    }
-
-    pub(crate) async fn connect_on(self, runtime: Option<Handle>) -> Result<Redisson> {
-        background::start()?;
-        background::on_background(Redisson::open(self.address, runtime)).await
-    }
-}
+pub type RedissonBuilder = StoreBuilder<Redisson>;
 
 impl Redisson {
     /// Parses the URL of a server with `dialect=redisson`:
@@ -158,42 +103,6 @@ impl Redisson {
     pub fn builder(url: &str) -> Result<RedissonBuilder> {
         let address = RedissonAddress::parse(url)?;
         Ok(RedissonBuilder { address })
-    }
-
-    async fn open(address: RedissonAddress, runtime: Option<Handle>) -> Result<Self> {
-        let client = client::fresh_client();
-        let clock = Arc::<ServerClock>::default();
-        let channels = Arc::<Channels>::default();
-
-        let endpoint = address
-            .topology
-            .endpoint()
-            .expect("the URL of a cluster is refused");
-        let link = |purpose: &str| LinkConfig {
-            handshake: handshake(Arc::clone(&clock)),
-            ..LinkConfig::new(endpoint.clone(), format!("leasehold:{purpose}:{client}"))
-        };
-        let links = Links {
-            caller: Link::spawn(LinkConfig {
-                runtime,
-                ..link("inbox")
-            }),
-            background: Link::spawn(LinkConfig {
-                on_push: notify(Arc::clone(&channels)),
-                ..link("far")
-            }),
-        };
-        links.first().await?;
-        Ok(Self {
-            server: RedissonServer {
-                links,
-                clock,
-                mapper: address.mapper,
-                watchdog: address.watchdog,
-            },
-            claims: LocalClaims::default(),
-            channels,
-        })
     }
 
     /// Returns the state of a claim that this store supports.
@@ -386,6 +295,47 @@ impl Redisson {
 }
 
 #[async_trait]
+impl ServerStore for Redisson {
+    type Address = RedissonAddress;
+
+    async fn open(address: RedissonAddress, runtime: Option<Handle>) -> Result<Self> {
+        let client = client::fresh_client();
+        let clock = Arc::<ServerClock>::default();
+        let channels = Arc::<Channels>::default();
+
+        let endpoint = address
+            .topology
+            .endpoint()
+            .expect("the URL of a cluster is refused");
+        let link = |purpose: &str| LinkConfig {
+            handshake: handshake(Arc::clone(&clock)),
+            ..LinkConfig::new(endpoint.clone(), format!("leasehold:{purpose}:{client}"))
+        };
+        let links = Links {
+            caller: Link::spawn(LinkConfig {
+                runtime,
+                ..link("inbox")
+            }),
+            background: Link::spawn(LinkConfig {
+                on_push: notify(Arc::clone(&channels)),
+                ..link("far")
+            }),
+        };
+        links.first().await?;
+        Ok(Self {
+            server: RedissonServer {
+                links,
+                clock,
+                mapper: address.mapper,
+                watchdog: address.watchdog,
+            },
+            claims: LocalClaims::default(),
+            channels,
+        })
+    }
+}
+
+#[async_trait]
 impl Store for Redisson {
     fn guarantees(&self) -> Guarantees {
         self.server.mapper.class.guarantees()
@@ -501,7 +451,10 @@ impl Store for Redisson {
     }
 
     fn extensions(&self) -> Extensions<'_> {
-        Extensions::default().with_own_leases(self)
+        Extensions {
+            own_leases: Some(self),
+            ..Extensions::default()
+        }
     }
 }
 

@@ -26,28 +26,114 @@ mod tracked_claim;
 mod vote;
 mod wait;
 
+use std::fmt::Debug;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 
+use crate::builder::ServerStore;
 use crate::client::id_text;
 use crate::local_claims::LocalClaims;
 use departures::{Departures, MasterDeparture};
 use events::Events;
 use format::{Keys, LeaveRequest, LeaveScope, VoteFormat, VoteKind, VoteRequest};
 use leasehold_core::internal::BootInstant;
-use leasehold_core::store::{Claim, Entered, OnContention, Share, Standing, replies, units};
-use leasehold_core::{Error, Guarantees, Result, Token};
+use leasehold_core::store::{
+    Claim, Entered, Extensions, OnContention, Share, Standing, Store, Votes, replies, units,
+};
+use leasehold_core::{Error, Guarantees, LockState, Name, Result, ServerVote, Token};
+use master::Master;
 use masters::Masters;
+use open::VotingConfig;
 use quorum::{QuorumCount, RoundResult, TallyOutcome};
 use record::{DAY, Holder, millis};
 use tracked_claim::{ClaimVotes, TrackedClaim};
 use vote::{LeaveReply, request_vote};
 
 pub(super) use record::{hashed, parse_info, write_info};
+
+/// Locks by the votes of Redis servers: [`Redlock`](redlock::Redlock) has several, and
+/// [`RedisPlain`](plain::RedisPlain) one.
+#[derive(Debug)]
+pub struct VotingStore<Servers> {
+    voting: Voting,
+    servers: PhantomData<Servers>,
+}
+
+#[async_trait]
+impl<Servers: Debug + Send + Sync + 'static> ServerStore for VotingStore<Servers> {
+    type Address = VotingConfig;
+
+    async fn open(config: VotingConfig, runtime: Option<Handle>) -> Result<Self> {
+        Ok(Self {
+            voting: open::open(config, runtime).await?,
+            servers: PhantomData,
+        })
+    }
+}
+
+#[async_trait]
+impl<Servers: Debug + Send + Sync + 'static> Store for VotingStore<Servers> {
+    fn guarantees(&self) -> Guarantees {
+        open::guarantees(self.voting.format)
+    }
+
+    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
+        self.voting.enter(claim, on_contention).await
+    }
+
+    async fn queued(&self, claim: &Claim, _ahead: u32) -> Result<Standing> {
+        self.voting.queued(claim).await
+    }
+
+    async fn lost(&self, claim: &Claim, token: Token) -> Result<()> {
+        self.voting.lost(claim, token).await
+    }
+
+    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
+        self.voting.renew(claims).await
+    }
+
+    async fn leave(&self, claim: &Claim) -> Result<bool> {
+        self.voting.leave(claim).await
+    }
+
+    async fn inspect(&self, name: &Name) -> Result<LockState> {
+        inspect::inspect(&self.voting, name).await
+    }
+
+    async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        inspect::list(&self.voting, prefix, count_max).await
+    }
+
+    fn extensions(&self) -> Extensions<'_> {
+        let is_voted_on = self.voting.masters.are_several();
+        Extensions {
+            votes: is_voted_on.then_some(&self.voting),
+            ..Extensions::default()
+        }
+    }
+}
+
+impl Votes for Voting {
+    fn votes(&self, claim: &Claim) -> Vec<ServerVote> {
+        let now = BootInstant::now();
+        let tracked = self.claims.get(claim.id);
+        let vote = |master: &Arc<Master>| {
+            let tracked = tracked.as_ref();
+            let until = tracked.and_then(|tracked| tracked.vote_until(master.at));
+            let remaining = until.map_or(Duration::ZERO, |until| until.duration_since(now));
+            replies::server_vote(master.url.clone(), remaining)
+        };
+        self.masters.all.iter().map(vote).collect()
+    }
+}
 
 /// The claims of one client, and the masters that vote for them.
 #[derive(Debug)]
@@ -105,10 +191,6 @@ const HEAD_START: Duration = Duration::from_millis(5);
 const RENEWALS_AT_ONCE: usize = 64;
 
 impl Voting {
-    fn guarantees(&self) -> Guarantees {
-        open::guarantees(self.format)
-    }
-
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
         let tracked = self.tracked(claim)?;
         let waits = on_contention == OnContention::Queue;

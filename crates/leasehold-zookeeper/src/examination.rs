@@ -15,10 +15,18 @@ use super::lock_node::parent;
 use super::reply_error::on_node;
 use super::supervisor::connect;
 use leasehold_core::internal::examination::{
-    Check, danger, examined_server, percentiles, version_numbers,
+    Check, ServerFacts, Service, danger, percentiles, version_numbers,
 };
 use leasehold_core::internal::{BootInstant, Host};
-use leasehold_core::{Error, Examination, ExaminedServer, Result, RoundTrip};
+use leasehold_core::{Error, Examination, Result, RoundTrip};
+
+static SERVICE: Service = Service {
+    name: "ZooKeeper",
+    oldest: "3.5.3",
+    install: "install ZooKeeper 3.5.3 or newer",
+    encrypt: "zookeeper+tls://",
+    patience: "session=",
+};
 
 const SAMPLES: usize = 50;
 const REPLY_MAX: u64 = 1 << 20;
@@ -29,9 +37,6 @@ const ENSEMBLE: &[Check<Ensemble>] = &[
     Check::warning("session-limit", other_session)
         .message("the servers set a session of {}")
         .remedy("change minSessionTimeout, maxSessionTimeout or tickTime, or session= in the URL"),
-    Check::warning("slow", slow_replies)
-        .message("the 99th percentile of round trips is {}")
-        .remedy("use a longer session=, or find out what delays replies"),
     Check::warning("one-server", |it: &Ensemble| {
         (it.servers == 1).then(String::new)
     })
@@ -45,17 +50,9 @@ const MORE_SERVERS: &str = "use three or five servers, and name all of them in t
 
 /// The findings about a server have this order.
 const SERVER: &[Check<ServerReplies>] = &[
-    Check::warning("no-tls", |server: &ServerReplies| {
-        server.is_exposed().then(String::new)
-    })
-    .exposed()
-    .remedy("use zookeeper+tls://, or a network without other users"),
     Check::danger("server-missing", no_reply)
         .message("the server cannot be reached: {}")
         .remedy("start it again: with it, one more server may fail"),
-    Check::danger("version", old_version)
-        .message("the server is ZooKeeper {}, and leasehold needs 3.5.3")
-        .remedy("install ZooKeeper 3.5.3 or newer"),
     Check::warning("lost-writes", lost_writes)
         .message("servers of ZooKeeper {}: a lock may be granted twice")
         .remedy("install ZooKeeper 3.9.4 or newer"),
@@ -71,12 +68,17 @@ pub(crate) async fn examine(address: Arc<Address>) -> Result<Examination> {
     let ensemble = Ensemble {
         requested,
         agreed: client.session_timeout(),
-        round_trip: round_trip(&client).await,
         servers: address.servers.len(),
     };
 
     let mut examination = Examination::default();
     examination.check(ENSEMBLE, &ensemble, &*address);
+    let common = ServerFacts {
+        round_trip: round_trip(&client).await,
+        grace: ensemble.agreed,
+        ..ServerFacts::new(&SERVICE, &*address)
+    };
+    examination.findings.extend(common.findings());
     if let Some(error) = missing_right(&client, address.folder()).await {
         let finding = danger("right", error.reason(), error.hint().unwrap_or_default());
         examination.findings.push(finding.about(&*address));
@@ -86,7 +88,9 @@ pub(crate) async fn examine(address: Arc<Address>) -> Result<Examination> {
     for server in join_all(servers.map(|host| ServerReplies::read(host, is_encrypted))).await {
         examination.check(SERVER, &server, &server.host);
         examination.unknown.extend(server.unknown());
-        examination.servers.push(server.examined());
+        let common = server.common();
+        examination.findings.extend(common.findings());
+        examination.servers.push(common.examined());
     }
     Ok(examination)
 }
@@ -95,7 +99,6 @@ pub(crate) async fn examine(address: Arc<Address>) -> Result<Examination> {
 struct Ensemble {
     requested: Duration,
     agreed: Duration,
-    round_trip: Option<RoundTrip>,
     servers: usize,
 }
 
@@ -110,11 +113,6 @@ fn other_session(ensemble: &Ensemble) -> Option<String> {
         Ordering::Equal => return None,
     };
     Some(format!("{agreed:?}, not {requested:?}: {effect}"))
-}
-
-fn slow_replies(ensemble: &Ensemble) -> Option<String> {
-    let p99 = ensemble.round_trip?.p99;
-    (p99 > ensemble.agreed / 20).then(|| format!("{p99:?}"))
 }
 
 fn even_number(ensemble: &Ensemble) -> Option<String> {
@@ -180,10 +178,6 @@ impl ServerReplies {
         server
     }
 
-    fn is_exposed(&self) -> bool {
-        !self.is_encrypted && !self.host.is_loopback()
-    }
-
     /// Reads a line such as `Zookeeper version: 3.8.4-9316c2a7, built on …`.
     fn version(&self) -> Option<String> {
         let status = self.status.as_ref().ok().filter(|_| !self.is_encrypted)?;
@@ -192,10 +186,13 @@ impl ServerReplies {
         line.split([' ', '-', ',']).nth(2).map(str::to_owned)
     }
 
-    fn examined(&self) -> ExaminedServer {
-        let mut examined = examined_server(self.host.to_string());
-        examined.version = self.version().map(|version| format!("ZooKeeper {version}"));
-        examined
+    /// Returns what the risks of all services follow from.
+    fn common(&self) -> ServerFacts {
+        ServerFacts {
+            version: self.version(),
+            is_exposed: !self.is_encrypted && !self.host.is_loopback(),
+            ..ServerFacts::new(&SERVICE, &self.host)
+        }
     }
 
     fn unknown(&self) -> Option<String> {
@@ -212,11 +209,6 @@ impl ServerReplies {
 
 fn no_reply(server: &ServerReplies) -> Option<String> {
     server.status.as_ref().err().map(ToString::to_string)
-}
-
-fn old_version(server: &ServerReplies) -> Option<String> {
-    let version = server.version()?;
-    (version_numbers(&version) < [3, 5, 3]).then_some(version)
 }
 
 /// Releases whose servers may forget a write after a change of the leader. A single server has no
@@ -274,11 +266,10 @@ mod tests {
         }
     }
 
-    fn ensemble(servers: usize, p99: Duration) -> Ensemble {
+    fn ensemble(servers: usize) -> Ensemble {
         Ensemble {
             requested: Duration::from_secs(10),
             agreed: Duration::from_secs(10),
-            round_trip: percentiles(vec![p99]),
             servers,
         }
     }
@@ -322,17 +313,10 @@ mod tests {
 
     #[test]
     fn one_server_and_even_numbers_are_warnings() {
-        let found = |servers| codes(ENSEMBLE, &ensemble(servers, Duration::ZERO));
+        let found = |servers| codes(ENSEMBLE, &ensemble(servers));
         assert_eq!(found(1), ["one-server"]);
         assert_eq!([found(2), found(4)], [["even-ensemble"]; 2]);
         assert!(found(3).is_empty() && found(5).is_empty());
-    }
-
-    #[test]
-    fn slow_replies_are_judged_by_the_session() {
-        let found = |millis| codes(ENSEMBLE, &ensemble(3, Duration::from_millis(millis)));
-        assert!(found(499).is_empty());
-        assert_eq!(found(501), ["slow"]);
     }
 
     #[test]
@@ -343,8 +327,11 @@ mod tests {
             server(status, None)
         };
         assert_eq!(of_version("3.8.0").version(), Some("3.8.0".to_owned()));
-        assert!(codes(SERVER, &of_version("3.9.2")).is_empty());
-        let found = codes(SERVER, &of_version("3.5.2"));
-        assert_eq!(found, ["version", "lost-writes"]);
+        let found = |version| {
+            let findings = of_version(version).common().findings().collect::<Vec<_>>();
+            findings.iter().map(|finding| finding.code).collect::<Vec<_>>()
+        };
+        assert!(found("3.9.2").is_empty());
+        assert_eq!(found("3.5.2"), ["version"]);
     }
 }

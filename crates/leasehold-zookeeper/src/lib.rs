@@ -288,7 +288,10 @@ impl Store for ZooKeeper {
     }
 
     fn extensions(&self) -> Extensions<'_> {
-        Extensions::default().with_observe(self)
+        Extensions {
+            observe: Some(self),
+            ..Extensions::default()
+        }
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {

@@ -55,10 +55,7 @@ mod tests {
             ("localhost:6379", "write redis://localhost:6379"),
             ("etcd://host", "cannot keep locks on etcd; use file:"),
             ("consul://host", "cannot keep locks on Consul"),
-            (
-                "postgresql://me:secret@host",
-                "cannot keep locks on PostgreSQL",
-            ),
+            ("pgsql://host", "write postgres://user@host/database"),
             (
                 "sentinel://host",
                 "write redis+sentinel://host1,host2,host3/mymaster",

@@ -269,10 +269,12 @@ impl Store for File {
     }
 
     fn extensions(&self) -> Extensions<'_> {
-        Extensions::default()
-            .with_inheritable_fds(self)
-            .with_housekeeping(self)
-            .with_observe(self)
+        Extensions {
+            inheritable_fds: Some(self),
+            housekeeping: Some(self),
+            observe: Some(self),
+            ..Extensions::default()
+        }
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {

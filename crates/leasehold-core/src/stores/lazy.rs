@@ -124,7 +124,10 @@ impl Store for LazyStore {
     fn extensions(&self) -> Extensions<'_> {
         match self.opened.get() {
             Some(store) => store.extensions(),
-            None => Extensions::default().with_observe(self),
+            None => Extensions {
+                observe: Some(self),
+                ..Extensions::default()
+            },
         }
     }
 }

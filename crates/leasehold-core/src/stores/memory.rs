@@ -330,9 +330,11 @@ impl Store for Memory {
     }
 
     fn extensions(&self) -> Extensions<'_> {
-        Extensions::default()
-            .with_observe(self)
-            .with_in_process(self)
+        Extensions {
+            observe: Some(self),
+            in_process: Some(self),
+            ..Extensions::default()
+        }
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {

@@ -91,7 +91,7 @@ impl Topology {
 
     /// Returns the servers whose risks to locks are examined: of a cluster, the nodes that the URL
     /// names and all masters.
-    pub(crate) async fn to_examine(&self) -> Result<Vec<Address>> {
+    pub(crate) async fn examined(&self) -> Result<Vec<Address>> {
         match self {
             Self::Single(address) => Ok(vec![address.clone()]),
             Self::Sentinel(sentinels) => {
@@ -110,7 +110,7 @@ impl Topology {
     }
 
     /// Sets the password of the servers. That of sentinels stays.
-    pub(crate) fn set_password(&mut self, password: Password) {
+    pub(crate) fn replace_password(&mut self, password: Password) {
         match self {
             Self::Single(address) => address.password = Some(password),
             Self::Sentinel(sentinels) => sentinels.seeds.server.password = Some(password),
@@ -205,7 +205,7 @@ mod tests {
             "redis+cluster://:old@a",
         ] {
             let mut topology = Topology::parse(url).expect("good");
-            topology.set_password(Password::new("new".to_owned()));
+            topology.replace_password(Password::new("new".to_owned()));
             let addresses = match &topology {
                 Topology::Single(address) => vec![address],
                 Topology::Sentinel(sentinels) => vec![&sentinels.seeds.server],

@@ -1,17 +1,12 @@
 //! The checks of a server: the risks to locks, and their remedies.
 
-use std::time::Duration;
-
 use super::{Facts, Kind};
 use leasehold_core::Severity;
 use leasehold_core::Severity::{Danger, Warning};
-use leasehold_core::internal::examination::{Check, version_numbers};
+use leasehold_core::internal::examination::Check;
 
 /// The findings have this order.
 pub(super) const CHECKS: &[Check<Facts>] = &[
-    Check::danger("version", old_version)
-        .message("the server is Redis {}, and leasehold needs 6.2")
-        .remedy("install Redis or Valkey, 6.2 or newer"),
     Check::danger("eviction", |facts: &Facts| eviction(facts, Danger))
         .message("the server evicts keys when its memory is full ({})")
         .remedy(NO_EVICTION),
@@ -66,46 +61,12 @@ pub(super) const CHECKS: &[Check<Facts>] = &[
     Check::warning("min-replicas", grants_without_replicas)
         .message("a master that is cut off from its replicas keeps granting locks after a failover")
         .remedy("CONFIG SET min-replicas-to-write 1"),
-    Check::warning("no-tls", |facts: &Facts| {
-        facts.address.target.is_exposed().then(String::new)
-    })
-    .exposed()
-    .remedy("use rediss:// or redlocks://, or a network without other users"),
-    Check::warning("clock-difference", |facts: &Facts| {
-        facts.clock.as_ref()?.difference_ms()
-    })
-    .message("the server's clock differs by {} ms from this machine's")
-    .remedy(
-        "synchronise the clocks (NTP): the ages of holds in show and ls are wrong, and tokens \
-         after a loss of data may not rise",
-    ),
-    Check::danger("clock-rate", |facts: &Facts| {
-        facts.clock.as_ref()?.excess_rate()
-    })
-    .message(
-        "the server's clock runs {} ppm or more off this machine's, or was set during the \
-         examination; leases allow 500 ppm",
-    )
-    .remedy("find out which clock is wrong; a virtual machine may need another clock source"),
-    Check::danger("slow", |facts: &Facts| slowness(facts, Danger))
-        .message("the 99th percentile of round trips is {}")
-        .remedy("use a longer crash-grace= and lease, or a server that is nearer"),
-    Check::warning("slow", |facts: &Facts| slowness(facts, Warning))
-        .message("the 99th percentile of round trips is {}")
-        .remedy("use a longer crash-grace= and lease, or find out what delays replies"),
 ];
 
 const NO_EVICTION: &str =
     "CONFIG SET maxmemory-policy noeviction, or a server of its own for locks";
 const MORE_CLIENTS: &str =
     "CONFIG SET maxclients to a larger number; leasehold uses two for each client";
-/// The default lease, which matters without a crash grace.
-const LEASE: Duration = Duration::from_secs(30);
-
-fn old_version(facts: &Facts) -> Option<String> {
-    let version = facts.value("redis_version")?;
-    (version_numbers(&version) < [6, 2, 0]).then_some(version)
-}
 
 /// All keys of locks expire, so every policy but `noeviction` may delete them.
 fn eviction(facts: &Facts, severity: Severity) -> Option<String> {
@@ -167,17 +128,8 @@ fn grants_without_replicas(facts: &Facts) -> Option<String> {
     (connected > 0 && facts.number("min-replicas-to-write")? == 0).then(String::new)
 }
 
-/// A holder renews ten times in a crash grace, and gives up after 0.6 of it without a reply.
-fn slowness(facts: &Facts, severity: Severity) -> Option<String> {
-    let grace = facts.address.settings.crash_grace.unwrap_or(LEASE);
-    let p99 = facts.clock.as_ref()?.round_trip.p99;
-    let found = if p99 > grace / 4 { Danger } else { Warning };
-    (p99 > grace / 20 && found == severity).then(|| format!("{p99:?}"))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::clocks::Clock;
     use super::*;
     use crate::client::Topology;
 
@@ -207,17 +159,6 @@ mod tests {
     }
 
     #[test]
-    fn old_version_is_a_danger() {
-        let found = |number| found(&facts(&format!("redis_version:{number}\r\n"), &[]));
-        assert_eq!(found("6.2.0"), []);
-        assert_eq!(found("7.0.15"), []);
-
-        for old in ["6.0.16", "5.9"] {
-            assert_eq!(found(old), [(Danger, "version")]);
-        }
-    }
-
-    #[test]
     fn used_connections_are_a_warning_before_they_are_a_danger() {
         let found = |used| {
             let info = format!("connected_clients:{used}\r\n");
@@ -227,17 +168,5 @@ mod tests {
         assert_eq!(found(81), [(Warning, "maxclients")]);
         assert_eq!(found(98), [(Warning, "maxclients")]);
         assert_eq!(found(99), [(Danger, "maxclients")]);
-    }
-
-    #[test]
-    fn slowness_is_judged_by_the_crash_grace() {
-        let found = |millis| {
-            let mut facts = facts("", &[]);
-            facts.clock = Some(Clock::with_round_trip(Duration::from_millis(millis)));
-            found(&facts)
-        };
-        assert_eq!(found(99), []);
-        assert_eq!(found(101), [(Warning, "slow")]);
-        assert_eq!(found(501), [(Danger, "slow")]);
     }
 }

@@ -28,9 +28,6 @@ struct Sample {
 
 const SAMPLES: usize = 50;
 const RATE_OVER: Duration = Duration::from_millis(800);
-const DIFFERENCE_MAX_MS: i64 = 1_000;
-/// The margin that leases have for clocks of different rates. The finding states it.
-const RATE_MAX_PPM: i64 = 500;
 
 impl Clock {
     pub(super) async fn read(session: &Session) -> Result<Self> {
@@ -52,22 +49,15 @@ impl Clock {
         self.last.ahead / 1_000
     }
 
-    pub(super) fn difference_ms(&self) -> Option<String> {
-        let ahead_ms = self.ahead_ms();
-        (ahead_ms.abs() > DIFFERENCE_MAX_MS).then(|| ahead_ms.to_string())
-    }
-
-    /// Returns the difference of the clocks' rates in ppm, if it is too large for leases.
+    /// Returns the least difference of the clocks' rates.
     ///
     /// Half of each round trip is the uncertainty.
-    pub(super) fn excess_rate(&self) -> Option<String> {
+    pub(super) fn rate_ppm(&self) -> i64 {
         let Self { first, last, .. } = self;
         let elapsed = micros_of(last.read_at.duration_since(first.read_at)).max(1);
         let uncertainty = micros_of((first.round_trip + last.round_trip) / 2);
         let drift = (last.against_boot - first.against_boot).abs() - uncertainty;
-        let parts_per_million = drift * 1_000_000 / elapsed;
-
-        (parts_per_million > RATE_MAX_PPM).then(|| parts_per_million.to_string())
+        drift * 1_000_000 / elapsed
     }
 }
 
@@ -115,16 +105,6 @@ fn micros_of(duration: Duration) -> i64 {
 mod tests {
     use super::*;
 
-    impl Clock {
-        /// Returns the readings of a right clock.
-        pub(crate) fn with_round_trip(round_trip: Duration) -> Self {
-            Self {
-                round_trip: percentiles(vec![round_trip]).expect("a sample"),
-                ..between((0, 0), (1_000, 0))
-            }
-        }
-    }
-
     /// Two readings: each has its time in milliseconds, and the difference of the clocks.
     fn between(first: (u64, i64), last: (u64, i64)) -> Clock {
         let round_trip = Duration::from_micros(100);
@@ -142,10 +122,9 @@ mod tests {
     }
 
     #[test]
-    fn rate_is_a_danger_beyond_the_margin_of_leases() {
-        // One second: 500 ppm are 500 µs, and the uncertainty of two round trips is 100 µs.
-        assert!(between((0, 0), (1_000, 550)).excess_rate().is_none());
-        assert!(between((0, 0), (1_000, 700)).excess_rate().is_some());
-        assert!(between((0, 700), (1_000, 0)).excess_rate().is_some());
+    fn rate_is_that_beyond_the_uncertainty_of_the_readings() {
+        // In one second, the uncertainty of two round trips is 100 µs.
+        assert_eq!(between((0, 0), (1_000, 600)).rate_ppm(), 500);
+        assert_eq!(between((0, 700), (1_000, 0)).rate_ppm(), 600);
     }
 }

@@ -2,21 +2,24 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::class::Class;
 use super::keys::KeyMapper;
+use crate::builder::ServerAddress;
 use crate::client;
-use crate::client::Topology;
 use crate::client::groups::{
     ANNOUNCED, DATABASE, DIALECT, PASSWORD, REDISSON, SENTINEL, TLS, TLS_NAME, WATCHDOG,
 };
-use leasehold_core::internal::UrlForm;
-use leasehold_core::{Error, Result};
+use crate::client::{Address, Topology};
+use crate::examination::Kind;
+use leasehold_core::internal::{Password, UrlForm};
+use leasehold_core::{Error, Guarantees, Result};
 
 /// A server, and the settings of the store on it.
 #[derive(Clone, Debug)]
-pub(super) struct RedissonAddress {
+pub(crate) struct RedissonAddress {
     pub(super) topology: Topology,
     pub(super) mapper: KeyMapper,
     /// The lease of holds that are renewed, if it replaces that of the lock.
@@ -63,9 +66,11 @@ impl RedissonAddress {
             watchdog: is_stated.then(|| url.settings.duration(&WATCHDOG)),
         })
     }
+}
 
-    /// Returns the URL without user, password and settings other than those of the format.
-    pub(super) fn shown_url(&self) -> String {
+#[async_trait]
+impl ServerAddress for RedissonAddress {
+    fn shown_url(&self) -> String {
         let lock = match self.mapper.class {
             Class::Lock => String::new(),
             class => format!("&lock={}", class.name()),
@@ -76,6 +81,22 @@ impl RedissonAddress {
             prefix => format!("&prefix={prefix}"),
         };
         format!("{}?dialect=redisson{lock}{prefix}", self.topology)
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.mapper.class.guarantees()
+    }
+
+    fn set_password(&mut self, password: Password) {
+        self.topology.replace_password(password);
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Redisson(self.mapper.class)
+    }
+
+    async fn to_examine(&self) -> Result<Vec<Address>> {
+        self.topology.examined().await
     }
 }
 

@@ -14,14 +14,11 @@ use leasehold_core::store::{Standing, replies};
 use leasehold_core::{Entry, Error, LockState, Name, Result, ServerStatus, Token};
 
 /// Inspects a lock on all masters. Returns the holder that a quorum of masters reports, the waiters
-/// of this client, and the status of each master.
+/// of this client, and the status of each of several masters.
 ///
 /// # Errors
 /// The reason why a quorum could not be inspected.
-pub(super) async fn inspect(
-    voting: &Voting,
-    name: &Name,
-) -> Result<(LockState, Vec<ServerStatus>)> {
+pub(super) async fn inspect(voting: &Voting, name: &Name) -> Result<LockState> {
     let observations = observe(voting, name).await?;
     let mut lock_state = replies::lock_state(name.clone());
     if let Some((holder, token)) = elected(&observations, voting.masters.quorum()) {
@@ -35,8 +32,11 @@ pub(super) async fn inspect(
     }
 
     lock_state.entries.extend(voting.claims.waiters(name));
-    let statuses = observations.into_iter().map(|seen| seen.status);
-    Ok((lock_state, statuses.collect()))
+    if voting.masters.are_several() {
+        let statuses = observations.into_iter().map(|seen| seen.status);
+        lock_state.servers = statuses.collect();
+    }
+    Ok(lock_state)
 }
 
 /// Returns the names of which a quorum of masters holds a record.
@@ -50,10 +50,10 @@ pub(super) async fn list(voting: &Voting, prefix: &str, count_max: usize) -> Res
         pattern: &pattern,
         key_type: "string",
         script: format.list_script(),
-        count_max: if masters.all.len() == 1 {
-            count_max
-        } else {
+        count_max: if masters.are_several() {
             usize::MAX
+        } else {
+            count_max
         },
     };
     let listings = masters.all.iter().map(|master| {

@@ -35,6 +35,10 @@ const PING_MAX: Duration = Duration::from_millis(500);
 const MINORITY_MAX: Duration = Duration::from_millis(250);
 
 impl Masters {
+    pub(super) fn are_several(&self) -> bool {
+        self.all.len() > 1
+    }
+
     pub(super) fn quorum(&self) -> usize {
         quorum(self.all.len())
     }

@@ -1,8 +1,8 @@
 //! How the links to the masters are opened.
 
-use std::fmt;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
@@ -15,24 +15,17 @@ use super::masters::Masters;
 use super::quarantine::MasterSettings;
 use super::record::Push;
 use super::tracked_claim::ClaimVotes;
+use crate::builder::ServerAddress;
 use crate::client::{Address, fresh_client};
-use crate::examination;
 use crate::examination::Kind;
 use crate::local_claims::LocalClaims;
-use leasehold_core::internal::{Password, background};
+use leasehold_core::internal::Password;
 use leasehold_core::store::{draw_claim_id, replies};
-use leasehold_core::{CrashRelease, Examination, Guarantees, Result};
-
-/// The servers of a store, and its settings.
-pub struct VotingBuilder<S> {
-    pub(super) config: VotingConfig,
-    /// Makes the store when the masters are connected.
-    pub(super) store: fn(Voting) -> S,
-}
+use leasehold_core::{CrashRelease, Guarantees, Result};
 
 /// The servers of a store, and its settings.
 #[derive(Clone, Debug)]
-pub(super) struct VotingConfig {
+pub(crate) struct VotingConfig {
     pub(super) addresses: Vec<Address>,
     pub(super) format: &'static dyn VoteFormat,
     pub(super) settings: MasterSettings,
@@ -40,77 +33,28 @@ pub(super) struct VotingConfig {
     pub(super) shown_url: String,
 }
 
-impl<S> Clone for VotingBuilder<S> {
-    fn clone(&self) -> Self {
-        Self {
-            config: self.config.clone(),
-            store: self.store,
-        }
+#[async_trait]
+impl ServerAddress for VotingConfig {
+    fn shown_url(&self) -> String {
+        self.shown_url.clone()
     }
-}
 
-impl<S> fmt::Debug for VotingBuilder<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.config.fmt(f)
+    fn guarantees(&self) -> Guarantees {
+        guarantees(self.format)
     }
-}
 
-impl<S: Send + 'static> VotingBuilder<S> {
-    /// Sets a function that returns the password of each new connection, as
-    /// [`RedisBuilder::password_from`](crate::RedisBuilder::password_from) does.
-    #[must_use]
-    pub fn password_from<E>(
-        mut self,
-        function: impl Fn() -> Result<String, E> + Send + Sync + 'static,
-    ) -> Self
-    where
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        let password = Password::from_function(function);
-        for address in &mut self.config.addresses {
+    fn set_password(&mut self, password: Password) {
+        for address in &mut self.addresses {
             address.password = Some(password.clone());
         }
-        self
     }
 
-    /// Returns the URL without user, password and settings other than the dialect.
-    #[must_use]
-    pub fn url(&self) -> String {
-        self.config.shown_url.clone()
+    fn kind(&self) -> Kind {
+        self.kind
     }
 
-    /// Returns what the store guarantees.
-    pub(crate) fn guarantees(&self) -> Guarantees {
-        guarantees(self.config.format)
-    }
-
-    /// Examines risks to locks on the servers.
-    pub(crate) async fn examine(&self) -> Result<Examination> {
-        examination::examine(self.config.kind, &self.config.addresses).await
-    }
-
-    /// Connects. The store reconnects by itself after each broken connection.
-    ///
-    /// # Errors
-    /// - [`is_unavailable`](leasehold_core::Error::is_unavailable) if fewer masters than a majority can be
-    ///   reached, or the only server cannot be reached.
-    /// - [`is_invalid`](leasehold_core::Error::is_invalid) if two masters are the same server, or one is a
-    ///   replica.
-    /// - [`is_denied`](leasehold_core::Error::is_denied) and
-    ///   [`is_unsupported`](leasehold_core::Error::is_unsupported) as for
-    ///   [`Redis`](crate::Redis).
-    ///
-    /// # Cancel safety
-    /// Dropping the future closes the connections that it has opened.
-    pub async fn connect(self) -> Result<S> {
-        self.connect_on(Handle::try_current().ok()).await
-    }
-
-    /// `runtime` drives the caller links; the background thread drives them if it is `None`.
-    pub(crate) async fn connect_on(self, runtime: Option<Handle>) -> Result<S> {
-        background::start()?;
-        let voting = background::on_background(open(self.config, runtime)).await?;
-        Ok((self.store)(voting))
+    async fn to_examine(&self) -> Result<Vec<Address>> {
+        Ok(self.addresses.clone())
     }
 }
 
@@ -122,7 +66,7 @@ pub(super) fn guarantees(format: &dyn VoteFormat) -> Guarantees {
     guarantees
 }
 
-async fn open(config: VotingConfig, runtime: Option<Handle>) -> Result<Voting> {
+pub(super) async fn open(config: VotingConfig, runtime: Option<Handle>) -> Result<Voting> {
     let client: Arc<str> = fresh_client().into();
     let claims = Arc::<LocalClaims<ClaimVotes>>::default();
     let events = match &config.addresses[..] {

@@ -7,19 +7,17 @@
 
 use std::time::Duration;
 
-use async_trait::async_trait;
-
 use super::format::SingleKey;
-use super::open::{VotingBuilder, VotingConfig};
+use super::open::VotingConfig;
 use super::quarantine::MasterSettings;
-use super::{Voting, inspect};
+use super::VotingStore;
+use crate::builder::StoreBuilder;
 use crate::client;
 use crate::client::Address;
 use crate::client::groups::{DATABASE, DIALECT, PASSWORD, TLS, TLS_NAME, TOKENS};
 use crate::examination::Kind;
 use leasehold_core::internal::UrlForm;
-use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store};
-use leasehold_core::{Guarantees, LockState, Name, Result, Token};
+use leasehold_core::Result;
 
 /// Locks on a Redis server in the format of redis-py, rslock and `SET NX PX`.
 ///
@@ -37,13 +35,16 @@ use leasehold_core::{Guarantees, LockState, Name, Result, Token};
 /// [unsupported](leasehold_core::Error::is_unsupported). The order of waiters is not guaranteed, and a
 /// crashed client's lock is free when its lease ends. The server does not know the waiters, so
 /// [`inspect`](leasehold_core::Locks::inspect) shows only the waiters of this client.
+pub type RedisPlain = VotingStore<OneServer>;
+
+/// The only vote is that of one server.
 #[derive(Debug)]
-pub struct RedisPlain(Voting);
+pub enum OneServer {}
 
 /// The address of a Redis server and the settings of the store on it.
-pub type RedisPlainBuilder = VotingBuilder<RedisPlain>;
+pub type RedisPlainBuilder = StoreBuilder<RedisPlain>;
 
-impl RedisPlain {
+impl VotingStore<OneServer> {
     /// Parses the URL of a server with `dialect=plain`: `redis://[user[:password]@]host[:port]`,
     /// `rediss://…` with TLS, or `redis+unix:///path/to/socket`.
     ///
@@ -60,8 +61,8 @@ impl RedisPlain {
         let url = FORM.parse(url)?;
         let counts_tokens = url.settings.switch("tokens").unwrap_or(false);
         let address = Address::of_server(&url)?;
-        Ok(VotingBuilder {
-            config: VotingConfig {
+        Ok(StoreBuilder {
+            address: VotingConfig {
                 shown_url: format!("{address}?dialect=plain"),
                 addresses: vec![address],
                 kind: Kind::Plain,
@@ -71,48 +72,7 @@ impl RedisPlain {
                     quarantine: false,
                 },
             },
-            store: Self,
         })
-    }
-}
-
-#[async_trait]
-impl Store for RedisPlain {
-    fn guarantees(&self) -> Guarantees {
-        self.0.guarantees()
-    }
-
-    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
-        self.0.enter(claim, on_contention).await
-    }
-
-    async fn queued(&self, claim: &Claim, _ahead: u32) -> Result<Standing> {
-        self.0.queued(claim).await
-    }
-
-    async fn lost(&self, claim: &Claim, token: Token) -> Result<()> {
-        self.0.lost(claim, token).await
-    }
-
-    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
-        self.0.renew(claims).await
-    }
-
-    async fn leave(&self, claim: &Claim) -> Result<bool> {
-        self.0.leave(claim).await
-    }
-
-    async fn inspect(&self, name: &Name) -> Result<LockState> {
-        let (lock_state, _) = inspect::inspect(&self.0, name).await?;
-        Ok(lock_state)
-    }
-
-    async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
-        inspect::list(&self.0, prefix, count_max).await
-    }
-
-    fn extensions(&self) -> Extensions<'_> {
-        Extensions::default()
     }
 }
 
@@ -138,14 +98,14 @@ mod tests {
     fn url_with_the_dialect_is_parsed() {
         let server =
             RedisPlain::builder("redis+unix:///run/s?dialect=plain&tokens=on&db=1").expect("good");
-        assert_eq!(server.config.addresses[0].database, 1);
+        assert_eq!(server.address.addresses[0].database, 1);
         assert_eq!(server.url(), "redis+unix:///run/s?dialect=plain");
-        assert!(server.config.format.guarantees_tokens());
-        assert!(!server.config.format.remembers_last_token());
+        assert!(server.address.format.guarantees_tokens());
+        assert!(!server.address.format.remembers_last_token());
 
         let server = RedisPlain::builder("rediss://me:p@a/2?dialect=plain").expect("good");
         assert_eq!(server.url(), "rediss://a:6379/2?dialect=plain");
-        assert!(!server.config.format.guarantees_tokens());
+        assert!(!server.address.format.guarantees_tokens());
     }
 
     #[test]

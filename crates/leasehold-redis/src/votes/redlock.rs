@@ -5,28 +5,20 @@
 //! this format, and [`Voting`] counts the votes. `docs/protocols/redlock.md` describes
 //! the protocol in steps.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use async_trait::async_trait;
-
 use super::format::{Fenced, SingleKey, VoteFormat};
-use super::master::Master;
-use super::open::{VotingBuilder, VotingConfig};
+use super::open::VotingConfig;
 use super::quarantine::MasterSettings;
 use super::quorum::quorum;
-use super::{Voting, inspect};
+use super::VotingStore;
+use crate::builder::StoreBuilder;
 use crate::client;
 use crate::client::Address;
 use crate::client::groups::{
     CLASSIC, DATABASE, LONGEST_LEASE, PASSWORD, QUARANTINE, TLS, TLS_NAME, TOKENS,
 };
 use crate::examination::Kind;
-use leasehold_core::internal::{BootInstant, StoreUrl, Transport, UrlForm};
-use leasehold_core::store::{
-    Claim, Entered, Extensions, OnContention, Standing, Store, Votes, replies,
-};
-use leasehold_core::{Error, Guarantees, LockState, Name, Result, ServerVote, Token};
+use leasehold_core::internal::{StoreUrl, Transport, UrlForm};
+use leasehold_core::{Error, Result};
 
 /// Locks on several Redis servers, of which a minority may fail.
 ///
@@ -43,18 +35,21 @@ use leasehold_core::{Error, Guarantees, LockState, Name, Result, ServerVote, Tok
 /// The store supports mutexes only, and rejects other shares as
 /// [unsupported](leasehold_core::Error::is_unsupported). The masters do not know the waiters, so
 /// [`inspect`](leasehold_core::Locks::inspect) shows only the waiters of this client.
+pub type Redlock = VotingStore<SeveralServers>;
+
+/// A majority of several servers decides.
 #[derive(Debug)]
-pub struct Redlock(Voting);
+pub enum SeveralServers {}
 
 /// The servers of a store, and its settings.
-pub type RedlockBuilder = VotingBuilder<Redlock>;
+pub type RedlockBuilder = StoreBuilder<Redlock>;
 
 /// The fewest masters of which one may fail.
 const MASTERS_MIN: usize = 3;
 /// The most masters that one URL may name.
 const MASTERS_MAX: usize = 15;
 
-impl Redlock {
+impl VotingStore<SeveralServers> {
     /// Parses a URL.
     ///
     /// `redlock://[user[:password]@]host[:port],host[:port],…[/database]` names three to fifteen
@@ -79,71 +74,15 @@ impl Redlock {
         check_distinct(&addresses)?;
 
         let format = format(&url)?;
-        Ok(VotingBuilder {
-            config: VotingConfig {
+        Ok(StoreBuilder {
+            address: VotingConfig {
                 shown_url: shown_url(&addresses, format),
                 addresses,
                 format,
                 settings: master_settings(&url),
                 kind: Kind::Redlock,
             },
-            store: Self,
         })
-    }
-}
-
-#[async_trait]
-impl Store for Redlock {
-    fn guarantees(&self) -> Guarantees {
-        self.0.guarantees()
-    }
-
-    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
-        self.0.enter(claim, on_contention).await
-    }
-
-    async fn queued(&self, claim: &Claim, _ahead: u32) -> Result<Standing> {
-        self.0.queued(claim).await
-    }
-
-    async fn lost(&self, claim: &Claim, token: Token) -> Result<()> {
-        self.0.lost(claim, token).await
-    }
-
-    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
-        self.0.renew(claims).await
-    }
-
-    async fn leave(&self, claim: &Claim) -> Result<bool> {
-        self.0.leave(claim).await
-    }
-
-    async fn inspect(&self, name: &Name) -> Result<LockState> {
-        let (mut lock_state, statuses) = inspect::inspect(&self.0, name).await?;
-        lock_state.servers = statuses;
-        Ok(lock_state)
-    }
-
-    async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
-        inspect::list(&self.0, prefix, count_max).await
-    }
-
-    fn extensions(&self) -> Extensions<'_> {
-        Extensions::default().with_votes(self)
-    }
-}
-
-impl Votes for Redlock {
-    fn votes(&self, claim: &Claim) -> Vec<ServerVote> {
-        let now = BootInstant::now();
-        let tracked = self.0.claims.get(claim.id);
-        let vote = |master: &Arc<Master>| {
-            let tracked = tracked.as_ref();
-            let until = tracked.and_then(|tracked| tracked.vote_until(master.at));
-            let remaining = until.map_or(Duration::ZERO, |until| until.duration_since(now));
-            replies::server_vote(master.url.clone(), remaining)
-        };
-        self.0.masters.all.iter().map(vote).collect()
     }
 }
 
@@ -227,6 +166,8 @@ fn check_distinct(addresses: &[Address]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use leasehold_core::internal::Password;
 
@@ -240,16 +181,16 @@ mod tests {
         let url = "redlock://me:a%2Cb@a:1,b,[::1]:3/2?longest-lease=10s";
         let masters = Redlock::builder(url).expect("good");
         assert_eq!(masters.url(), "redlock://a:1/2,b:6379/2,[::1]:3/2");
-        for address in &masters.config.addresses {
+        for address in &masters.address.addresses {
             assert_eq!(address.password.as_ref().map(Password::as_str), Some("a,b"));
             assert_eq!(address.database, 2);
         }
         assert_eq!(
-            masters.config.settings.longest_lease,
+            masters.address.settings.longest_lease,
             Duration::from_secs(10)
         );
-        assert!(masters.config.settings.quarantine);
-        assert!(masters.config.format.remembers_last_token());
+        assert!(masters.address.settings.quarantine);
+        assert!(masters.address.format.remembers_last_token());
     }
 
     #[test]
@@ -257,8 +198,8 @@ mod tests {
         let classic = Redlock::builder("redlocks://a,b,c?dialect=classic&ca=/x").expect("good");
         let url = "redlocks://a:6379,b:6379,c:6379?dialect=classic";
         assert_eq!(classic.url(), url);
-        assert!(!classic.config.format.remembers_last_token());
-        assert!(!classic.config.format.guarantees_tokens());
+        assert!(!classic.address.format.remembers_last_token());
+        assert!(!classic.address.format.guarantees_tokens());
     }
 
     /// Shows G-35.
@@ -285,7 +226,7 @@ mod tests {
             );
         }
         let even = Redlock::builder("redlock://a,b,c,d").expect("a warning only");
-        assert_eq!(even.config.addresses.len(), 4);
+        assert_eq!(even.address.addresses.len(), 4);
     }
 
     /// Shows G-35.
@@ -297,7 +238,7 @@ mod tests {
         };
         for count in [3, 5, 14, 15] {
             let masters = Redlock::builder(&url(count)).expect("few enough");
-            assert_eq!(masters.config.addresses.len(), count);
+            assert_eq!(masters.address.addresses.len(), count);
         }
         for count in [16, 17, 18, 31, 32, 33, 64] {
             let error = Redlock::builder(&url(count)).expect_err("too many");

@@ -100,17 +100,9 @@ impl Servers {
 #[async_trait]
 impl Service for Servers {
     async fn connect(&self) -> Result<Arc<dyn Store>> {
-        let url = &self.url;
-        let dialect = url.split("dialect=").nth(1).unwrap_or_default();
-        Ok(if url.starts_with("redlock:") {
-            Arc::new(stores::Redlock::builder(url)?.connect().await?)
-        } else if dialect.starts_with("plain") {
-            Arc::new(stores::RedisPlain::builder(url)?.connect().await?)
-        } else if dialect.starts_with("redisson") {
-            Arc::new(stores::Redisson::builder(url)?.connect().await?)
-        } else {
-            Arc::new(stores::Redis::builder(url)?.connect().await?)
-        })
+        let kind = leasehold::kind_of(&self.url).expect("the URL of a store");
+        let unopened = (kind.prepare)(&self.url)?;
+        unopened.open(Handle::try_current().ok()).await
     }
 }
 
