@@ -80,7 +80,7 @@ impl Address {
             direct: direct(&url)?,
             schema: schema(url.settings.get("schema"))?,
             settings: PostgresSettings {
-                crash_grace: crash_grace(&url)?,
+                crash_grace: url.settings.duration_unless_off(&CRASH_GRACE),
             },
             shown_url: url.shown_with(&url.path),
             database,
@@ -202,23 +202,6 @@ fn schema(name: Option<&str>) -> Result<String> {
     Ok(name.to_owned())
 }
 
-fn crash_grace(url: &StoreUrl) -> Result<Option<Duration>> {
-    if url.settings.get("crash-grace") == Some("off") {
-        return Ok(None);
-    }
-    let grace = url
-        .settings
-        .duration("crash-grace")
-        .unwrap_or(CRASH_GRACE_DEFAULT);
-    Setting::within(
-        CRASH_GRACE_MIN..=CRASH_GRACE_MAX,
-        grace,
-        "the crash grace must be from 500 ms to 1 hour, or off",
-        "write crash-grace=10s",
-    )
-    .map(Some)
-}
-
 /// Formats the address as a URL without user, password and settings.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -237,6 +220,3 @@ const PORT: u16 = 5432;
 const SOCKET_FOLDER: &str = "/var/run/postgresql";
 /// PostgreSQL truncates a name to 63 bytes, and the private schema has a longer one.
 const SCHEMA_LEN_MAX: usize = 40;
-const CRASH_GRACE_DEFAULT: Duration = Duration::from_secs(10);
-const CRASH_GRACE_MIN: Duration = Duration::from_millis(500);
-const CRASH_GRACE_MAX: Duration = Duration::from_secs(3600);

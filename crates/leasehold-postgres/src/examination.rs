@@ -11,7 +11,7 @@ use super::reply_error::store_error;
 use super::schema;
 use super::session::{Context, Session};
 use leasehold_core::internal::BootInstant;
-use leasehold_core::internal::examination::{Check, examined_server, percentiles};
+use leasehold_core::internal::examination::{Check, ServerFacts, Service, percentiles};
 use leasehold_core::{Examination, Result, RoundTrip};
 
 const SAMPLES: usize = 50;
@@ -79,74 +79,58 @@ const CHECKS: &[Check<Facts>] = &[
     Check::warning("autovacuum", |facts: &Facts| facts.is_off("autovacuum"))
         .message("{} is off: the table of waiters grows")
         .remedy("turn it on"),
-    Check::warning("no-tls", |facts: &Facts| facts.is_exposed.then(String::new))
-        .exposed()
-        .remedy("use sslmode=verify-full, or a network without other users"),
-    Check::warning("clock-difference", |facts: &Facts| {
-        let difference = facts.clock_ahead_ms?;
-        (difference.unsigned_abs() > CLOCK_DIFFERENCE_MAX_MS).then(|| difference.to_string())
-    })
-    .message("the server's clock differs by {} ms from this machine's")
-    .remedy("synchronise the clocks (NTP): tokens after a loss of data may not rise"),
-    Check::warning("slow", |facts: &Facts| {
-        let p99 = facts.round_trip?.p99;
-        (p99 > facts.grace / 20).then(|| format!("{p99:?}"))
-    })
-    .message("the 99th percentile of round trips is {}")
-    .remedy("use a longer crash-grace= and lease, or find out what delays replies"),
 ];
 
 /// With it, each row of a lock that is in use keeps some thousand versions.
 const TRANSACTION_SECONDS_MAX: i64 = 300;
-const CLOCK_DIFFERENCE_MAX_MS: u64 = 1000;
 /// The default lease, which matters without a crash grace.
 const LEASE: Duration = Duration::from_secs(30);
 
 /// Examines the database of a URL.
-pub(crate) async fn examine(url: &str) -> Result<Examination> {
-    let address = Address::parse(url)?;
+pub(crate) async fn examine(address: Address) -> Result<Examination> {
     let context = Context::new(address.clone().into(), Claims::default().into());
     let session = Session::open(&context, 0).await?;
     let facts = Facts::read(&session, &address).await?;
 
     let mut examination = Examination::default();
     examination.check(CHECKS, &facts, &address);
+    examination.findings.extend(facts.common.findings());
     if facts.text("longest_transaction").is_none() {
         examination.unknown.push(format!(
             "{address}: long transactions of other roles: GRANT pg_read_all_stats shows them"
         ));
     }
-    let mut server = examined_server(address.to_string());
-    server.version = facts
-        .text("version")
-        .map(|version| format!("PostgreSQL {version}"));
-    server.round_trip = facts.round_trip;
-    server.clock_ahead_ms = facts.clock_ahead_ms;
-    examination.servers.push(server);
+    examination.servers.push(facts.common.examined());
     Ok(examination)
 }
 
+static SERVICE: Service = Service {
+    name: "PostgreSQL",
+    oldest: "15",
+    install: "install PostgreSQL 15 or newer",
+    encrypt: "sslmode=verify-full",
+    patience: "crash-grace= and lease",
+};
+
 /// What a client observes of a server.
-#[derive(Debug, Default)]
 struct Facts {
+    common: ServerFacts,
     values: HashMap<String, String>,
     is_pooled: bool,
-    is_exposed: bool,
-    clock_ahead_ms: Option<i64>,
-    round_trip: Option<RoundTrip>,
-    grace: Duration,
 }
 
 impl Facts {
     async fn read(session: &Session, address: &Address) -> Result<Self> {
         let client = &session.requests.client;
+        let mut common = ServerFacts::new(&SERVICE, address);
+        common.is_exposed = address.is_exposed();
+        common.grace = address.settings.crash_grace.unwrap_or(LEASE);
+        common.round_trip = round_trip(client).await;
         let mut facts = Self {
+            common,
+            values: HashMap::new(),
             is_pooled: session.proof.is_none(),
-            is_exposed: address.is_exposed(),
-            grace: address.settings.crash_grace.unwrap_or(LEASE),
-            ..Self::default()
         };
-        facts.round_trip = round_trip(client).await;
 
         let asked_at = BootInstant::now();
         let own_before = own_clock_ms();
@@ -169,7 +153,8 @@ impl Facts {
         // The clock was read in between.
         let passed = BootInstant::now().duration_since(asked_at).as_millis();
         let middle = own_before + i64::try_from(passed / 2).unwrap_or(0);
-        facts.clock_ahead_ms = facts.number("clock").map(|clock| clock - middle);
+        facts.common.clock_ahead_ms = facts.number("clock").map(|clock| clock - middle);
+        facts.common.version = facts.text("version");
         Ok(facts)
     }
 
@@ -211,9 +196,9 @@ mod tests {
     fn codes(values: &[(&str, &str)]) -> Vec<&'static str> {
         let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let facts = Facts {
+            common: ServerFacts::new(&SERVICE, "server"),
             values: values.iter().map(own).collect(),
-            grace: LEASE,
-            ..Facts::default()
+            is_pooled: false,
         };
         let findings = CHECKS.iter().filter_map(|check| check.finding(&facts));
         findings.map(|finding| finding.code).collect()
@@ -242,27 +227,5 @@ mod tests {
         assert_eq!(codes(&[("publications", "all")]), ["publication"]);
         assert_eq!(codes(&[("prepared", "tx1")]), ["prepared-transaction"]);
         assert_eq!(codes(&[("autovacuum", "off")]), ["autovacuum"]);
-    }
-
-    #[test]
-    fn what_a_client_observes_is_judged() {
-        let found = |facts: Facts| -> Vec<_> {
-            let findings = CHECKS.iter().filter_map(|check| check.finding(&facts));
-            findings.map(|finding| finding.code).collect()
-        };
-        let facts = |clock_ahead_ms, p99| Facts {
-            clock_ahead_ms: Some(clock_ahead_ms),
-            round_trip: percentiles(vec![Duration::from_millis(p99)]),
-            grace: Duration::from_secs(10),
-            ..Facts::default()
-        };
-        assert!(found(facts(-1000, 500)).is_empty());
-        assert_eq!(found(facts(-1001, 501)), ["clock-difference", "slow"]);
-        let exposed = Facts {
-            is_pooled: true,
-            is_exposed: true,
-            ..Facts::default()
-        };
-        assert_eq!(found(exposed), ["pooler", "no-tls"]);
     }
 }

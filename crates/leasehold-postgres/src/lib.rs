@@ -24,7 +24,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::FutureExt;
 use tokio::time::sleep;
 
 use address::Address;
@@ -36,20 +35,27 @@ use leasehold_core::{CrashRelease, Guarantees, LockState, Name, Result, Semaphor
 use session::{Context, Session, Supervisor};
 use steps::{Absences, Mode, Reply};
 
-/// The stores on PostgreSQL, for the table of schemes.
+/// The stores on PostgreSQL.
 #[doc(hidden)]
-pub const POSTGRES: StoreKind = StoreKind {
-    examine: |url| examine(url).boxed(),
-    ..StoreKind::new(prepare)
+pub static POSTGRES: StoreKind = StoreKind {
+    help: &[
+        ("postgres://user@host/database", "a PostgreSQL database"),
+        (
+            "postgres:///database",
+            "the same, by the server's socket on this machine",
+        ),
+    ],
+    aliases: &[("pgsql", "write postgres://user@host/database")],
+    ..StoreKind::new(&[&address::FORM], |url| {
+        let builder = Postgres::builder(url)?;
+        let address = builder.address.clone();
+        let guarantees = guarantees(address.settings.crash_grace);
+        let opening = UnopenedStore::new(builder.url(), guarantees, move |_| {
+            builder.clone().connect()
+        });
+        Ok(opening.examined_by(move || examine(address.clone())))
+    })
 };
-
-fn prepare(url: &str) -> Result<UnopenedStore> {
-    let builder = Postgres::builder(url)?;
-    let guarantees = guarantees(builder.address.settings.crash_grace);
-    Ok(UnopenedStore::new(builder.url(), guarantees, move |_| {
-        builder.clone().connect()
-    }))
-}
 
 fn guarantees(crash_grace: Option<Duration>) -> Guarantees {
     let crash_release = crash_grace.map_or(CrashRelease::LeaseExpiry, replies::released_within);

@@ -329,7 +329,10 @@ mod tests {
         assert_eq!(of_version("3.8.0").version(), Some("3.8.0".to_owned()));
         let found = |version| {
             let findings = of_version(version).common().findings().collect::<Vec<_>>();
-            findings.iter().map(|finding| finding.code).collect::<Vec<_>>()
+            findings
+                .iter()
+                .map(|finding| finding.code)
+                .collect::<Vec<_>>()
         };
         assert!(found("3.9.2").is_empty());
         assert_eq!(found("3.5.2"), ["version"]);

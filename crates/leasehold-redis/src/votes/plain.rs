@@ -7,17 +7,17 @@
 
 use std::time::Duration;
 
+use super::VotingStore;
 use super::format::SingleKey;
 use super::open::VotingConfig;
 use super::quarantine::MasterSettings;
-use super::VotingStore;
 use crate::builder::StoreBuilder;
 use crate::client;
 use crate::client::Address;
 use crate::client::groups::{DATABASE, DIALECT, PASSWORD, TLS, TLS_NAME, TOKENS};
 use crate::examination::Kind;
-use leasehold_core::internal::UrlForm;
 use leasehold_core::Result;
+use leasehold_core::internal::UrlForm;
 
 /// Locks on a Redis server in the format of redis-py, rslock and `SET NX PX`.
 ///

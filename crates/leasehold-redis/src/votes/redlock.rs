@@ -5,11 +5,11 @@
 //! this format, and [`Voting`] counts the votes. `docs/protocols/redlock.md` describes
 //! the protocol in steps.
 
+use super::VotingStore;
 use super::format::{Fenced, SingleKey, VoteFormat};
 use super::open::VotingConfig;
 use super::quarantine::MasterSettings;
 use super::quorum::quorum;
-use super::VotingStore;
 use crate::builder::StoreBuilder;
 use crate::client;
 use crate::client::Address;
