@@ -30,10 +30,6 @@ DECLARE
     before leasehold_private.lock;
 BEGIN
     PERFORM leasehold_private.begin_step();
-    IF until < leasehold_private.micros() THEN
-        RAISE EXCEPTION 'leasehold: the request is late' USING ERRCODE = 'LH002',
-            DETAIL = leasehold_private.micros();
-    END IF;
     IF hint > leasehold_private.micros() + 86400000000 THEN
         -- The last token of the name is trusted, even if the clock was ahead when it was given.
         PERFORM 1 FROM leasehold_private.lock k
@@ -60,6 +56,11 @@ BEGIN
     END IF;
 
     PERFORM pg_advisory_xact_lock(leasehold_private.queue_key(name));
+    -- After the wait: behind a pooler the server does not notice that the client has given up.
+    IF until < leasehold_private.micros() THEN
+        RAISE EXCEPTION 'leasehold: the request is late' USING ERRCODE = 'LH002',
+            DETAIL = leasehold_private.micros();
+    END IF;
 
     -- The lock is free, and the claim wants all of it.
     IF is_new AND enter_1.weight = enter_1.capacity THEN

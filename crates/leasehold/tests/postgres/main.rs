@@ -1,4 +1,8 @@
 //! Behaviour of the PostgreSQL store alone, on real servers.
+
+// The tests wait for leases, servers and processes for nearly all of their time.
+// xtask: threads 24
+
 #![cfg(feature = "postgres")]
 #![allow(missing_docs)]
 

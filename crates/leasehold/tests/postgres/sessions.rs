@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use lab_servers::Wire;
-use leasehold_conformance::support::{empty, eventually};
+use lab_servers::{PgBouncer, Wire};
+use leasehold_conformance::support::eventually;
 
 use crate::pooler::contend;
-use crate::{Database, Program, SERVER, acquire, granted, is_free, open, queue_up};
+use crate::{Database, Program, SERVER, acquire, granted, open, queue_up};
 
 /// Ends sessions of leasehold in this database; the condition selects them by their process id.
 pub(crate) fn terminate(database: &Database<'_>, condition: &str) {
@@ -175,21 +175,36 @@ async fn waiter_without_its_session_still_receives_its_grant() {
     }
 }
 
-/// The request waits in the server until its client has given it up.
+/// The request waits in the server until its client has given it up. Behind a pooler the server does
+/// not notice that.
 ///
 /// Shows G-10.
 #[tokio::test]
 async fn request_that_waits_until_it_is_given_up_has_no_effect() {
     let database = Database::new();
+    let pooler = PgBouncer::start(&SERVER, "transaction");
     let locks = open(&database.url()).await;
     let mut blocking = database.session();
     let key = "hashtextextended('leasehold queue a', 4711)";
-    blocking.run(&format!("SELECT pg_advisory_lock({key})"));
-    let lock = locks.mutex("a").lease(Duration::from_secs(1)).no_renewal();
-    let tried = lock.try_acquire_for(Duration::from_secs(1)).await;
-    tried.expect_err("the store does not reply");
-    blocking.run(&format!("SELECT pg_advisory_unlock({key})"));
-    drop(lock);
-    empty(&locks, "a").await;
-    assert!(is_free(&locks, "a").await);
+    let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+
+    for address in [SERVER.address(), pooler.address()] {
+        let given_up = open(&database.url_at(&address)).await;
+        blocking.run(&format!("SELECT pg_advisory_lock({key})"));
+        let lock = given_up
+            .mutex("a")
+            .lease(Duration::from_secs(1))
+            .no_renewal();
+        let tried = lock.try_acquire_for(Duration::from_millis(500)).await;
+        tried.expect_err("the store does not reply");
+        drop((lock, given_up));
+
+        blocking.run(&format!("SELECT pg_advisory_unlock({key})"));
+        eventually("the request ends", || async {
+            database.run(waiting) == ["0"]
+        })
+        .await;
+        let entries = locks.inspect("a").await.expect("inspected").entries;
+        assert!(entries.is_empty(), "{address}: {entries:?}");
+    }
 }
