@@ -64,10 +64,12 @@ async fn contend(locks: Locks, ends: Arc<AtomicBool>, holder: Arc<Mutex<Option<W
     }
 }
 
+/// The server would report commits that a crash takes back.
+///
 /// Shows G-01, G-02, G-13.
 #[tokio::test]
 async fn restarted_server_keeps_holds_and_waiters() {
-    let mut server = Postgres::start();
+    let mut server = Postgres::configured(&["synchronous_commit=off", "wal_writer_delay=10s"]);
     let url = Database::on(&server).url();
     let [locks, others] = [open(&url).await, open(&url).await];
     let held = acquire(&locks, "a").await;
