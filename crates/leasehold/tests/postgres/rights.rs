@@ -31,7 +31,7 @@ async fn role_with_execute_alone_uses_locks() {
 
 /// PostgreSQL lets everybody call a new function.
 ///
-/// Shows G-28.
+/// Shows G-29.
 #[tokio::test]
 async fn nobody_may_call_functions_without_a_grant() {
     let database = Database::new();
@@ -60,7 +60,7 @@ async fn nobody_may_call_functions_without_a_grant() {
 /// A role without any right takes all advisory locks that it can see or compute, and sends
 /// notifications.
 ///
-/// Shows G-01, G-28.
+/// Shows G-01, G-29.
 #[tokio::test]
 async fn stranger_delays_grants_and_grants_nothing() {
     let database = Database::new();
@@ -105,7 +105,7 @@ async fn stranger_delays_grants_and_grants_nothing() {
 
 /// What a caller puts in the way of names: earlier schemas, temporary tables, operators.
 ///
-/// Shows G-28.
+/// Shows G-29.
 #[tokio::test]
 async fn search_path_of_the_caller_changes_nothing() {
     let database = Database::new();

@@ -228,7 +228,7 @@ async fn client_follows_the_promotion_of_a_replica() {
 
 /// The backup has an old token. That of the next grant is the clock's.
 ///
-/// Shows G-07.
+/// Shows G-04.
 #[tokio::test]
 async fn tokens_after_a_restored_backup_exceed_those_after_the_dump() {
     let database = Database::new();
