@@ -174,8 +174,8 @@ DECLARE
 BEGIN
     CALL leasehold.this_needs_autocommit();
     claim := coalesce(claim, pg_catalog.gen_random_uuid());
-    channel := coalesce(channel,
-        'leasehold_' || pg_catalog.replace(pg_catalog.gen_random_uuid()::text, '-', ''));
+    -- A call that only looks has the same one.
+    channel := coalesce(channel, 'leasehold_' || pg_catalog.replace(claim::text, '-', ''));
     SELECT * INTO e FROM leasehold.acquire_1(name, claim, channel, lease, wait, shared, label);
     token := e.token;
     "position" := e."position";

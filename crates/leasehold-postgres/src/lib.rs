@@ -350,8 +350,14 @@ impl Store for Postgres {
                 && state.is_covered(session.epoch, claim.lease, sent_at)
         });
         steps::look_at_holds(&session, &covered).await?;
-        for part in due.chunks(RENEWED_AT_A_TIME) {
-            steps::renew(&session, part, grace).await?;
+        // A claim with a fixed lease is renewed while it waits, and then lasts for its lease, whatever
+        // becomes of the session.
+        let (bound, fixed): (Vec<_>, Vec<_>) =
+            due.into_iter().partition(|(claim, _)| claim.auto_renew);
+        for (claims, grace) in [(bound, grace), (fixed, None)] {
+            for part in claims.chunks(RENEWED_AT_A_TIME) {
+                steps::renew(&session, part, grace).await?;
+            }
         }
 
         let renewed = claims.iter().zip(&tracked).map(|(claim, tracked)| {

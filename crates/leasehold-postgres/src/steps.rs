@@ -198,7 +198,7 @@ pub(super) async fn leave(session: &Session, name: &Name, id: Uuid) -> Result<bo
     }
 }
 
-/// Renews claims by an update of their records.
+/// Renews claims by an update of their records. Without a grace they are not bound to the session.
 pub(super) async fn renew(
     session: &Session,
     claims: &[(&Claim, &TrackedClaim)],
@@ -209,7 +209,6 @@ pub(super) async fn renew(
         .map(|(claim, _)| stored(&claim.name))
         .collect();
     let ids: Vec<Uuid> = claims.iter().map(|(claim, _)| uuid_of(claim.id)).collect();
-    // Claims that are not renewed for ever are not bound to the session: see Claim::auto_renew.
     let proof = session.proof.as_ref().filter(|_| grace.is_some());
     let epoch = signed(session.epoch);
     let link = proof.map(|proof| proof.link);

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use lab_servers::{Postgres, Wire, until};
-use leasehold::{Locks, Watch};
+use leasehold::{Guard, Locks, Watch};
 use leasehold_conformance::support::eventually;
 use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::task::JoinSet;
 
 use crate::sessions::terminate;
@@ -44,8 +45,10 @@ async fn contend(locks: Locks, ends: Arc<AtomicBool>, holder: Arc<Mutex<Option<W
     let mut grants = 0;
     loop {
         let ends = ends.load(Ordering::Relaxed);
-        let Ok(held) = locks.mutex("contended").acquire().await else {
-            continue;
+        let held = match locks.mutex("contended").acquire().await {
+            Ok(held) => held,
+            Err(error) if error.is_unavailable() => continue,
+            Err(error) => panic!("{error:?}"),
         };
         let before = holder.lock().replace(held.watch());
         let is_over = before.is_none_or(|before| before.check().is_err());
@@ -64,15 +67,30 @@ async fn contend(locks: Locks, ends: Arc<AtomicBool>, holder: Arc<Mutex<Option<W
     }
 }
 
+/// Acquires `a`. The grant must be on disk although the server writes others later.
+async fn flushed_acquire(server: &Postgres, locks: &Locks) -> Guard {
+    let walwriter = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'";
+    let walwriter = server.run(walwriter)[0].parse().expect("a process id");
+    let walwriter = Pid::from_raw(walwriter).expect("it is positive");
+    kill_process(walwriter, Signal::STOP).expect("it is the server's");
+
+    let before = server.run("SELECT pg_current_wal_insert_lsn()").remove(0);
+    let held = acquire(locks, "a").await;
+    let is_flushed = server.run(&format!("SELECT pg_current_wal_flush_lsn() > '{before}'"));
+    kill_process(walwriter, Signal::CONT).expect("it is the server's");
+    assert_eq!(is_flushed, ["t"]);
+    held
+}
+
 /// The server would report commits that a crash takes back.
 ///
 /// Shows G-01, G-02, G-13.
 #[tokio::test]
 async fn restarted_server_keeps_holds_and_waiters() {
-    let mut server = Postgres::configured(&["synchronous_commit=off", "wal_writer_delay=10s"]);
+    let mut server = Postgres::configured(&["synchronous_commit=off"]);
     let url = Database::on(&server).url();
     let [locks, others] = [open(&url).await, open(&url).await];
-    let held = acquire(&locks, "a").await;
+    let held = flushed_acquire(&server, &locks).await;
     let waiting = queue_up(&others, "a").await;
     let contention = Contention::start(&vec![url; 3]).await;
     for _ in 0..2 {

@@ -1,5 +1,6 @@
 //! The sessions of clients: what their role sets, and how they end.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use lab_servers::{PgBouncer, Wire};
@@ -121,6 +122,42 @@ async fn broken_connection_loses_nothing() {
     }
     held.release().await.expect("released");
     granted(waiting).await.release().await.expect("released");
+}
+
+/// Its waiter is renewed as all waiters are, which must not bind the hold to a session.
+///
+/// Shows G-01, G-14.
+#[tokio::test]
+async fn fixed_lease_of_a_waiter_outlasts_the_grace() {
+    let database = Database::new();
+    let wire = Wire::to(SERVER.address());
+    let url = |address| format!("{}?crash-grace=500ms", database.url_at(address));
+    let [cut, locks] = [
+        open(&url(&wire.address())).await,
+        open(&url(&SERVER.address())).await,
+    ];
+    let before = acquire(&locks, "a").await;
+    let lock = cut.mutex("a").lease(Duration::from_secs(6)).no_renewal();
+    let waiting = tokio::spawn(lock.acquire());
+
+    let shortest = Cell::new(Duration::MAX);
+    eventually("the waiter is renewed", || async {
+        let state = locks.inspect("a").await.expect("inspected");
+        let left = state.waiters().next().and_then(|waiter| waiter.lease_left);
+        shortest.set(shortest.get().min(left.unwrap_or(Duration::MAX)));
+        left.is_some_and(|left| left > shortest.get())
+    })
+    .await;
+    before.release().await.expect("released");
+    let held = granted(waiting).await;
+    wire.refuse(true);
+    wire.partition();
+    let tried = locks
+        .mutex("a")
+        .try_acquire_for(Duration::from_secs(2))
+        .await;
+    let is_refused = tried.expect("replied").is_err();
+    assert!(is_refused || held.check().is_err(), "two holders");
 }
 
 /// Shows G-02.
