@@ -205,7 +205,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     CALL leasehold.this_needs_autocommit();
     SELECT r.standing <> '0' INTO renewed
-        FROM leasehold.renew_1(ARRAY[name], ARRAY[claim], claim, -1, NULL, NULL, NULL) r;
+        FROM leasehold.renew_1(ARRAY[name], ARRAY[claim], claim, -1, NULL, NULL, NULL, 0) r;
 END $$;
 
 -- Releases a claim, or leaves the queue; `released` is false if the claim was gone.

@@ -76,7 +76,8 @@ RETURN l.waiting = 1 AND (l.next).claim IS NOT NULL AND (l.next).weight = (l.nex
 -- A waits and should look at the holders, 0 is not there. A waiter's number is how many waiters are
 -- ahead of it.
 CREATE FUNCTION leasehold.renew_1(
-    names text[], claims uuid[], client uuid, epoch int, link bigint, server text, channel text
+    names text[], claims uuid[], client uuid, epoch int, link bigint, server text, channel text,
+    grace int
 ) RETURNS TABLE (standing "char", place int)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -98,7 +99,7 @@ BEGIN
         l := leasehold_private.peek(r.name);
         CONTINUE WHEN l.name IS NULL;
         IF (l.holder).claim = r.claim THEN
-            c := leasehold_private.renewed(l.holder, client, epoch, link, server, channel);
+            c := leasehold_private.renewed(l.holder, client, epoch, link, server, channel, grace);
             UPDATE leasehold_private.lock k SET holder = c
             WHERE k.name = r.name AND (k.holder).claim = r.claim AND NOT (k.holder).is_leaving
                 AND (k.holder).deadline > clock_timestamp();
@@ -109,7 +110,8 @@ BEGIN
         l := leasehold_private.load(r.name);
         c := leasehold_private.find(l, r.claim);
         CONTINUE WHEN c.claim IS NULL OR c.is_leaving OR c.deadline <= clock_timestamp();
-        l := leasehold_private.put(l, leasehold_private.renewed(c, client, epoch, link, server, channel));
+        l := leasehold_private.put(
+            l, leasehold_private.renewed(c, client, epoch, link, server, channel, grace));
         PERFORM leasehold_private.save(l);
         IF c.token IS NOT NULL THEN
             standings[r.at] := '1';
@@ -125,13 +127,13 @@ END $$;
 
 CREATE FUNCTION leasehold_private.renewed(
     INOUT c leasehold_private.claimant, client uuid, epoch int, link bigint, server text,
-    channel text
+    channel text, grace int
 ) LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     c.nonce := NULL;
     c.deadline := leasehold_private.after(c.lease);
     IF client IS DISTINCT FROM c.client OR epoch >= c.epoch THEN
         c.client := client; c.epoch := epoch; c.link := link; c.channel := channel;
-        c.server := server;
+        c.server := server; c.grace := grace;
     END IF;
 END $$;

@@ -152,7 +152,7 @@ impl Postgres {
         tracked.apply_reply(reply.standing, reply.place, sent);
         let state = tracked.state();
         tracked.look_at(self.next_look(claim, &reply, &state));
-        if state.is_near() && session.listen(true).await? {
+        if state.is_near() && session.listen().await? {
             // A grant since the reply was not notified.
             tracked.look_at(BootInstant::now());
         }

@@ -140,28 +140,41 @@ impl Session {
         *self.clock.lock() = (clock, sent_at);
     }
 
-    /// Begins or ends to listen for notifications.
+    /// Begins to listen for notifications.
     ///
     /// Every listening session of a database wakes up with each notification, so a client listens
-    /// only while one of its waiters is near the front of a queue. Returns whether this changed
-    /// anything: a notification before it is lost.
-    pub(super) async fn listen(&self, should_listen: bool) -> Result<bool> {
+    /// only while one of its waiters is near the front of a queue. Returns whether it did not listen
+    /// before: earlier notifications are lost.
+    pub(super) async fn listen(&self) -> Result<bool> {
         let Some(proof) = &self.proof else {
             return Ok(false);
         };
         let mut is_listening = self.is_listening.lock().await;
-        if *is_listening == should_listen {
+        if *is_listening {
             return Ok(false);
         }
-        let verb = if should_listen { "LISTEN" } else { "UNLISTEN" };
+        self.subscribe("LISTEN", proof).await?;
+        *is_listening = true;
+        Ok(true)
+    }
+
+    /// Ends to listen, unless a waiter has come near the front meanwhile.
+    async fn stop_listening(&self, claims: &Claims) -> Result<()> {
+        let Some(proof) = &self.proof else {
+            return Ok(());
+        };
+        let mut is_listening = self.is_listening.lock().await;
+        if *is_listening && !claims.has_near_waiter() {
+            self.subscribe("UNLISTEN", proof).await?;
+            *is_listening = false;
+        }
+        Ok(())
+    }
+
+    async fn subscribe(&self, verb: &str, proof: &Proof) -> Result<()> {
         let statement = format!("{verb} \"{}\"", proof.channel);
         let client = &self.listener.client;
-        client
-            .batch_execute(&statement)
-            .await
-            .map_err(store_error)?;
-        *is_listening = should_listen;
-        Ok(true)
+        client.batch_execute(&statement).await.map_err(store_error)
     }
 
     /// Maps the error of a call of the schema's functions. If they are gone, the next session makes the
@@ -282,6 +295,7 @@ const RENEW: &[Type] = &[
     Type::INT8,
     Type::TEXT,
     Type::TEXT,
+    Type::INT4,
 ];
 
 /// Takes an advisory lock that nobody else has.
@@ -415,7 +429,7 @@ async fn keep(context: &Context, session: &Arc<Session>) {
             idle_checks = 0;
         }
         if idle_checks > IDLE_CHECKS_MAX
-            && let Err(error) = session.listen(false).await
+            && let Err(error) = session.stop_listening(&context.claims).await
         {
             tracing::debug!(%error, "the subscription cannot be ended");
             return;

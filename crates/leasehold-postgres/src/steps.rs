@@ -213,7 +213,8 @@ pub(super) async fn renew(
     let epoch = signed(session.epoch);
     let link = proof.map(|proof| proof.link);
     let channel = session.proof.as_ref().map(|proof| proof.channel.as_str());
-    let arguments: [&(dyn ToSql + Sync); 7] = [
+    let grace = millis(grace.unwrap_or_default());
+    let arguments: [&(dyn ToSql + Sync); 8] = [
         &names,
         &ids,
         &session.client,
@@ -221,6 +222,7 @@ pub(super) async fn renew(
         &link,
         &session.server,
         &channel,
+        &grace,
     ];
     let limit = shortest(claims);
     let mut tries = 0;

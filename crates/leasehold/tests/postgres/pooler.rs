@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use lab_servers::PgBouncer;
 use leasehold::{CrashRelease, Locks};
+use leasehold_conformance::support::eventually;
 use tokio::task::JoinSet;
 
 use crate::{Database, Program, SERVER, acquire, granted, open, queue_up};
@@ -82,6 +83,33 @@ async fn direct_address_behind_a_pooler_detects_crashes() {
     holder.kill();
     granted(waiting).await.release().await.expect("released");
     contend(vec![open(&url).await, open(&url).await, locks], 5).await;
+}
+
+/// The pooler ends, and the client connects to the server itself. From then on, its holds are bound to
+/// its session, with its grace.
+///
+/// Shows G-01, G-25.
+#[tokio::test]
+async fn client_of_a_pooler_that_ends_continues_at_the_server() {
+    let database = Database::new();
+    let pooler = PgBouncer::start(&SERVER, "transaction");
+    let hosts = format!("{},{}", pooler.address(), SERVER.address());
+    let url = format!("{}?crash-grace=3s", database.url_at(&hosts));
+    let [locks, others] = [open(&url).await, open(&database.url()).await];
+    let held = acquire(&locks, "a").await;
+    let waiting = queue_up(&others, "a").await;
+    let record = "SELECT (holder).link IS NULL, (holder).grace FROM leasehold_private.lock";
+    assert_eq!(database.run(record), ["t|0"]);
+
+    drop(pooler);
+    eventually("the hold is bound", || async {
+        database.run(record) == ["f|3000"]
+    })
+    .await;
+    assert_ne!(locks.guarantees().crash_release, CrashRelease::LeaseExpiry);
+    held.check().expect("still held");
+    held.release().await.expect("released");
+    granted(waiting).await.release().await.expect("released");
 }
 
 /// A pooler in session mode cannot be told from one in transaction mode.

@@ -288,8 +288,8 @@ async fn claim_with_lost_reply_is_found_once() {
     let ours = open(&database.url_at(&wire.address())).await;
     let theirs = open(&database.url()).await;
     // A reply that is missing is waited for a third of it.
-    let lock = ours.mutex("a").lease(Duration::from_secs(2));
-    for _ in 0..3 {
+    let lock = ours.mutex("a").lease(Duration::from_secs(6));
+    for _ in 0..2 {
         wire.drop_replies(1);
         let held = lock.acquire().await.expect("granted");
         let lock_state = theirs.inspect("a").await.expect("inspected");

@@ -145,6 +145,7 @@ async fn fixed_lease_of_a_waiter_outlasts_the_grace() {
         let state = locks.inspect("a").await.expect("inspected");
         let left = state.waiters().next().and_then(|waiter| waiter.lease_left);
         shortest.set(shortest.get().min(left.unwrap_or(Duration::MAX)));
+        eprintln!("{left:?} {:?}", state.entries.len());tokio::time::sleep(Duration::from_millis(250)).await;
         left.is_some_and(|left| left > shortest.get())
     })
     .await;
@@ -192,6 +193,26 @@ async fn waiter_whose_connection_has_ended_is_passed_over() {
     .await;
     next.release().await.expect("released");
     granted(cut_off).await.release().await.expect("released");
+}
+
+/// The server ends the sessions of new clients at each step of their opening.
+#[tokio::test]
+async fn session_that_ends_while_it_opens_is_unavailable() {
+    let database = Database::new();
+    database.set_up(&[]).await;
+    let mut ending = database.session();
+    ending.send(
+        "DO $$ BEGIN FOR i IN 1..4000 LOOP \
+         PERFORM pg_terminate_backend(pid) FROM pg_stat_activity \
+         WHERE datname = current_database() AND application_name = 'leasehold' \
+         AND random() < 0.2; \
+         PERFORM pg_stat_clear_snapshot(); PERFORM pg_sleep(0.0005); END LOOP; END $$",
+    );
+    for _ in 0..60 {
+        if let Err(error) = leasehold::open(&database.url()).await {
+            assert!(error.is_unavailable(), "{error:?}");
+        }
+    }
 }
 
 /// The notification of the grant is sent to a session that has ended.
