@@ -220,3 +220,13 @@ const PORT: u16 = 5432;
 const SOCKET_FOLDER: &str = "/var/run/postgresql";
 /// PostgreSQL truncates a name to 63 bytes, and the private schema has a longer one.
 const SCHEMA_LEN_MAX: usize = 40;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documentation_names_all_settings() {
+        UrlForm::assert_documented(&[&FORM], include_str!("lib.rs"));
+    }
+}

@@ -97,8 +97,10 @@ impl Postgres {
     /// | `crash-grace=10s` | how long the client trusts a connection that is gone; `off` turns crash detection off |
     /// | `schema=leasehold` | the schema of the functions |
     /// | `host=/path` | the folder of the server's socket |
-    /// | `sslmode=disable` | allows a connection to another machine without encryption |
+    /// | `sslmode=disable` | allows a connection to another machine without encryption; or `verify-full` |
+    /// | `direct=host:port` | the server itself behind a pooler |
     /// | `password-file=/path` | a file with the password, read again for every connection |
+    /// | `ca`, `cert`, `key` | PEM files of TLS |
     ///
     /// # Errors
     /// [`is_invalid`](leasehold_core::Error::is_invalid) for a URL that cannot be parsed.
