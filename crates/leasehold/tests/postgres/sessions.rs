@@ -145,8 +145,6 @@ async fn fixed_lease_of_a_waiter_outlasts_the_grace() {
         let state = locks.inspect("a").await.expect("inspected");
         let left = state.waiters().next().and_then(|waiter| waiter.lease_left);
         shortest.set(shortest.get().min(left.unwrap_or(Duration::MAX)));
-        eprintln!("{left:?} {:?}", state.entries.len());
-        tokio::time::sleep(Duration::from_millis(250)).await;
         left.is_some_and(|left| left > shortest.get())
     })
     .await;
