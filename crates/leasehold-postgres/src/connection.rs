@@ -50,19 +50,17 @@ impl Connection {
         }
 
         let opening = async {
-            let mut connection = match target {
-                Target::Tcp {
-                    host,
-                    tls: Some(tls),
-                } => {
-                    let opened = request_encryption(host);
-                    let stream = connector.encrypt(opened, host, tls).await?;
-                    log_in(&config, stream, on_notification).await?
-                }
-                _ => {
-                    let stream = connector.connect(target).await?;
-                    log_in(&config, stream, on_notification).await?
-                }
+            let mut connection = if let Target::Tcp {
+                host,
+                tls: Some(tls),
+            } = target
+            {
+                let opened = request_encryption(host);
+                let stream = connector.encrypt(opened, host, tls).await?;
+                log_in(&config, stream, on_notification).await?
+            } else {
+                let stream = connector.connect(target).await?;
+                log_in(&config, stream, on_notification).await?
             };
             let client = &connection.client;
             let server_pid = schema::check_server(client).await?;

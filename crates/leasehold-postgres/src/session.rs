@@ -389,7 +389,7 @@ impl Connect<Session> for Context {
     }
 
     async fn attempt(&mut self, epoch: u32, up: &mut Up<Session>) -> Result<Error> {
-        let opening = Session::open(self, epoch);
+        let opening = Box::pin(Session::open(self, epoch));
         let session = Arc::new(without_panic(opening).await?);
         up.publish(&session, &());
         self.claims.wake_all();
