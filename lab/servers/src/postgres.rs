@@ -231,7 +231,10 @@ impl Postgres {
 
     /// Executes statements as `postgres` in a connection of their own, and returns their rows and
     /// errors as psql prints them.
-    #[expect(clippy::must_use_candidate, reason = "many statements have no result")]
+    #[expect(
+        clippy::must_use_candidate,
+        reason = "many tests need only the effect of the statements"
+    )]
     pub fn run(&self, statements: &str) -> Vec<String> {
         self.session().run(statements)
     }

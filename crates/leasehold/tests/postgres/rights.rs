@@ -79,8 +79,8 @@ async fn stranger_delays_grants_and_grants_nothing() {
          | objid::bigint) FROM pg_locks WHERE locktype = 'advisory' AND granted) taken",
     );
     for key in ["leasehold queue a", &format!("leasehold pin {token} a")] {
-        let taken = format!("SELECT pg_try_advisory_lock(hashtextextended('{key}', 4711))");
-        assert_eq!(stranger.run(&taken), ["t"]);
+        let taking = format!("SELECT pg_try_advisory_lock(hashtextextended('{key}', 4711))");
+        assert_eq!(stranger.run(&taking), ["t"]);
     }
     for claim in locks.inspect("a").await.expect("inspected").entries {
         for channel in ["leasehold", "leasehold_"] {

@@ -227,10 +227,9 @@ async fn client_follows_the_promotion_of_a_replica() {
     // The old primary returns, and nobody has told it.
     primary.restart();
     let sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'leasehold'";
-    replica.run(&format!(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid IN \
-         (SELECT pid FROM pg_stat_activity WHERE application_name = 'leasehold')"
-    ));
+    replica.run(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'leasehold'",
+    );
     eventually("both clients are back", || async {
         others.inspect("a").await.is_ok() && replica.run(sessions) == ["4"]
     })
