@@ -27,8 +27,9 @@ use async_trait::async_trait;
 use lab_redis_model::{Cluster, Sentinels};
 use lab_simulation::testbed::{Redis, Wire};
 use leasehold::store::Store;
-use leasehold::{Result, stores};
+use leasehold::Result;
 use leasehold_conformance::Service;
+use tokio::runtime::Handle;
 
 /// Makes the tests of each store.
 macro_rules! stores {
