@@ -26,8 +26,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lab_redis_model::{Cluster, Sentinels};
 use lab_simulation::testbed::{Redis, Wire};
-use leasehold::store::Store;
 use leasehold::Result;
+use leasehold::store::Store;
 use leasehold_conformance::Service;
 use tokio::runtime::Handle;
 
