@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use mlua::{Function, Lua, MultiValue, Table, Value};
+use mlua::{Function, IntoLua, Lua, MultiValue, Table, Value};
 use parking_lot::Mutex;
 
 use crate::data::Data;
@@ -159,7 +159,23 @@ fn install(lua: &Lua) -> mlua::Result<()> {
             Ok(table)
         })?,
     )?;
-    lua.globals().set("redis", redis)
+    let globals = lua.globals();
+    globals.set("pcall", protected_call(lua)?)?;
+    globals.set("redis", redis)
+}
+
+/// Creates Lua's `pcall`. A script that catches the error of a command receives its text.
+fn protected_call(lua: &Lua) -> mlua::Result<Function> {
+    lua.create_function(|lua, (function, arguments): (Function, MultiValue)| {
+        let outcome = function.call::<MultiValue>(arguments);
+        let is_done = outcome.is_ok();
+        let mut results = match outcome {
+            Ok(results) => results,
+            Err(error) => MultiValue::from_iter([(&*text_of(&error)).into_lua(lua)?]),
+        };
+        results.push_front(Value::Boolean(is_done));
+        Ok(results)
+    })
 }
 
 fn caller(lua: &Lua, on_error: OnError) -> mlua::Result<Function> {

@@ -270,6 +270,7 @@ fn in_script(command: Vec<String>, rng: &mut Rng) -> Vec<String> {
 const SCRIPTS: &[&str] = &[
     "return redis.call(unpack(ARGV))",
     "return redis.pcall(unpack(ARGV))",
+    "local _, r = pcall(redis.call, unpack(ARGV)) return type(r) == 'string' and r or type(r)",
     "local r = redis.pcall(unpack(ARGV)) return type(r)",
     "local r = redis.pcall(unpack(ARGV)) if type(r) == 'table' and r.err then return r.err end \
      return 'fine'",

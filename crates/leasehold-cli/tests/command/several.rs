@@ -39,6 +39,22 @@ fn list_of_holds_that_the_kernel_does_not_accept_is_explained() {
     assert!(sandbox.is_free(&names[0]));
 }
 
+/// The store refuses the release, which changes a part of a key.
+#[test]
+fn refused_release_does_not_hide_why_the_command_was_not_started() {
+    let sandbox = Sandbox::on_redis();
+    let server = sandbox.server();
+    server.command(&["ACL", "SETUSER", "default", "-setrange"]);
+    let names: Vec<String> = (0..700).map(|number| format!("{number:0>100}")).collect();
+    let mut arguments = vec!["run"];
+    arguments.extend(names.iter().map(String::as_str));
+    arguments.extend(["--", "true"]);
+
+    let done = sandbox.done(&arguments);
+    done.assert(64, "", "lock fewer names in one run");
+    assert!(done.err.contains("cannot release"), "{done:?}");
+}
+
 #[test]
 fn repeated_name_counts_once() {
     let sandbox = Sandbox::new();

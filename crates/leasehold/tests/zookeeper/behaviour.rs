@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lab_servers::{Traffic, Wire, ZooKeeper};
 use leasehold::LossReason;
+use leasehold::store::replies::released_within;
 use leasehold::store::{OnContention, Store};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -105,6 +106,7 @@ async fn inspection_shows_waiters_behind_a_holder_that_leaves_meanwhile() {
 /// Shows G-24.
 #[tokio::test]
 async fn first_hold_measures_the_tick_at_once_and_until_it_succeeds() {
+    const SESSION: Duration = Duration::from_secs(6);
     let wire = Wire::to(SERVER.address());
     let locks = open(&format!("{}/first?session=6s", wire.url_of("zookeeper"))).await;
     wire.refuse(true);
@@ -119,6 +121,8 @@ async fn first_hold_measures_the_tick_at_once_and_until_it_succeeds() {
     within_timeout("one is refused", traffic(|traffic| traffic.refused > 0)).await;
     let took = begun.elapsed();
     assert!(took < Duration::from_millis(1_200), "{took:?}");
+    // The measurement ends with an error, because it takes no longer than a session.
+    tokio::time::sleep(SESSION).await;
     wire.refuse(false);
     within_timeout("it measures", traffic(|traffic| traffic.connections > 1)).await;
 }
@@ -160,6 +164,51 @@ async fn hold_is_not_valid_for_longer_than_heartbeats_prove() {
     let entering = idle.enter(&claim, OnContention::Queue);
     let entered = tokio::time::timeout(Duration::from_millis(800), entering).await;
     entered.expect("the session is proved").expect("granted");
+}
+
+/// The time that a `sync` takes is not a part of half a tick between a write and the `sync` that
+/// proves it. With the delays, a proof is a write, half a tick, a `sync` and a write old.
+///
+/// Shows G-12.
+#[tokio::test]
+async fn delayed_replies_prove_no_newer_write() {
+    const SESSION: Duration = Duration::from_secs(2);
+    const DELAY: Duration = Duration::from_millis(100);
+    const HALF_TICK: Duration = Duration::from_millis(250);
+    let round_trip = 2 * DELAY;
+    let proof = round_trip + HALF_TICK + round_trip + round_trip;
+
+    let wire = Wire::to(SERVER.address());
+    wire.delay(DELAY);
+    let url = format!("{}/delayed?session=2s", wire.url_of("zookeeper"));
+    let store = connect_store(&url).await;
+    let claim = claim("a");
+    let entered = store.enter(&claim, OnContention::Queue).await;
+    entered.expect("granted");
+
+    // Half a tick is measured meanwhile. Before that, proofs are older.
+    let begun = Instant::now();
+    while begun.elapsed() < 3 * SESSION {
+        let sent = Instant::now();
+        let renewed = store.renew(std::slice::from_ref(&claim)).await;
+        let replied = Instant::now();
+        // On a busy machine the session may end.
+        let Ok([Some(remaining)]) = renewed.as_deref() else {
+            continue;
+        };
+        let remaining = remaining.saturating_sub(replied - sent);
+        assert!(remaining <= SESSION - proof, "{remaining:?}");
+    }
+}
+
+/// The servers agree to twenty ticks at most.
+///
+/// Shows G-15.
+#[tokio::test]
+async fn crash_release_follows_from_the_session_that_the_servers_agree_to() {
+    let store = connect_store(&format!("{}/agreed?session=60s", SERVER.url())).await;
+    let agreed = released_within(Duration::from_secs(10));
+    assert_eq!(store.guarantees().crash_release, agreed);
 }
 
 /// The token of a grant is the number of the transaction that created its node. It increases also

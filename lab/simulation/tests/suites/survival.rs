@@ -10,6 +10,7 @@
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
+use lab_redis_model::Cluster;
 use lab_simulation::testbed::{Redis, Wire};
 use leasehold::{Guard, RenewalStatus};
 use tokio::time::sleep;
@@ -94,4 +95,45 @@ async fn holds_survive_stalled_servers() {
 #[tokio::test]
 async fn holds_survive_broken_connections() {
     on_each_store(|_, wire| cut_off(wire), |_, wire| wire.refuse(false)).await;
+}
+
+/// A server, or a cluster with one master, and its URL.
+fn with_one_master(is_cluster: bool) -> (Redis, String) {
+    if !is_cluster {
+        let server = Redis::start();
+        let url = server.url();
+        return (server, url);
+    }
+
+    let group = Cluster::start(&[["master", "replica"]], Duration::from_millis(500));
+    let [server, _] = ["master", "replica"]
+        .map(|name| group.host(name).map(|host| Redis::of(host, name)))
+        .map(|server| server.expect("it is of the cluster"));
+    (server, "redis+cluster://master".to_owned())
+}
+
+/// A request renews both locks, or each its own.
+///
+/// Shows G-01, G-24.
+#[tokio::test]
+async fn damaged_key_ends_the_hold_of_its_own_lock_only() {
+    const GRACE: Duration = Duration::from_secs(2);
+    /// How long pings renew a hold between two scripts, in a lease of 30 s.
+    const PINGS_MAX: Duration = Duration::from_secs(10);
+    let apart = GRACE * 3 / 2;
+    for (is_cluster, between) in [(false, Duration::ZERO), (false, apart), (true, apart)] {
+        let (server, url) = with_one_master(is_cluster);
+        let url = format!("{url}?crash-grace=2s");
+        let locks = leasehold::open(&url).await.expect(&url);
+        let damaged = locks.mutex("a").acquire().await.expect("free");
+        sleep(between).await;
+        let sound = locks.mutex("b").acquire().await.expect("free");
+
+        server.command(&["DEL", "leasehold:{a}"]);
+        server.command(&["HSET", "leasehold:{a}", "field", "foreign"]);
+        sleep(PINGS_MAX + GRACE).await;
+        damaged.check().expect_err(&url);
+        sleep(Duration::from_secs(40)).await;
+        sound.release().await.expect(&url);
+    }
 }

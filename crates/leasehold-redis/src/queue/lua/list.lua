@@ -13,8 +13,16 @@ for i = 1, #KEYS do
     if type(mode) == 'table' and not string.find(mode.err, 'non local key', 1, true) then
         return mode
     end
-    local life = mode == 'H' and redis.call('PTTL', KEYS[i])
-    replies[i] = (mode == 'W' or mode == 'L' or mode == 'H' and (life > DAY or life == -1))
-        and '1' or '0'
+    local is_used = mode == 'L'
+    if mode == 'H' or mode == 'W' then
+        local life = redis.call('PTTL', KEYS[i])
+        is_used = life > DAY or life == -1
+    end
+    if mode == 'W' and not is_used then
+        -- The record may keep a hint only.
+        local waiting = string.sub(redis.call('GET', KEYS[i]), @tail.waiting@)
+        is_used = waiting ~= '00000000'
+    end
+    replies[i] = is_used and '1' or '0'
 end
 return table.concat(replies)

@@ -298,6 +298,53 @@ fn hint_outlives_the_waiter_that_brought_it() {
     }
 }
 
+/// The record of a holder keeps the hint of a waiter that has left. It lives for a day after the
+/// lease of the holder.
+///
+/// Shows G-18.
+#[test]
+fn name_whose_record_keeps_a_hint_is_listed_until_its_last_lease_ends() {
+    let claim = claims(SHARES[0]);
+    for waiter_stays in [false, true] {
+        let mut server = ModelServer::start();
+        queue(&mut server, &claim(HOLDER), liveness(HOLDER, 1, None));
+        server.enter(&EnterRequest {
+            highest_token: server.now + 1_000_000,
+            ..request(&claim(WAITER), EnterMode::Queue, liveness(WAITER, 1, None))
+        });
+        if !waiter_stays {
+            server.leave(WAITER);
+        }
+
+        assert!(server.is_listed());
+        server.pass(LEASE);
+        assert_eq!(server.is_listed(), waiter_stays);
+    }
+}
+
+/// A master that has just been promoted may lack grants of the one before, so a release hands over
+/// no lock there before the longest lease has passed.
+///
+/// Shows G-01.
+#[test]
+fn release_on_a_new_master_grants_nothing_before_the_wait_is_over() {
+    let mut server = ModelServer::start();
+    let holder = claim(HOLDER, LEASE);
+    let waiter = claim(WAITER, LEASE * 2);
+    let not_checked = |number| liveness(number, 1, None);
+    queue(&mut server, &holder, not_checked(HOLDER));
+    queue(&mut server, &waiter, not_checked(WAITER));
+
+    // No script has seen the history of this server yet.
+    server.longest_lease = Some("30000");
+    server.leave(HOLDER);
+    assert!(!server.is_held_by(WAITER));
+
+    server.pass(LEASE);
+    server.enter(&request(&waiter, EnterMode::Poll, not_checked(WAITER)));
+    assert!(server.is_held_by(WAITER));
+}
+
 /// The server's tokens may be behind those that a client has received, after a loss of its data.
 ///
 /// Shows G-04.

@@ -10,7 +10,7 @@ use crate::queue::layout::record as field;
 use crate::queue::messages::{EnterMode, EnterReply, EnterRequest, Push, Renewed, parse_renewals};
 use crate::queue::orphans::leave_arguments;
 use crate::queue::record::{self, CrashCheck, LivenessRef};
-use crate::queue::scripts::{ENTER, INSPECT, LEAVE, RENEW};
+use crate::queue::scripts::{ENTER, INSPECT, LEAVE, LIST, RENEW};
 use leasehold_core::store::{Claim, Share, claim_id_from_bytes, parse_words};
 use leasehold_core::{ClaimId, Entry, Name};
 
@@ -32,7 +32,7 @@ pub(super) struct ModelServer {
     pub(super) now: u64,
     pub(super) paths: Paths,
     /// What all requests have with a wait after a failover, in milliseconds.
-    longest_lease: Option<&'static str>,
+    pub(super) longest_lease: Option<&'static str>,
 }
 
 /// The parts of each script that run.
@@ -209,6 +209,16 @@ impl ModelServer {
             reply => panic!("a record is {reply:?}"),
         });
         entries.collect()
+    }
+
+    /// Whether the name is among those with a holder or a waiter.
+    pub(super) fn is_listed(&mut self) -> bool {
+        self.execute(0, &["SCRIPT", "LOAD", LIST.text()]);
+        let words = ["EVALSHA", LIST.hash(), "0", "0", KEY, "100", "string"];
+        match self.execute(0, &words) {
+            Reply::List(page) => page.len() > 1,
+            reply => panic!("a page is {reply:?}"),
+        }
     }
 
     fn send(&mut self, script: &Script, arguments: &[&str]) -> Reply {
