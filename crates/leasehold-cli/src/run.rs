@@ -8,6 +8,7 @@ mod job_control;
 pub(crate) mod nested;
 mod own_script;
 pub(crate) mod process_table;
+mod releasing;
 pub(crate) mod retry;
 pub(crate) mod signals;
 pub(crate) mod stopping;
@@ -213,6 +214,7 @@ async fn start(
         command: &args.command,
         environment,
         inheritable_fds: &inheritable_fds(guard)?,
+        hold_count: guard.guards().len(),
         preparation,
     };
 

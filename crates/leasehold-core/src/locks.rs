@@ -9,8 +9,8 @@ use crate::runtime::background::on_background;
 use crate::store::Cleanup;
 use crate::stores::url::{Setting, is_host};
 use crate::{
-    Claim, Entry, Guarantees, Lock, LockState, Name, Need, Reentrant, Result, RwLock, Share, Store,
-    Token,
+    Claim, ClaimId, Entry, Guarantees, Lock, LockState, Name, Need, Reentrant, Result, RwLock,
+    Share, Store, Token,
 };
 
 /// An open store, which creates locks.
@@ -189,13 +189,33 @@ impl Locks {
             return Ok(None);
         };
 
-        let claim = Claim::of_entry(lock_state.name, &entry);
+        let was_there = self.end_hold(lock_state.name, &entry).await?;
+        // A majority without the votes may have replied first.
+        Ok((was_there || is_minority).then_some(entry))
+    }
+
+    /// Ends the hold of a claim whose process has ended; returns whether the claim held.
+    ///
+    /// Unlike a token in some formats, the id belongs to no other claim.
+    ///
+    /// # Cancel safety
+    /// As [`break_hold`](Self::break_hold).
+    #[doc(hidden)]
+    pub async fn release_ended(&self, name: impl AsRef<str>, id: ClaimId) -> Result<bool> {
+        let lock_state = self.inspect(name).await?;
+        let held = lock_state.holders().find(|entry| entry.id == id).cloned();
+        match held {
+            Some(entry) => self.end_hold(lock_state.name, &entry).await,
+            None => Ok(false),
+        }
+    }
+
+    async fn end_hold(&self, name: Name, entry: &Entry) -> Result<bool> {
+        let claim = Claim::of_entry(name, entry);
         // A guard of this process becomes invalid before the request is sent. The store treats the
         // request as a release by that guard.
         self.engine.revoke(claim.id);
-        let was_there = on_background(self.engine.calls.leave(&claim)).await?;
-        // A majority without the votes may have replied first.
-        Ok((was_there || is_minority).then_some(entry))
+        on_background(self.engine.calls.leave(&claim)).await
     }
 
     /// Returns what the store guarantees.

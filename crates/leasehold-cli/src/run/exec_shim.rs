@@ -33,6 +33,8 @@ pub(crate) struct Spawn<'a> {
     /// The descriptors that the command and its descendants inherit. If leasehold is killed, the
     /// lock stays held until the last of these processes has ended.
     pub(crate) inheritable_fds: &'a [OwnedFd],
+    /// How many of the holds in the environment are those of this run.
+    pub(crate) hold_count: usize,
     pub(crate) preparation: Preparation,
 }
 

@@ -16,6 +16,8 @@ use crate::release::{loss_of, why_lost};
 
 /// The variable with all holds that a command runs under, outermost first, as JSON.
 const HELD: &str = "LEASEHOLD_HELD";
+/// The variable with the URL of the store.
+pub(super) const STORE: &str = "LEASEHOLD_STORE";
 /// The variable with the numbers of the slots that a command has.
 pub(super) const SLOT: &str = "LEASEHOLD_SLOT";
 
@@ -24,13 +26,13 @@ pub(super) const ALSO_STORE: &str = "LEASEHOLD_ALSO_STORE";
 
 /// One hold that a command runs under.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct EnclosingHold {
-    store: String,
-    name: String,
+pub(super) struct EnclosingHold {
+    pub(super) store: String,
+    pub(super) name: String,
     token: u64,
     /// Empty if an older release of leasehold has set the environment.
     #[serde(default)]
-    claim: String,
+    pub(super) claim: String,
 }
 
 /// A hold that the store has confirmed, and its share.
@@ -87,7 +89,7 @@ fn own_environment(holds: &[EnclosingHold], url: &str) -> Vec<(&'static str, Str
         ("LEASEHOLD_TOKEN", first.token.to_string()),
         ("LEASEHOLD_TOKENS", joined(&tokens)),
         ("LEASEHOLD_CLAIM", first.claim.clone()),
-        ("LEASEHOLD_STORE", independent_of_folder(url, &first.store)),
+        (STORE, independent_of_folder(url, &first.store)),
     ]
 }
 
@@ -209,6 +211,12 @@ fn not_reliable(name: &str, reason: &str) -> Error {
 pub(crate) fn is_same_store(one: &str, other: &str) -> bool {
     let folder = |url: &str| std::fs::canonicalize(url.strip_prefix("file:")?).ok();
     one == other || folder(one).is_some_and(|one| Some(one) == folder(other))
+}
+
+/// Returns the last holds in the environment: in that of a command, those of its own run.
+pub(super) fn innermost_holds(count: usize) -> Vec<EnclosingHold> {
+    let mut holds = enclosing_holds();
+    holds.split_off(holds.len().saturating_sub(count))
 }
 
 fn enclosing_holds() -> Vec<EnclosingHold> {

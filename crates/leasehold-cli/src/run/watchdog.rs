@@ -8,7 +8,8 @@
 //! leasehold ── end of the hold, Noted, Kill ─► watchdog ── parent of ──► COMMAND
 //!           ◄── changes of COMMAND, Acts ─────
 //!     the end passes     ──► Acts to leasehold, KILL to all descendants
-//!     the socket closes  ──► leasehold was killed: KILL to all descendants
+//!     the socket closes  ──► leasehold was killed: KILL to all descendants, and the locks are
+//!                            released when the last of them has ended
 //! ```
 //! If the watchdog is killed, the kernel kills COMMAND, leasehold adopts the other descendants, and
 //! kills them. A signal to the watchdog goes to leasehold, because it is the parent that COMMAND
@@ -194,6 +195,7 @@ impl Drop for Watchdog {
 fn spawn(settings: Spawn<'_>, socket: net::UnixStream) -> io::Result<Pid> {
     let mut start = start_as(WATCHDOG_ARGUMENT);
     start
+        .arg(settings.hold_count.to_string())
         .args(settings.preparation.arguments(settings.command))
         // The numbers of an outer run are none of this one.
         .env_remove(nested::SLOT)
@@ -310,7 +312,7 @@ fn hold_ends(remaining: impl Fn() -> Duration) -> (Message, Duration) {
     (Message::HoldEnds(now.saturating_add(left)), left)
 }
 
-fn boot_time() -> Duration {
+pub(super) fn boot_time() -> Duration {
     let now = clock_gettime(ClockId::Boottime);
     Duration::try_from(now).expect("the time since the boot is not negative")
 }

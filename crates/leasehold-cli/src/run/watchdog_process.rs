@@ -1,4 +1,5 @@
-//! What the watchdog's own process does: it starts COMMAND, and kills it if leasehold cannot.
+//! What the watchdog's own process does: it starts COMMAND, and kills it if leasehold cannot. After
+//! leasehold was killed, it releases the locks.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -23,10 +24,11 @@ use rustix::time::{
 
 use super::children::{Children, has_child_in};
 use super::exec_shim;
+use super::releasing;
 use super::signals::standard_signals;
 use super::stopping::{KILLED_MAX, still_run};
 use super::supervision::KILL_FIRST;
-use super::watchdog::Message;
+use super::watchdog::{Message, boot_time};
 use crate::exit::{Exit, print_error};
 use crate::own_program::{WATCHDOG_ARGUMENT, arguments_as, close_inherited};
 
@@ -50,6 +52,10 @@ struct WatchdogProcess {
     command: Pid,
     children: Children,
     state: State,
+    /// The end of the hold, a time of `CLOCK_BOOTTIME`.
+    hold_end: Duration,
+    /// How many of the holds in the environment are those of this run.
+    hold_count: usize,
 }
 
 /// What leasehold knows of the command.
@@ -68,9 +74,12 @@ enum State {
     AllEnded,
 }
 
-/// Starts the command. `arguments` are those of the shim.
-fn start(arguments: impl Iterator<Item = OsString>) -> io::Result<WatchdogProcess> {
+/// Starts the command. The first of the `arguments` is the number of holds, and the others are
+/// those of the shim.
+fn start(mut arguments: impl Iterator<Item = OsString>) -> io::Result<WatchdogProcess> {
     let leasehold = getppid();
+    let hold_count = arguments.next();
+    let hold_count = hold_count.and_then(|count| count.to_str()?.parse().ok());
     // A signal is read from the descriptor below.
     standard_signals().thread_block()?;
     set_child_subreaper(true)?;
@@ -101,6 +110,8 @@ fn start(arguments: impl Iterator<Item = OsString>) -> io::Result<WatchdogProces
         command,
         children: Children::open()?,
         state: State::Runs,
+        hold_end: Duration::ZERO,
+        hold_count: hold_count.unwrap_or(0),
     };
     watchdog.handle(first)?;
     watchdog.send(Message::Started(command.as_raw()));
@@ -108,7 +119,8 @@ fn start(arguments: impl Iterator<Item = OsString>) -> io::Result<WatchdogProces
 }
 
 impl WatchdogProcess {
-    /// Returns when leasehold was killed, and all descendants were killed too.
+    /// Returns when leasehold was killed, all descendants were killed too, and the locks are
+    /// released.
     fn run(mut self) -> io::Result<()> {
         loop {
             let ready = self.wait()?;
@@ -125,9 +137,13 @@ impl WatchdogProcess {
         }
 
         let left = self.kill_all(KILLED_MAX);
-        if !left.is_empty() {
+        // The list may miss a process. The kernel knows: as long as one runs, there is a child.
+        if reap_all() {
             print_error(format_args!("leasehold was killed; {}", still_run(&left)));
+            return Ok(());
         }
+        let left = self.hold_end.saturating_sub(boot_time());
+        releasing::release(self.hold_count, left);
         Ok(())
     }
 
@@ -161,7 +177,10 @@ impl WatchdogProcess {
 
     fn handle(&mut self, message: Message) -> io::Result<()> {
         match (message, self.state) {
-            (Message::HoldEnds(end), _) => self.arm(end)?,
+            (Message::HoldEnds(end), _) => {
+                self.hold_end = end;
+                self.arm(end)?;
+            }
             // leasehold reports those that still run, and repeats the message meanwhile.
             (Message::Kill, _) => drop(self.kill_all(KILL_FIRST)),
             (Message::Noted, State::Stopped) => self.state = State::Runs,

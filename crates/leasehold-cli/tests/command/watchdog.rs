@@ -98,6 +98,112 @@ fn killed_run_kills_all_descendants() {
     }
 }
 
+/// A grace that no test outlasts: only the watchdog can have released the locks.
+fn on_patient_redis() -> Sandbox {
+    let mut sandbox = Sandbox::on_redis();
+    sandbox.set("crash-grace=3600s");
+    sandbox
+}
+
+/// A descendant in a session of its own ignores TERM and writes until it ends.
+///
+/// Shows G-36.
+#[test]
+fn watchdog_of_killed_run_releases_after_the_last_write() {
+    let sandbox = on_patient_redis();
+    let line = "(setsid sh -c 'trap \"\" TERM; while :; do echo >> log; done' &); \
+                until [ -s log ]; do sleep 0.01; done; echo > ready; exec sleep 1000";
+    let options = ["run", "a", "--lease", "2h", "--", "sh", "-c", line];
+    let run = sandbox.started(&options);
+    until("the descendant writes", || sandbox.path("ready").exists());
+
+    let line = "stat -c %s log; sleep 0.2; stat -c %s log";
+    let next = sandbox.waiter(&["run", "a", "--quiet", "--", "sh", "-c", line]);
+    run.signal(Signal::SIGKILL);
+    let seen = next.wait().out;
+    let sizes: Vec<_> = seen.lines().collect();
+    assert_eq!(sizes.len(), 2, "{seen}");
+    assert_eq!(sizes[0], sizes[1]);
+}
+
+/// Shows G-36, G-39.
+#[test]
+fn watchdog_of_killed_run_releases_all_names_and_slots() {
+    let sandbox = on_patient_redis();
+    let hold = ["--lease", "2h", "--quiet", "--", "cat"];
+    let several = sandbox.started(&[&["run", "b", "a"], &hold[..]].concat());
+    let slot = sandbox.started(&[&["run", "gpu", "--slots", "1"], &hold[..]].concat());
+    for name in ["a", "b", "gpu"] {
+        until("it is held", || sandbox.holders(name).len() == 1);
+    }
+
+    several.signal(Signal::SIGKILL);
+    slot.signal(Signal::SIGKILL);
+    for name in [&["a"][..], &["b"], &["gpu", "--slots", "1"]] {
+        let next = [&["run"], name, &["--quiet", "--", "true"]].concat();
+        sandbox.done(&next).assert(0, "", "");
+    }
+}
+
+/// The watchdog has the password of the run, which is not in its arguments.
+///
+/// Shows G-36, G-40.
+#[test]
+fn watchdog_of_killed_run_releases_in_both_stores() {
+    let server = lab_servers::Redis::setup().password("hunter2").start();
+    let mut sandbox = Sandbox::at(format!("redis://:hunter2@{}", server.address()));
+    sandbox.set("crash-grace=3600s");
+    let also = lab_servers::Redis::start();
+    let also_url = format!("{}?crash-grace=3600s", also.url());
+    let line = "cat /proc/$PPID/cmdline > arguments; echo > ready; exec sleep 1000";
+    let run = Started::of(
+        sandbox
+            .leasehold(&["run", "a", "--lease", "2h", "--", "sh", "-c", line])
+            .env("LEASEHOLD_ALSO_STORE", &also_url),
+    );
+    until("the command runs", || sandbox.path("ready").exists());
+    assert!(!sandbox.read("arguments").contains("hunter2"));
+
+    run.signal(Signal::SIGKILL);
+    for url in [sandbox.url(), also_url] {
+        let next = sandbox.leasehold(&["run", "a", "--quiet", "--store", &url, "--", "true"]);
+        Finished::from({ next }.output().unwrap()).assert(0, "", "");
+    }
+}
+
+/// Shows G-36.
+#[test]
+fn watchdog_of_killed_run_gives_up_with_the_hold() {
+    let mut sandbox = Sandbox::on_redis();
+    sandbox.set("crash-grace=1s");
+    let run = sandbox.holder("a", &[]);
+    sandbox.server_mut().kill();
+    run.signal(Signal::SIGKILL);
+    // The watchdog is the last process with this pipe.
+    run.wait()
+        .assert_signal(Signal::SIGKILL, "its locks cannot be released: ");
+}
+
+/// Of two holds with one name, the later one has another id.
+///
+/// Shows G-36.
+#[test]
+fn watchdog_of_killed_run_leaves_the_next_hold_alone() {
+    let sandbox = on_patient_redis();
+    let run = sandbox.holder("a", &["--lease", "2h"]);
+    run.signal(Signal::SIGSTOP);
+    let broken = sandbox.done(&["break", "a", "--token", &sandbox.token("a")]);
+    assert_eq!(broken.code(), 0);
+    let next = sandbox.holder("a", &[]);
+    let token = sandbox.token("a");
+
+    run.signal(Signal::SIGKILL);
+    // The watchdog is the last process with this pipe.
+    run.wait().assert_signal(Signal::SIGKILL, "");
+    assert_eq!(sandbox.token("a"), token);
+    next.end().assert(0, "", "");
+}
+
 /// Shows G-36.
 #[test]
 fn killed_watchdog_ends_the_run_and_all_descendants() {
