@@ -49,6 +49,8 @@ fn main() -> ExitCode {
         return exit.into();
     }
 
+    // After a crash the work goes on: in COMMAND until the watchdog has ended it, or in a script.
+    leasehold::keep_no_process_file();
     let background = hold::background::detach_if_background();
     let started_as = if background.is_some() {
         Start::Background

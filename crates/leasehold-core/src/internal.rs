@@ -7,6 +7,9 @@ pub use crate::runtime::backlog::{Backlog, Repeat, repeat};
 pub use crate::runtime::backoff::Backoff;
 pub use crate::runtime::clock::BootInstant;
 pub use crate::runtime::panics::without_panic;
+pub use crate::runtime::process_file::{
+    ProcessFile, RevokeEnded, SeenHold, keep_no_process_file, revoke_ended,
+};
 pub use crate::store_kind::{Dialect, StoreKind, UnopenedStore};
 #[cfg(feature = "file")]
 pub use crate::stores::file::{FILE, SYSTEM};

@@ -17,6 +17,7 @@ pub(crate) mod backoff;
 #[allow(unreachable_pub, reason = "crate::simulation exports its time")]
 pub(crate) mod clock;
 pub(crate) mod panics;
+pub(crate) mod process_file;
 #[cfg(feature = "unstable-simulation")]
 #[allow(unreachable_pub, reason = "crate::simulation exports it")]
 pub mod simulation;

@@ -44,7 +44,7 @@ pub use builder::RedisBuilder;
 
 use claims::{ClaimValidity, Claims, TrackedClaim};
 use enter::Entering;
-use leasehold_core::internal::BootInstant;
+use leasehold_core::internal::{BootInstant, RevokeEnded, SeenHold, revoke_ended};
 use leasehold_core::store::{
     Claim, Entered, Extensions, Observe, OnContention, Standing, Store, Subscription, replies,
 };
@@ -150,6 +150,27 @@ impl Redis {
             .await
     }
 
+    /// Removes the claim of a request to leave; returns whether it was there.
+    async fn remove(&self, name: &Name, lease: Duration, request: &str) -> Result<bool> {
+        let key = record::key_of(name);
+        let client = Arc::clone(&self.servers.server_of(&key)?.client);
+        let arguments = leave_arguments(request, &client, self.longest_lease.as_deref());
+        let reply = self.run(&scripts::LEAVE, lease, &key, &arguments).await?;
+
+        let left: String = decode(reply)?;
+        if layout::leave_reply::CLAIM.read(&left) != layout::ended::CLAIM.read(request) {
+            return Err(protocol_error(&self.servers));
+        }
+        Ok(layout::leave_reply::WAS_THERE.read(&left) == Some("1"))
+    }
+
+    /// Reads a lock: the token of its last grant, and its claims.
+    async fn read(&self, name: &Name) -> Result<Vec<String>> {
+        let key = record::key_of(name);
+        let reply = self.run(&scripts::INSPECT, READ_TIMEOUT, &key, &[]).await?;
+        decode(reply)
+    }
+
     /// Forgets a claim that is not entered again, and returns whether the client knew it. If the
     /// server may still execute a request to enter it, the client releases it once more after that.
     fn end(&self, claim: &Claim) -> bool {
@@ -216,6 +237,11 @@ impl Redis {
         let reply = self.entering(claim, tracked)?.send(mode).await?;
         if reply.standing == Standing::Gone {
             tracked.apply_push(&Push::Gone);
+        }
+
+        if !reply.absences.is_empty() {
+            // The client of the next waiter is notified.
+            revoke_ended(self, &claim.name).await;
         }
 
         let is_queued = matches!(reply.standing, Standing::Queued { .. });
@@ -287,7 +313,13 @@ impl Store for Redis {
             EnterMode::Queue
         };
         let tracked = self.claims.begin(claim, self.validity(claim));
-        let reply = self.entering(claim, &tracked)?.send(mode).await?;
+        let mut reply = self.entering(claim, &tracked)?.send(mode).await?;
+        if mode == EnterMode::TryNow
+            && !reply.absences.is_empty()
+            && revoke_ended(self, &claim.name).await
+        {
+            reply = self.entering(claim, &tracked)?.send(mode).await?;
+        }
         let standing = reply.standing;
 
         // Only the lease keeps a waiter in the queue. Its liveness is checked when it is about to
@@ -332,20 +364,8 @@ impl Store for Redis {
         let is_own = self.end(claim);
         // If the claim belongs to another client, the slow path notifies that client.
         let whose = if is_own { 'H' } else { 'B' };
-        let key = record::key_of(&claim.name);
-        let id = id_text(claim.id);
-
-        let request = format!("{whose}{id}");
-        let client = Arc::clone(&self.servers.server_of(&key)?.client);
-        let arguments = leave_arguments(&request, &client, self.longest_lease.as_deref());
-        let reply = self
-            .run(&scripts::LEAVE, claim.lease, &key, &arguments)
-            .await?;
-        let left: String = decode(reply)?;
-        if layout::leave_reply::CLAIM.read(&left) != Some(&id) {
-            return Err(protocol_error(&self.servers));
-        }
-        Ok(layout::leave_reply::WAS_THERE.read(&left) == Some("1"))
+        let request = format!("{whose}{}", id_text(claim.id));
+        self.remove(&claim.name, claim.lease, &request).await
     }
 
     fn extensions(&self) -> Extensions<'_> {
@@ -356,9 +376,7 @@ impl Store for Redis {
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
-        let key = record::key_of(name);
-        let reply = self.run(&scripts::INSPECT, READ_TIMEOUT, &key, &[]).await?;
-        let texts: Vec<String> = decode(reply)?;
+        let texts = self.read(name).await?;
         let (last_token, records) = texts.split_first().ok_or_else(client::protocol_error)?;
 
         let mut lock_state = replies::lock_state(name.clone());
@@ -395,6 +413,21 @@ impl Observe for Redis {
         let key = record::key_of(name);
         let tracked = TrackedKeys::begin(Arc::clone(&self.servers), key).await?;
         Ok(Box::new(tracked))
+    }
+}
+
+#[async_trait]
+impl RevokeEnded for Redis {
+    async fn unconnected(&self, name: &Name) -> Result<Vec<SeenHold>> {
+        let texts = self.read(name).await?;
+        let records = texts.iter().skip(1);
+        Ok(records
+            .filter_map(|text| record::unconnected(text))
+            .collect())
+    }
+
+    async fn revoke_ended(&self, name: &Name, seen: &SeenHold) -> Result<bool> {
+        self.remove(name, READ_TIMEOUT, &record::ended(seen)).await
     }
 }
 

@@ -156,7 +156,7 @@ mod shown_url;
 mod unknown_url;
 
 #[doc(hidden)]
-pub use leasehold_core::internal::{Dialect, StoreKind, stray_character};
+pub use leasehold_core::internal::{Dialect, StoreKind, keep_no_process_file, stray_character};
 #[cfg(feature = "metrics")]
 pub use leasehold_core::metrics;
 #[cfg(feature = "unstable-simulation")]

@@ -145,6 +145,46 @@ fn watchdog_of_killed_run_releases_all_names_and_slots() {
     }
 }
 
+/// Each run is killed at another moment: while it waits, is granted, starts its command, or works.
+/// Its processes write their token. One that wrote beside the next holder would leave a smaller
+/// token behind a larger one.
+///
+/// Shows G-01, G-36.
+#[test]
+fn runs_that_are_killed_at_any_moment_exclude_each_other() {
+    const KILLS: u64 = 50;
+    // Without the trap, and without a session of its own, the kernel may end the writer sooner.
+    let line = "(setsid sh -c 'trap \"\" TERM; while :; do echo $LEASEHOLD_TOKEN >> log; done' &) \
+                ; while :; do echo $LEASEHOLD_TOKEN >> log; done";
+    let mut sandbox = Sandbox::on_redis();
+    // A run that is killed before it has a watchdog is noticed by its connection.
+    sandbox.set("crash-grace=1s");
+    let start = || sandbox.started(&["run", "a", "--quiet", "--", "sh", "-c", line]);
+
+    let mut waiting = start();
+    for kill in 0..KILLS {
+        let next = start();
+        until("it holds the lock", || !sandbox.holders("a").is_empty());
+        sleep(Duration::from_millis(kill * 37 % 80));
+        waiting.signal(Signal::SIGKILL);
+        waiting.wait();
+        waiting = next;
+    }
+    waiting.signal(Signal::SIGKILL);
+    waiting.wait();
+
+    let log = sandbox.read("log");
+    let tokens: Vec<u64> = log.lines().map(|token| token.parse().unwrap()).collect();
+    assert!(tokens.is_sorted(), "two runs have written at once");
+    let mut different = tokens.clone();
+    different.dedup();
+    assert!(
+        different.len() > 10,
+        "{} runs have written",
+        different.len()
+    );
+}
+
 /// The watchdog has the password of the run, which is not in its arguments.
 ///
 /// Shows G-36, G-40.

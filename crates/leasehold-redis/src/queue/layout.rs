@@ -204,6 +204,22 @@ pub(crate) mod grant {
     pub(crate) const FIELDS: &[Field] = &[KIND, TOKEN, CLAIM, KEY];
 }
 
+/// A request to leave for a client whose process has ended.
+pub(crate) mod ended {
+    use super::{Field, record};
+
+    /// `D`.
+    pub(crate) const KIND: Field = Field::first("kind", 1);
+    /// The claim's id.
+    pub(crate) const CLAIM: Field = KIND.then("claim", 22);
+    /// The token of its grant.
+    pub(crate) const TOKEN: Field = CLAIM.then("token", 16);
+    /// The fields from the client to the grace of its record.
+    pub(crate) const LINK: Field = TOKEN.then("link", record::CLIENT.to(record::GRACE).len);
+    /// All of them, in order.
+    pub(crate) const FIELDS: &[Field] = &[KIND, CLAIM, TOKEN, LINK];
+}
+
 /// The reply to a request to leave.
 pub(crate) mod leave_reply {
     use super::Field;
@@ -250,6 +266,7 @@ pub(crate) const LAYOUTS: &[Layout] = &[
     Layout::new("reply", reply::FIELDS, Base::Start),
     Layout::new("absence", absence::FIELDS, Base::Start),
     Layout::new("grant", grant::FIELDS, Base::Start),
+    Layout::new("ended", ended::FIELDS, Base::Start),
     Layout::new("leave_reply", leave_reply::FIELDS, Base::Start),
 ];
 

@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use percent_encoding::{PercentEncode, percent_decode_str, utf8_percent_encode};
 
-use super::layout::record;
-use crate::client::{ClusterNode, Link, OTHER_VERSION, PLAIN, State, StoreServers, id_from};
+use super::layout::{ended, record};
+use crate::client::{
+    ClusterNode, Link, OTHER_VERSION, PLAIN, State, StoreServers, id_from, id_text,
+};
+use leasehold_core::internal::SeenHold;
 use leasehold_core::store::{Claim, Standing, parse_words, replies, share_from_parts, write_words};
 use leasehold_core::{Entry, Error, Name, Refused, Result, Token};
 
@@ -199,6 +202,29 @@ pub(super) fn inspected(text: &str, ahead: u32) -> Result<Entry> {
     let mut entry = entry(record.as_str(), ahead)?;
     entry.connected = connected;
     Ok(entry)
+}
+
+/// Decodes a reply of the inspecting script as a hold whose client's connection is missing. Records
+/// of another version are left out: nothing is told about them.
+pub(super) fn unconnected(text: &str) -> Option<SeenHold> {
+    let text = text.strip_prefix('-')?;
+    if record::MODE.read(text)? != "H" || record::VERSION.read(text)? != VERSION {
+        return None;
+    }
+    Some(SeenHold {
+        claim: id_from(record::CLAIM.read(text)?)?,
+        token: Token::new(record::TOKEN.read_number(text)?)?,
+        client: record::CLIENT.read(text)?.to_owned(),
+        link: record::CLIENT.to(record::GRACE).read(text)?.to_owned(),
+    })
+}
+
+/// Returns the request to revoke a hold whose process has ended.
+pub(super) fn ended(seen: &SeenHold) -> String {
+    let mut text = format!("D{}", id_text(seen.claim));
+    ended::TOKEN.write_number(seen.token.get(), &mut text);
+    text.push_str(&seen.link);
+    text
 }
 
 /// Decodes the holders in a reply to a claim that was refused. Records of another version are left

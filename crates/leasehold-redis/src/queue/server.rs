@@ -14,6 +14,7 @@ use crate::client::{
     ClusterNode, DoHandshake, Endpoint, Epochs, Link, LinkConfig, Links, PushHandler, ServerClock,
     ServerId, Session, Settings, StoreServers,
 };
+use leasehold_core::internal::ProcessFile;
 use leasehold_core::{Error, Result};
 
 /// The largest `longest-lease=` of all clients.
@@ -32,6 +33,8 @@ pub(super) struct Server {
     pub(super) wait_link: Option<Link>,
     pub(super) client: Arc<str>,
     pub(super) clock: Arc<ServerClock>,
+    /// Shows the clients of this machine whether this process has ended, with crash detection.
+    _process_file: Option<ProcessFile>,
 }
 
 /// What all servers of a store share.
@@ -52,6 +55,7 @@ impl Server {
     pub(super) fn connect(endpoint: Endpoint, shared: &StoreContext) -> Self {
         let client: Arc<str> = client::fresh_client().into();
         let clock = Arc::<ServerClock>::default();
+        let has_grace = shared.settings.crash_grace.is_some();
         let replicas = shared.settings.replicas;
         let wait_link = (replicas > 0).then(|| wait_link(endpoint.clone(), &client));
 
@@ -61,6 +65,7 @@ impl Server {
                 background: background_link(endpoint.clone(), &client, &clock, shared),
             },
             wait_link,
+            _process_file: has_grace.then(|| ProcessFile::create(&client)).flatten(),
             client,
             clock,
             endpoint,

@@ -1,6 +1,7 @@
 //! The scripts and the client's decisions, on a model of the server that executes the scripts.
 
 mod crash_detection;
+mod ended;
 mod handover;
 mod paths;
 mod queues;

@@ -195,20 +195,35 @@ impl ModelServer {
 
     /// Returns the holders and waiters.
     pub(super) fn inspect(&mut self) -> Vec<Entry> {
+        let entries = self.inspected().into_iter();
+        let entries =
+            entries.map(|text| record::inspected(&text, 0).expect("the scripts keep records"));
+        entries.collect()
+    }
+
+    /// Returns the record of the holder.
+    pub(super) fn held(&mut self) -> Option<String> {
+        let inspected = self.inspected();
+        let first = inspected.first()?.get(1..)?;
+        (field::MODE.read(first) == Some("H")).then(|| first.to_owned())
+    }
+
+    /// Tells that the process of a holder has ended, whose record was read earlier.
+    pub(super) fn revoke_ended(&mut self, record: &str) -> bool {
+        let seen = record::unconnected(&format!("-{record}")).expect("the record of a holder");
+        let request = record::ended(&seen);
+        let client = client_text(u8::MAX);
+        let arguments = leave_arguments(&request, &client, self.longest_lease);
+        text_of(self.send(&LEAVE, &arguments)).starts_with('1')
+    }
+
+    fn inspected(&mut self) -> Vec<String> {
         self.execute(0, &["SCRIPT", "LOAD", INSPECT.text()]);
         let words = ["EVALSHA", INSPECT.hash(), "1", KEY];
         let Reply::List(replies) = self.execute(0, &words) else {
             panic!("the reply is a list");
         };
-
-        let entries = replies[1..].iter().map(|reply| match reply {
-            Reply::Bytes(text) => {
-                let text = std::str::from_utf8(text).expect("a record is a text");
-                record::inspected(text, 0).expect("the scripts keep records")
-            }
-            reply => panic!("a record is {reply:?}"),
-        });
-        entries.collect()
+        replies.into_iter().skip(1).map(text_of).collect()
     }
 
     /// Whether the name is among those with a holder or a waiter.

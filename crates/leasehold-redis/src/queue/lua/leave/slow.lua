@@ -1,11 +1,16 @@
 -- The slow path of leaving: all cases that leave/fast.lua does not handle. Keys, arguments, replies
 -- and layout: see that file.
-local id = sub(ARGV[1], 2)
+local id = sub(ARGV[1], @ended.claim@)
 longest_lease = ARGV[3]
 local failure = load(KEYS[1])
 if failure then return redis.error_reply(failure) end
 local record = read(id)
 if not record then return '0' .. id end
+if sub(ARGV[1], @ended.kind@) == 'D' then
+    local is_as_told = holds(record) and sub(record, @record.token@) == sub(ARGV[1], @ended.token@)
+        and link_of(record) == sub(ARGV[1], @ended.link@)
+    if not is_as_told or not absent(record) then return '0' .. id end
+end
 if lock.exclusive_holder == record and lock.count == 0 and not hint_is_pending() then
     call('PEXPIRE', key, ONE_DAY)
     call('SETRANGE', key, @record.mode:offset@, '~')
