@@ -195,8 +195,8 @@ mod tests {
             let code = line.split("--").next().unwrap_or_default();
             let rest = code
                 .replace("leasehold: ", "")
-                .replace("leasehold.quiet", "")
-                .replace("'leasehold 1'", "");
+                .replace("IS 'leasehold 1'", "")
+                .replace("leasehold.quiet", "");
             assert!(!rest.contains("leasehold"), "{line}");
         }
     }
