@@ -131,11 +131,12 @@ mod ends {
     }
 
     fn close_named(kind: &str) {
-        let named = descriptors()
-            .into_iter()
-            .filter(|(_, name)| name.starts_with(kind));
-        let closed = named.map(|(number, _)| close(number)).count();
-        assert!(closed > 0, "there is a {kind}");
+        let mut named = descriptors();
+        named.retain(|(_, name)| name.starts_with(kind));
+        assert!(!named.is_empty(), "there is a {kind}");
+        for (number, _) in named {
+            close(number);
+        }
     }
 
     fn until(what: &str, mut condition: impl FnMut() -> bool) {

@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use leasehold::{CrashRelease, Result};
+use leasehold::Result;
 
 use super::nested::{self, EnclosingHold};
-use super::retry::Retry;
+use super::retry::{Retry, has_server};
 use crate::build_runtime;
 use crate::commands::{Origin, Store};
 use crate::exit::print_error;
@@ -28,7 +28,9 @@ pub(super) fn release(hold_count: usize, left: Duration) {
         Err(error) => return print_failure(&error),
     };
     let urls = [nested::STORE, nested::ALSO_STORE].map(std::env::var);
-    for url in urls.into_iter().flatten() {
+    // The kernel has released the locks of a folder.
+    let on_servers = urls.into_iter().flatten().filter(|url| has_server(url));
+    for url in on_servers {
         let released = runtime.block_on(release_in(url, &holds, within));
         if let Err(error) = released {
             print_failure(&error);
@@ -49,11 +51,6 @@ async fn release_in(url: String, holds: &[EnclosingHold], within: Duration) -> R
     let store = Store { url, origin };
     let mut retry = Retry::within(Some(within), &store);
     let locks = retry.until_available(|| store.open()).await?;
-    // The kernel has released a lock of a folder.
-    if locks.guarantees().crash_release == CrashRelease::Immediate {
-        return Ok(());
-    }
-
     for hold in holds.iter().filter(|hold| hold.store == locks.url()) {
         let id = hold.claim.parse()?;
         let releasing = || locks.release_ended(&hold.name, id);

@@ -175,7 +175,7 @@ impl Retry {
     }
 }
 
-fn has_server(url: &str) -> bool {
+pub(super) fn has_server(url: &str) -> bool {
     kind_of(url).is_some_and(|kind| !kind.is_local)
 }
 

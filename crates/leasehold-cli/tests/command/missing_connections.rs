@@ -1,4 +1,5 @@
-//! What the commands report of claims on Redis whose clients have crashed.
+//! What the commands report of claims on Redis whose clients have crashed. The runs have no watchdog
+//! that would release their locks.
 
 use nix::sys::signal::Signal;
 
@@ -7,7 +8,7 @@ use crate::sandbox::{Sandbox, until};
 #[test]
 fn claim_without_connection_is_marked() {
     let sandbox = Sandbox::on_redis();
-    let holder = sandbox.holder("a", &[]);
+    let holder = sandbox.holder("a", &["--on-lost", "ignore"]);
     let waiter = sandbox.waiter(&["run", "a", "--", "true"]);
     assert_eq!(sandbox.holders("a")[0]["connected"], true);
     assert_eq!(sandbox.waiters("a")[0]["connected"], true);
@@ -61,7 +62,7 @@ fn lock_with_a_crashed_waiter_alone_is_free() {
 fn lock_of_crashed_holder_is_granted_to_a_waiter_as_its_refusal_says() {
     let mut sandbox = Sandbox::on_redis();
     sandbox.set("crash-grace=2s");
-    let holder = sandbox.holder("a", &["--lease", "1h"]);
+    let holder = sandbox.holder("a", &["--lease", "1h", "--on-lost", "ignore"]);
     holder.signal(Signal::SIGKILL);
     until("the connection is missing", || {
         sandbox.holders("a")[0]["connected"] == false

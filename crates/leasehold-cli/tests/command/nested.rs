@@ -130,7 +130,7 @@ fn stale_environment_blocks_no_run() {
     }
 }
 
-/// The store keeps the hold of a killed run for the crash grace. Work that joins it would go on
+/// The store keeps the hold of a killed run without a watchdog for the crash grace. Work that joins it would go on
 /// after the next grant.
 ///
 /// Shows G-01, G-38.
@@ -139,7 +139,9 @@ fn reentrant_run_does_not_join_the_hold_of_a_killed_run() {
     let mut sandbox = Sandbox::on_redis();
     sandbox.set("crash-grace=30m");
     let line = "printenv LEASEHOLD_HELD > written; mv written held; cat";
-    let outer = sandbox.started(&["run", "a", "--lease", "2h", "--", "sh", "-c", line]);
+    let options = ["--lease", "2h", "--on-lost", "ignore"];
+    let run = [&["run", "a"], &options[..], &["--", "sh", "-c", line]].concat();
+    let outer = sandbox.started(&run);
     until("the run holds the lock", || sandbox.path("held").exists());
     let joined = |option: &str| {
         let mut run = sandbox.leasehold(&["run", option, "a", "--", "echo", "ran"]);

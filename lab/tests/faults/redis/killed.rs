@@ -1,4 +1,5 @@
-//! kill -9: the server sees the connection end, and the next waiter holds when the grace is over.
+//! kill -9: the server sees the connection end, and the next waiter holds when the grace is over at
+//! the latest. It runs on the same machine, and may see the end of the process sooner.
 //!
 //! Shows G-02.
 
@@ -29,8 +30,7 @@ fn subscriber_to_all_channels_is_not_a_holder() -> Result<()> {
 
     let killed = holder.kill_now()?;
     let took = Duration::from_nanos(next.wait_for_grant()?.at - killed);
-    let is_in_time = (GRACE..=GRACE + DETECTED).contains(&took);
-    ensure!(is_in_time, "granted {took:?} after the kill");
+    ensure!(took <= GRACE + DETECTED, "granted {took:?} after the kill");
     check::all(&[holder.end()?, next.finish()?].concat())?;
     Ok(())
 }

@@ -18,14 +18,14 @@ use std::time::{Duration, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, fstatfs, linkat,
-    mkdirat, open, openat, readlink, unlinkat,
+    AtFlags, CWD, Dir, FileType, FlockOperation, FsWord, Mode, OFlags, Stat, flock, fstat, fstatfs,
+    linkat, mkdirat, open, openat, readlink, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, geteuid, getpid, pidfd_open};
 
 /// `f_type` of a file system that no reboot outlives.
-const TMPFS_MAGIC: i64 = 0x0102_1994;
+const TMPFS_MAGIC: FsWord = 0x0102_1994;
 /// Only this user may read or change the files.
 const PRIVATE: u32 = 0o700;
 /// After this time no store has a claim of a process that has ended, or its grace is over too.
@@ -96,7 +96,7 @@ fn folder_path() -> String {
 fn open_folder(path: &str) -> io::Result<OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
     let folder = open(path, flags, Mode::empty())?;
-    let is_memory = i64::try_from(fstatfs(&folder)?.f_type) == Ok(TMPFS_MAGIC);
+    let is_memory = fstatfs(&folder)?.f_type == TMPFS_MAGIC;
     if is_memory && is_private(&fstat(&folder)?) {
         Ok(folder)
     } else {
