@@ -206,7 +206,7 @@ pub(crate) mod grant {
 
 /// A request to leave for a client whose process has ended.
 pub(crate) mod ended {
-    use super::{Field, record};
+    use super::Field;
 
     /// `D`.
     pub(crate) const KIND: Field = Field::first("kind", 1);
@@ -215,7 +215,7 @@ pub(crate) mod ended {
     /// The token of its grant.
     pub(crate) const TOKEN: Field = CLAIM.then("token", 16);
     /// The fields from the client to the grace of its record.
-    pub(crate) const LINK: Field = TOKEN.then("link", record::CLIENT.to(record::GRACE).len);
+    pub(crate) const LINK: Field = TOKEN.then("link", 36);
     /// All of them, in order.
     pub(crate) const FIELDS: &[Field] = &[KIND, CLAIM, TOKEN, LINK];
 }

@@ -59,7 +59,7 @@ impl LockedFile {
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
         let mut file = File::from(openat(&folder, ".", flags, Mode::RUSR | Mode::WUSR)?);
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        file.write_all(Identity::own()?.to_text().as_bytes())?;
+        file.write_all(ProcessIdentity::own()?.to_text().as_bytes())?;
 
         // It gets its name only now, so under that name it was always locked.
         let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -121,10 +121,10 @@ fn look(folder: &OwnedFd, client: &str) -> io::Result<bool> {
 
     let mut text = String::new();
     file.take(LEN_MAX).read_to_string(&mut text)?;
-    let Some(found) = Identity::parse(&text) else {
+    let Some(found) = ProcessIdentity::parse(&text) else {
         return Ok(false);
     };
-    found.has_ended(&Identity::own()?)
+    found.has_ended(&ProcessIdentity::own()?)
 }
 
 /// Removes files of processes that ended long ago.
@@ -148,7 +148,7 @@ fn sweep(folder: &OwnedFd) -> io::Result<()> {
 
 /// Which process has made a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Identity {
+struct ProcessIdentity {
     pid: i32,
     /// The namespace in which `pid` counts.
     pid_namespace: String,
@@ -158,7 +158,7 @@ struct Identity {
     started: u64,
 }
 
-impl Identity {
+impl ProcessIdentity {
     fn own() -> io::Result<Self> {
         Ok(Self {
             pid: getpid().as_raw_pid(),
