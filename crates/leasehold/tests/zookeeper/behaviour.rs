@@ -197,7 +197,7 @@ async fn delayed_replies_prove_no_newer_write() {
             continue;
         };
         let remaining = remaining.saturating_sub(replied - sent);
-        assert!(remaining <= SESSION - proof, "{remaining:?}");
+        assert!(remaining + proof <= SESSION, "{remaining:?}");
     }
 }
 
