@@ -53,7 +53,7 @@ fn schema_is_made_for_a_role_or_printed() {
     let run = || sandbox.done(&["run", "--store", &own, "a", "--", "true"]);
     run().assert(77, "", "leasehold setup-postgres");
 
-    let store = sandbox.url().to_owned();
+    let store = sandbox.url();
     let made = sandbox.done(&["setup-postgres", "--store", &store, "--grant", "service"]);
     assert_eq!(made.code(), 0, "{made:?}");
     run().assert(0, "", "");
