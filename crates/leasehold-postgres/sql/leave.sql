@@ -137,3 +137,48 @@ BEGIN
         c.server := server; c.grace := grace;
     END IF;
 END $$;
+
+-- What binds a claim to the session of its client.
+CREATE FUNCTION leasehold_private.link_of(c leasehold_private.claimant) RETURNS text
+LANGUAGE sql IMMUTABLE
+RETURN c.client || ' ' || c.epoch || ' ' || c.link;
+
+-- Returns the holds of a name whose clients' sessions are gone.
+CREATE FUNCTION leasehold.unconnected_1(name text)
+RETURNS TABLE (claim uuid, token bigint, client uuid, link text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    l leasehold_private.lock := leasehold_private.peek(unconnected_1.name);
+    c leasehold_private.claimant;
+BEGIN
+    FOR c IN
+        SELECT (l.holder).* WHERE (l.holder).claim IS NOT NULL
+        UNION ALL
+        SELECT (k.data).* FROM leasehold_private.claim k WHERE k.name = l.name AND k.holds
+    LOOP
+        CONTINUE WHEN c.is_leaving OR NOT leasehold_private.is_absent(c);
+        claim := c.claim; token := c.token; client := c.client;
+        link := leasehold_private.link_of(c);
+        RETURN NEXT;
+    END LOOP;
+END $$;
+
+-- Ends a hold whose process is known to have ended, if it is as the caller has read it, and the
+-- session of its client is still gone.
+CREATE FUNCTION leasehold.revoke_ended_1(name text, claim uuid, token bigint, link text)
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    c leasehold_private.claimant;
+BEGIN
+    PERFORM leasehold_private.begin_step();
+    PERFORM pg_advisory_xact_lock(leasehold_private.queue_key(name));
+    c := leasehold_private.find(leasehold_private.load(name), claim);
+    IF c.token IS DISTINCT FROM revoke_ended_1.token
+        OR leasehold_private.link_of(c) IS DISTINCT FROM revoke_ended_1.link
+        OR NOT leasehold_private.is_absent(c) THEN
+        RETURN false;
+    END IF;
+    RETURN leasehold.leave_1(name, claim, NULL);
+END $$;

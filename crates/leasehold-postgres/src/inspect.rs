@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use tokio_postgres::types::ToSql;
+use tokio_postgres::Row;
 use uuid::Uuid;
 
+use super::claims::uuid_of;
 use super::session::Session;
 use super::steps::{name_of, stored};
+use leasehold_core::internal::SeenHold;
 use leasehold_core::store::{
     Standing, claim_id_from_bytes, parse_words, replies, share_from_parts,
 };
@@ -79,4 +82,40 @@ pub(super) async fn list(session: &Session, prefix: &str, count_max: usize) -> R
     let mut names: Vec<Name> = rows.iter().filter_map(|row| name_of(row.get(0))).collect();
     names.sort_unstable();
     Ok(names)
+}
+
+/// Returns the holds whose clients' sessions are gone.
+pub(super) async fn unconnected(session: &Session, name: &Name) -> Result<Vec<SeenHold>> {
+    let client = &session.requests.client;
+    let stored = stored(name);
+    let arguments: [&(dyn ToSql + Sync); 1] = [&stored];
+    let function = &session.functions.unconnected;
+    let rows = function.call(client, &arguments).await;
+    let rows = rows.map_err(|error| session.failed(error))?;
+    Ok(rows.iter().filter_map(seen_hold).collect())
+}
+
+fn seen_hold(row: &Row) -> Option<SeenHold> {
+    let claim: Uuid = row.get("claim");
+    let token: i64 = row.get("token");
+    let client: Uuid = row.get("client");
+    Some(SeenHold {
+        claim: claim_id_from_bytes(claim.into_bytes()),
+        token: Token::new(u64::try_from(token).ok()?)?,
+        client: client.to_string(),
+        link: row.get("link"),
+    })
+}
+
+/// Revokes a hold whose process has ended; returns whether it did.
+pub(super) async fn revoke_ended(session: &Session, name: &Name, seen: &SeenHold) -> Result<bool> {
+    let client = &session.requests.client;
+    let stored = stored(name);
+    let claim = uuid_of(seen.claim);
+    let token = i64::try_from(seen.token.get()).unwrap_or(i64::MAX);
+    let arguments: [&(dyn ToSql + Sync); 4] = [&stored, &claim, &token, &seen.link];
+    let function = &session.functions.revoke_ended;
+    let rows = function.call(client, &arguments).await;
+    let rows = rows.map_err(|error| session.failed(error))?;
+    Ok(rows.first().is_some_and(|row| row.get(0)))
 }

@@ -29,7 +29,8 @@ use tokio::time::sleep;
 use address::Address;
 use claims::{ClaimState, Claims, Renewed, TrackedClaim, uuid_of};
 use examination::examine;
-use leasehold_core::internal::{BootInstant, StoreKind, UnopenedStore, background};
+use leasehold_core::internal::{
+    BootInstant, ProcessFile, RevokeEnded, SeenHold, StoreKind, revoke_ended, UnopenedStore, background};
 use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store, replies};
 use leasehold_core::{CrashRelease, Guarantees, LockState, Name, Result, SemaphoreSupport, Token};
 use session::{Context, Session, Supervisor};
@@ -86,6 +87,8 @@ pub struct Postgres {
     address: Arc<Address>,
     claims: Arc<Claims>,
     absences: Absences,
+    /// Shows other clients of the machine whether this process has ended.
+    _process_file: Option<ProcessFile>,
 }
 
 impl Postgres {
@@ -211,6 +214,9 @@ impl Postgres {
                 error = self.supervisor.unreachable(limit), if waits => return Err(error),
             };
             let reply = self.send(claim, mode, &tracked).await?;
+            if reply.has_absent_holder() && revoke_ended(self, &claim.name).await {
+                tracked.look_at(BootInstant::now());
+            }
             if reply.standing == Standing::Gone {
                 tracked.apply_renewal(Renewed::Gone, (BootInstant::now(), epoch));
             }
@@ -273,11 +279,15 @@ impl PostgresBuilder {
         let address = Arc::new(self.address);
         let claims = Arc::<Claims>::default();
         let context = Context::new(Arc::clone(&address), Arc::clone(&claims));
+        let has_grace = address.settings.crash_grace.is_some();
+        let client = context.client.to_string();
+        let process_file = has_grace.then(|| ProcessFile::create(&client)).flatten();
         let store = Postgres {
             supervisor: Supervisor::spawn(context),
             address,
             claims,
             absences: Absences::default(),
+            _process_file: process_file,
         };
         background::on_background(store.supervisor.first()).await?;
         Ok(store)
@@ -299,7 +309,13 @@ impl Store for Postgres {
         };
         let sent_at = BootInstant::now();
         let tracked = self.claims.begin(claim);
-        let reply = self.send(claim, mode, &tracked).await?;
+        let mut reply = self.send(claim, mode, &tracked).await?;
+        if mode == Mode::Try
+            && reply.has_absent_holder()
+            && revoke_ended(self, &claim.name).await
+        {
+            reply = self.send(claim, mode, &tracked).await?;
+        }
 
         let mut lease = claim.lease;
         match reply.standing {
@@ -406,6 +422,19 @@ impl Store for Postgres {
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
         let session = self.supervisor.session(READ_TIMEOUT).await?;
         inspect::list(&session, prefix, count_max).await
+    }
+}
+
+#[async_trait]
+impl RevokeEnded for Postgres {
+    async fn unconnected(&self, name: &Name) -> Result<Vec<SeenHold>> {
+        let session = self.supervisor.session(READ_TIMEOUT).await?;
+        inspect::unconnected(&session, name).await
+    }
+
+    async fn revoke_ended(&self, name: &Name, seen: &SeenHold) -> Result<bool> {
+        let session = self.supervisor.session(READ_TIMEOUT).await?;
+        inspect::revoke_ended(&session, name, seen).await
     }
 }
 

@@ -63,6 +63,8 @@ pub(super) struct Functions {
     pub(super) list: Function,
     pub(super) renew: Function,
     pub(super) held: Function,
+    pub(super) unconnected: Function,
+    pub(super) revoke_ended: Function,
 }
 
 impl Session {
@@ -263,6 +265,8 @@ impl Functions {
             list: on_requests("leasehold.list_1", &[Type::TEXT, Type::INT4]).await?,
             renew: on_listener("leasehold.renew_1", RENEW).await?,
             held: on_listener("leasehold.held_1", &[Type::TEXT_ARRAY, Type::UUID_ARRAY]).await?,
+            unconnected: on_requests("leasehold.unconnected_1", &[Type::TEXT]).await?,
+            revoke_ended: on_requests("leasehold.revoke_ended_1", REVOKE_ENDED).await?,
         })
     }
 }
@@ -286,6 +290,7 @@ const ENTER: &[Type] = &[
     Type::INT8,
     Type::UUID_ARRAY,
 ];
+const REVOKE_ENDED: &[Type] = &[Type::TEXT, Type::UUID, Type::INT8, Type::TEXT];
 const LEAVE: &[Type] = &[Type::TEXT, Type::UUID, Type::UUID];
 const RENEW: &[Type] = &[
     Type::TEXT_ARRAY,

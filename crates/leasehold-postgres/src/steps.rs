@@ -64,6 +64,11 @@ pub(super) struct Reply {
 }
 
 impl Reply {
+    /// Whether the session of a holder's client is gone.
+    pub(super) fn has_absent_holder(&self) -> bool {
+        !self.absences.is_empty()
+    }
+
     fn parse(row: &Row) -> Option<Self> {
         let token = row.get::<_, Option<i64>>("token");
         let ahead = unsigned(row.get("ahead"));

@@ -9,7 +9,7 @@
 //! which may make namespaces.
 #![allow(missing_docs)]
 
-#[cfg(all(feature = "redis", target_os = "linux"))]
+#[cfg(all(feature = "postgres", feature = "redis", target_os = "linux"))]
 fn main() {
     if let Ok(url) = std::env::var(ends::URL) {
         return ends::child(&url, &std::env::var(ends::ROLE).expect("it is set"));
@@ -34,17 +34,17 @@ fn main() {
     assert_eq!(failed, 0, "tests failed");
 }
 
-#[cfg(not(all(feature = "redis", target_os = "linux")))]
+#[cfg(not(all(feature = "postgres", feature = "redis", target_os = "linux")))]
 fn main() {}
 
-#[cfg(all(feature = "redis", target_os = "linux"))]
+#[cfg(all(feature = "postgres", feature = "redis", target_os = "linux"))]
 mod ends {
     use std::io::{BufRead, BufReader, Write};
     use std::process::{Child, Command, Stdio};
     use std::thread::park;
     use std::time::Duration;
 
-    use lab_servers::{Cluster, Redis, Sentinels, Wire};
+    use lab_servers::{Cluster, Postgres, Redis, Sentinels, Wire};
     use leasehold::blocking;
     use rustix::process::{Pid, Signal, kill_process};
 
@@ -54,7 +54,7 @@ mod ends {
     const LEASE: Duration = Duration::from_secs(7_200);
 
     type Test = (&'static str, fn());
-    pub(crate) const TESTS: [Test; 14] = [
+    pub(crate) const TESTS: [Test; 15] = [
         ("try_takes_over_from_a_killed_process", killed),
         (
             "waiter_takes_over_from_a_killed_process",
@@ -65,6 +65,7 @@ mod ends {
             "killed_process_behind_sentinels_is_seen",
             killed_behind_sentinels,
         ),
+        ("killed_process_on_postgresql_is_seen", killed_on_postgresql),
         ("unreaped_process_has_ended", unreaped),
         (
             "process_that_closes_all_descriptors_keeps_its_lock",
@@ -266,6 +267,20 @@ mod ends {
         let sentinels = Sentinels::start();
         let settings = sentinels.settings();
         killed_on(&format!("{}?{settings}&crash-grace=3600s", sentinels.url()));
+    }
+
+    fn killed_on_postgresql() {
+        let server = Postgres::start();
+        let url = format!("{}&crash-grace=3600s", server.url());
+        killed_on(&url);
+
+        let mut holder = Holder::start(&url, &[], "hold");
+        let waiter = in_role(&url, &[], "wait");
+        until("the client waits", || {
+            server.run("SELECT waiting FROM leasehold_private.lock") == ["1"]
+        });
+        holder.kill();
+        assert_eq!(printed_by(waiter), "granted");
     }
 
     fn killed_on(url: &str) {
