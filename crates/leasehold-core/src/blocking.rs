@@ -12,7 +12,7 @@ mod watch;
 
 use std::time::Duration;
 
-use crate::drain::drain_blocking;
+use crate::runtime::departures::drain_blocking;
 use crate::runtime::background::block_on;
 use crate::{Cleanup, Entry, Guarantees, LockState, Name, Need, Refused, Result, Token};
 

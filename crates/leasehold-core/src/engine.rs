@@ -26,7 +26,7 @@ use std::sync::{Arc, Weak};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::runtime::background;
+use crate::runtime::{background, fork};
 use crate::runtime::clock::BootTimer;
 use crate::{ClaimId, Error, Result, Store};
 
@@ -99,7 +99,7 @@ impl fmt::Debug for Engine {
 /// The last departure closes the store.
 impl Drop for Engine {
     fn drop(&mut self) {
-        if background::is_forked() {
+        if fork::is_forked() {
             // A store that is dropped closes its connections or removes its files, which are those
             // of the parent.
             return std::mem::forget(self.calls.store());

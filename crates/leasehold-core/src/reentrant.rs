@@ -9,7 +9,8 @@ use tokio::sync::{Mutex as AsyncMutex, MutexGuard};
 use tokio::time::timeout;
 
 use crate::engine::{StoreId, WaitLimit};
-use crate::runtime::background::{check_not_forked, on_background};
+use crate::runtime::background::on_background;
+use crate::runtime::fork::check_not_forked;
 use crate::store::replies;
 use crate::{ClaimId, Error, Guard, Lock, Refused, Result, Token};
 

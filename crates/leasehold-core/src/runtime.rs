@@ -16,6 +16,8 @@ pub(crate) mod backlog;
 pub(crate) mod backoff;
 #[allow(unreachable_pub, reason = "crate::simulation exports its time")]
 pub(crate) mod clock;
+pub(crate) mod departures;
+pub(crate) mod fork;
 pub(crate) mod panics;
 pub(crate) mod process_file;
 #[cfg(feature = "unstable-simulation")]

@@ -56,11 +56,12 @@ pub(super) static FORM: UrlForm = UrlForm {
     ],
     dialect: None,
 };
-const CRASH_GRACE: Setting = Setting::duration_or_off(
+const CRASH_GRACE: Setting = Setting::duration(
     "crash-grace",
     Duration::from_millis(500)..=Duration::from_secs(3600),
     Duration::from_secs(10),
-);
+)
+.or_off();
 
 impl Address {
     pub(super) fn parse(text: &str) -> Result<Self> {

@@ -64,7 +64,7 @@ mod tests {
             ("zk://host", "write zookeeper://host"),
             (
                 "ftp://host",
-                "\"ftp\" is unknown; use file:, system:, memory:, redis://, rediss://",
+                "\"ftp\" is unknown; use file:, system:, memory:, postgres://, postgresql://, redis://",
             ),
             ("nonsense", "no scheme that leasehold knows; use file:"),
             ("secret@host.example:6379", "no scheme that leasehold knows"),

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::events::millis;
 use crate::metric_labels::RequestKind;
 use crate::metrics::{Meters, Started, started};
-use crate::runtime::background;
+use crate::runtime::fork;
 use crate::runtime::backlog::Backlog;
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
@@ -282,7 +282,7 @@ impl StoreCalls {
         operation: &'static str,
         name: Option<&Name>,
     ) -> Result<()> {
-        self.with_context(operation, name, background::check_not_forked())
+        self.with_context(operation, name, fork::check_not_forked())
     }
 
     /// Sends a request that only reads, with retries, and waits at most `limit` for all of them.

@@ -25,7 +25,7 @@ use super::acquire::{Acquired, attempt_until_granted, record_end};
 use super::events::AcquireEvents;
 use super::limits::Outage;
 use super::{AcquireOptions, Engine, WaitLimit};
-use crate::drain::Departure;
+use crate::runtime::departures::Departure;
 use crate::store::replies;
 use crate::{ClaimId, OnContention, Refused, Result};
 

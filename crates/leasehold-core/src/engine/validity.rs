@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::events::HoldEvents;
-use crate::runtime::background;
+use crate::runtime::fork;
 use crate::runtime::clock::BootInstant;
 use crate::runtime::panics::contained;
 use crate::{Claim, ClaimId, CrashRelease, Error, LossReason, RenewalStatus, Result};
@@ -147,7 +147,7 @@ impl Validity {
     ///
     /// It reads the clock, and records the loss if the time has passed.
     pub(crate) fn valid_until(&self) -> Option<BootInstant> {
-        if background::is_forked() {
+        if fork::is_forked() {
             // The hold is that of the parent, which alone logs and counts its end. An end before
             // the fork stays the reason.
             let _ = self.ending.set(End::Lost(LossReason::Forked));

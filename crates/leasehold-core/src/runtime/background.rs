@@ -16,14 +16,14 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
-use rustix::process::{Pid, getpid};
 use tokio::runtime::{Builder, Handle, Id};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{AbortHandle, JoinError};
 
 use super::backoff::Backoff;
+use super::departures::{Departure, wait_at_end_of_thread};
+use super::fork::{check_not_forked, is_forked, thread_starts};
 use super::simulation;
-use crate::drain::{Departure, wait_at_end_of_thread};
 use crate::{Error, Result};
 
 /// Starts the thread on first use.
@@ -40,33 +40,11 @@ pub fn start() -> Result<&'static Handle> {
     if BACKGROUND.get().is_none() {
         let runtime = spawn_thread()
             .map_err(|error| Error::exhausted(error, "the background thread cannot be started"))?;
-        let process = getpid();
-        let started = BACKGROUND.set(Background { runtime, process });
+        thread_starts();
+        let started = BACKGROUND.set(Background { runtime });
         started.expect("the mutex admits one thread");
     }
     Ok(handle())
-}
-
-/// Fails in a process that was forked from the one that started the thread.
-///
-/// A fork has only the thread that forked. In the child nothing renews, departs or fires a timer,
-/// and other threads may have held locks of this crate. So a call checks this before all else.
-///
-/// # Errors
-/// [`is_invalid`](Error::is_invalid).
-pub(crate) fn check_not_forked() -> Result<()> {
-    if !is_forked() {
-        return Ok(());
-    }
-    let message = "this process was forked from one that had opened a store, and has only one of \
-                   its threads";
-    Err(Error::invalid(message).help("fork before you open a store, or execute a program"))
-}
-
-/// Returns whether this process was forked from the one that started the thread.
-pub(crate) fn is_forked() -> bool {
-    let background = BACKGROUND.get();
-    background.is_some_and(|background| background.process != getpid())
 }
 
 /// Returns the runtime of the background thread, for code that runs after [`start`].
@@ -323,8 +301,6 @@ static BACKGROUND: OnceLock<Background> = OnceLock::new();
 #[derive(Debug)]
 struct Background {
     runtime: Handle,
-    /// The process that has the thread.
-    process: Pid,
 }
 
 /// Returns the runtime of the background thread, unless the thread is in a simulated world.

@@ -7,11 +7,12 @@ use leasehold_core::internal::Setting;
 type Group = &'static [Setting];
 
 /// A shorter grace would treat a short network delay as a crash.
-pub(crate) const CRASH_GRACE: Setting = Setting::duration_or_off(
+pub(crate) const CRASH_GRACE: Setting = Setting::duration(
     "crash-grace",
     Duration::from_millis(500)..=Duration::from_secs(3600),
     Duration::from_secs(10),
-);
+)
+.or_off();
 pub(crate) const LONGEST_LEASE: Setting = Setting::duration(
     "longest-lease",
     Duration::from_millis(500)..=Duration::from_secs(24 * 60 * 60),

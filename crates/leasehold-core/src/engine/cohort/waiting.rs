@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::Cohort;
 use crate::Result;
-use crate::drain::Departure;
+use crate::runtime::departures::Departure;
 use crate::engine::Hold;
 
 /// An acquire in the order of its cohort.

@@ -15,6 +15,8 @@ pub struct Setting {
     needs_tls: bool,
     /// It belongs to the format of the locks, so that another dialect has its own.
     is_of_format: bool,
+    /// `off` is a value too.
+    may_be_off: bool,
 }
 
 /// The values that a setting takes.
@@ -31,8 +33,6 @@ enum Values {
     Duration {
         range: RangeInclusive<Duration>,
         default: Duration,
-        /// Whether `off` is a value too.
-        may_be_off: bool,
     },
 }
 
@@ -87,27 +87,7 @@ impl Setting {
         range: RangeInclusive<Duration>,
         default: Duration,
     ) -> Self {
-        let values = Values::Duration {
-            range,
-            default,
-            may_be_off: false,
-        };
-        Self::new(name, values)
-    }
-
-    /// As [`duration`](Self::duration), or `off`.
-    #[must_use]
-    pub const fn duration_or_off(
-        name: &'static str,
-        range: RangeInclusive<Duration>,
-        default: Duration,
-    ) -> Self {
-        let values = Values::Duration {
-            range,
-            default,
-            may_be_off: true,
-        };
-        Self::new(name, values)
+        Self::new(name, Values::Duration { range, default })
     }
 
     #[must_use]
@@ -122,12 +102,19 @@ impl Setting {
         self
     }
 
+    #[must_use]
+    pub const fn or_off(mut self) -> Self {
+        self.may_be_off = true;
+        self
+    }
+
     const fn new(name: &'static str, values: Values) -> Self {
         Self {
             name,
             values,
             needs_tls: false,
             is_of_format: false,
+            may_be_off: false,
         }
     }
 
@@ -162,6 +149,9 @@ impl Setting {
 
     /// Checks a value of a URL.
     pub(crate) fn check(&self, text: &str) -> Result<()> {
+        if self.may_be_off && text == "off" {
+            return Ok(());
+        }
         match &self.values {
             Values::Text | Values::File => Ok(()),
             Values::Number => Self::whole_number(self.name, text).map(drop),
@@ -171,7 +161,6 @@ impl Setting {
                 self.name,
                 words.join(" or ")
             ))),
-            Values::Duration { may_be_off, .. } if *may_be_off && text == "off" => Ok(()),
             Values::Duration { .. } => self.parse_duration(text).map(drop),
         }
     }
@@ -179,19 +168,14 @@ impl Setting {
     #[cold]
     fn invalid_duration(&self) -> Error {
         let name = self.name;
-        let Values::Duration {
-            range,
-            default,
-            may_be_off,
-        } = &self.values
-        else {
+        let Values::Duration { range, default } = &self.values else {
             return Error::invalid(format!("{name}= takes no duration"));
         };
 
         let min = shown_duration(*range.start());
         let max = shown_duration(*range.end());
         let subject = name.replace('-', " ");
-        let off = if *may_be_off {
+        let off = if self.may_be_off {
             format!(", or {name}=off")
         } else {
             String::new()
@@ -393,7 +377,7 @@ mod tests {
                 "the session must be from 1s to 1 hour; write session=10s",
             ),
             (
-                Setting::duration_or_off("crash-grace", seconds(1, 7200), ten),
+                Setting::duration("crash-grace", seconds(1, 7200), ten).or_off(),
                 "soon",
                 "the crash grace must be from 1s to 2 hours; write crash-grace=10s, or \
                  crash-grace=off",
