@@ -185,7 +185,7 @@ impl Setting {
     }
 }
 
-/// Parses `500ms`, `10s` or `2m`, and a plain number as seconds, as the command's options do.
+/// Parses `500ms`, `10s`, `2m` or `1h`, and a plain number as seconds, as the command's options do.
 fn parse_duration(text: &str) -> Option<Duration> {
     let end = text.find(|c: char| !c.is_ascii_digit());
     let (digits, unit) = text.split_at(end.unwrap_or(text.len()));
@@ -195,6 +195,7 @@ fn parse_duration(text: &str) -> Option<Duration> {
         "ms" => 1,
         "s" | "" => 1_000,
         "m" => 60_000,
+        "h" => 3_600_000,
         _ => return None,
     };
     Some(Duration::from_millis(count.saturating_mul(millis)))
@@ -354,6 +355,7 @@ mod tests {
     fn duration_without_unit_is_in_seconds() {
         assert_eq!(parse_duration("500ms"), Some(Duration::from_millis(500)));
         assert_eq!(parse_duration("2m"), Some(Duration::from_secs(120)));
+        assert_eq!(parse_duration("1h"), Some(Duration::from_secs(3600)));
         assert_eq!(parse_duration("5"), Some(Duration::from_secs(5)));
         for text in ["", "soon", "5 s", "1.5", "-5"] {
             assert_eq!(parse_duration(text), None, "{text}");
