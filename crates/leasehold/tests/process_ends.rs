@@ -46,7 +46,7 @@ mod ends {
 
     use lab_servers::{Cluster, Postgres, Redis, Sentinels, Wire};
     use leasehold::blocking;
-    use rustix::process::{Pid, Signal, kill_process};
+    use rustix::process::{Pid, Signal, getpid, kill_process};
 
     pub(crate) const URL: &str = "LEASEHOLD_TEST_CHILD_OF";
     pub(crate) const ROLE: &str = "LEASEHOLD_TEST_ROLE";
@@ -102,9 +102,6 @@ mod ends {
         let _guard = lock.acquire().expect("it is granted");
         let is_child = role.starts_with("fork") && fork() == 0;
         match (role, is_child) {
-            ("close all", _) => descriptors().into_iter().for_each(|(number, _)| {
-                close(number);
-            }),
             ("fork and keep the file", true) => close_named("socket:"),
             ("fork and keep the connection", true) => close_named("/dev/shm/"),
             _ => {}
@@ -112,6 +109,13 @@ mod ends {
         if is_child || !role.starts_with("fork") {
             println!("{}", std::process::id());
             std::io::stdout().flush().expect("it is read");
+        }
+        if role == "close all" {
+            for (number, _) in descriptors() {
+                close(number);
+            }
+            // The background thread does not survive this. So the process stands still, and lives.
+            kill_process(getpid(), Signal::STOP).expect("it is this process");
         }
         loop {
             park();

@@ -154,6 +154,7 @@ impl Postgres {
     pub fn stop(&mut self) {
         // Unlike SIGKILL, SIGQUIT lets the server free its shared memory.
         if self.child.ended().is_none() {
+            self.resume();
             self.child.signal(Signal::QUIT);
             until("postgres to end", || Ok(self.child.ended())).expect("SIGQUIT ends it");
         }

@@ -254,11 +254,13 @@ pub(crate) fn unresponsive_server_ends_the_command(sandbox: &Sandbox, set_paused
     done.assert(76, "", "sending TERM to the command, and KILL in ");
     let url = sandbox.url();
     let (store, setting) = url.split_once('?').unwrap();
+    let (scheme, authority) = store.split_once("://").unwrap();
+    let host = authority.rsplit('@').next().unwrap();
     let (setting, lasts) = setting.split_once('=').unwrap();
     let setting = setting.replace('-', " ");
     let seconds = lasts.strip_suffix('s').unwrap();
     for part in [
-        &format!("leasehold: losing a: {store}"),
+        &format!("leasehold: losing a: {scheme}://{host}"),
         " has confirmed nothing for ",
         ") and may grant the lock to another client in ",
         &format!(" s ({setting} {seconds} s); sending TERM"),
