@@ -1,7 +1,7 @@
 //! Behaviour of the PostgreSQL store alone, on real servers.
 
-// The tests wait for leases, servers and processes for nearly all of their time.
-// xtask: threads 24
+// The tests wait for most of their time, but each one makes a database first.
+// xtask: threads 6
 
 #![cfg(feature = "postgres")]
 #![allow(missing_docs)]
