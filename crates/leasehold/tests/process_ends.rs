@@ -54,32 +54,29 @@ mod ends {
     const LEASE: Duration = Duration::from_secs(7_200);
 
     type Test = (&'static str, fn());
-    pub(crate) const TESTS: [Test; 15] = [
-        ("try_takes_over_from_a_killed_process", killed),
-        (
-            "waiter_takes_over_from_a_killed_process",
-            killed_with_a_waiter,
-        ),
-        ("killed_process_of_a_cluster_is_seen", killed_on_cluster),
-        (
-            "killed_process_behind_sentinels_is_seen",
-            killed_behind_sentinels,
-        ),
-        ("killed_process_on_postgresql_is_seen", killed_on_postgresql),
-        ("unreaped_process_has_ended", unreaped),
-        (
-            "process_that_closes_all_descriptors_keeps_its_lock",
-            closes_all,
-        ),
-        ("inherited_lock_of_a_file_keeps_the_lock", inherited_file),
-        ("inherited_connection_keeps_the_lock", inherited_connection),
-        ("cut_off_process_keeps_its_lock", cut_off_process),
-        ("clone_of_the_machine_knows_nothing", cloned_machine),
-        ("other_time_namespace_is_not_another_start", other_time),
-        ("other_pid_namespace_knows_nothing", other_pids),
-        ("reused_process_id_is_another_process", reused_id),
-        ("unusable_folder_is_not_used", unusable_folder),
-    ];
+
+    macro_rules! tests {
+        ($($test:ident)+) => {
+            pub(crate) const TESTS: &[Test] = &[$((stringify!($test), $test)),+];
+        };
+    }
+    tests! {
+        try_takes_over_from_a_killed_process
+        waiter_takes_over_from_a_killed_process
+        killed_process_of_a_cluster_is_seen
+        killed_process_behind_sentinels_is_seen
+        killed_process_on_postgresql_is_seen
+        unreaped_process_has_ended
+        process_that_closes_all_descriptors_keeps_its_lock
+        inherited_lock_of_a_file_keeps_the_lock
+        inherited_connection_keeps_the_lock
+        cut_off_process_keeps_its_lock
+        clone_of_the_machine_knows_nothing
+        other_time_namespace_is_not_another_start
+        other_pid_namespace_knows_nothing
+        reused_process_id_is_another_process
+        unusable_folder_is_not_used
+    }
 
     unsafe extern "C" {
         safe fn fork() -> i32;
@@ -239,7 +236,7 @@ mod ends {
         });
     }
 
-    fn killed() {
+    fn try_takes_over_from_a_killed_process() {
         let (server, url) = server();
         let mut holder = Holder::start(&url, &[], "hold");
         assert_eq!(tried(&url, &[]), "refused");
@@ -248,7 +245,7 @@ mod ends {
         assert_eq!(tried(&url, &[]), "granted");
     }
 
-    fn killed_with_a_waiter() {
+    fn waiter_takes_over_from_a_killed_process() {
         let (server, url) = server();
         let mut holder = Holder::start(&url, &[], "hold");
         let waiter = in_role(&url, &[], "wait");
@@ -262,18 +259,18 @@ mod ends {
         assert_eq!(printed_by(waiter), "granted");
     }
 
-    fn killed_on_cluster() {
+    fn killed_process_of_a_cluster_is_seen() {
         let cluster = Cluster::start();
         killed_on(&format!("{}?crash-grace=3600s", cluster.url()));
     }
 
-    fn killed_behind_sentinels() {
+    fn killed_process_behind_sentinels_is_seen() {
         let sentinels = Sentinels::start();
         let settings = sentinels.settings();
         killed_on(&format!("{}?{settings}&crash-grace=3600s", sentinels.url()));
     }
 
-    fn killed_on_postgresql() {
+    fn killed_process_on_postgresql_is_seen() {
         let server = Postgres::start();
         let url = format!("{}&crash-grace=3600s", server.url());
         killed_on(&url);
@@ -295,7 +292,7 @@ mod ends {
     }
 
     /// Its parent, this process, has not waited for it.
-    fn unreaped() {
+    fn unreaped_process_has_ended() {
         let (server, url) = server();
         let holder = Holder::start(&url, &[], "hold");
         kill_process(holder.pid(), Signal::KILL).expect("it runs");
@@ -303,7 +300,7 @@ mod ends {
         assert_eq!(tried(&url, &[]), "granted");
     }
 
-    fn closes_all() {
+    fn process_that_closes_all_descriptors_keeps_its_lock() {
         let (server, url) = server();
         let mut holder = Holder::start(&url, &[], "close all");
         until_disconnected(&server);
@@ -312,7 +309,7 @@ mod ends {
         assert_eq!(tried(&url, &[]), "granted");
     }
 
-    fn inherited_file() {
+    fn inherited_lock_of_a_file_keeps_the_lock() {
         let (server, url) = server();
         let mut holder = Holder::start(&url, &[], "fork and keep the file");
         holder.kill();
@@ -322,7 +319,7 @@ mod ends {
         until("the child has ended", || tried(&url, &[]) == "granted");
     }
 
-    fn inherited_connection() {
+    fn inherited_connection_keeps_the_lock() {
         let (server, url) = server();
         let mut holder = Holder::start(&url, &[], "fork and keep the connection");
         holder.kill();
@@ -344,7 +341,7 @@ mod ends {
         (wire, holder)
     }
 
-    fn cut_off_process() {
+    fn cut_off_process_keeps_its_lock() {
         let (server, url) = server();
         let _holder = cut_off(&server, &[]);
         assert_eq!(tried(&url, &[]), "refused");
@@ -352,7 +349,7 @@ mod ends {
 
     /// A clone of a memory snapshot has the same boot id and, here, the same process ids. It has its
     /// own memory: a file of the other clone is not there.
-    fn cloned_machine() {
+    fn clone_of_the_machine_knows_nothing() {
         const CLONE: [&str; 5] = [
             "unshare",
             "--mount",
@@ -377,7 +374,7 @@ mod ends {
     }
 
     /// `/proc` shows the time of the reader's namespace.
-    fn other_time() {
+    fn other_time_namespace_is_not_another_start() {
         const OTHER: [&str; 5] = ["unshare", "--time", "--boottime", "100000", "--fork"];
 
         let (server, url) = server();
@@ -388,7 +385,7 @@ mod ends {
     }
 
     /// The first process of every container has the id 1.
-    fn other_pids() {
+    fn other_pid_namespace_knows_nothing() {
         const CONTAINER: [&str; 5] = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
         const WITHOUT_PROC: [&str; 4] = ["unshare", "--pid", "--fork", "--kill-child"];
 
@@ -403,7 +400,7 @@ mod ends {
 
     /// In a container of its own, whose next process id root may set. The starts of the processes
     /// differ by more than the tick of a clock.
-    fn reused_id() {
+    fn reused_process_id_is_another_process() {
         const LINE: &str = "export LEASEHOLD_TEST_ROLE=hold; \"$0\" > id & holder=$!; \
              until [ -s id ]; do sleep 0.01; done; sleep 0.05; \
              kill -9 $holder; wait $holder; \
@@ -438,7 +435,7 @@ mod ends {
     }
 
     /// A holder without a file is one of which nothing is known.
-    fn unusable_folder() {
+    fn unusable_folder_is_not_used() {
         for line in [
             "mount -t tmpfs -o ro missing /dev/shm",
             "mount -t ramfs disk /dev/shm",
