@@ -12,8 +12,8 @@ mod watch;
 
 use std::time::Duration;
 
-use crate::runtime::departures::drain_blocking;
 use crate::runtime::background::block_on;
+use crate::runtime::departures::drain_blocking;
 use crate::{Cleanup, Entry, Guarantees, LockState, Name, Need, Refused, Result, Token};
 
 pub use election::{Election, LeaderObserver, Leadership};

@@ -26,8 +26,8 @@ use std::sync::{Arc, Weak};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::runtime::{background, fork};
 use crate::runtime::clock::BootTimer;
+use crate::runtime::{background, fork};
 use crate::{ClaimId, Error, Result, Store};
 
 pub(crate) use calls::{REPLY_TIMEOUT as LONGEST_REPLY, StoreCalls, StoreId};

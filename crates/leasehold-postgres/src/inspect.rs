@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tokio_postgres::types::ToSql;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::claims::uuid_of;

@@ -30,7 +30,9 @@ use address::Address;
 use claims::{ClaimState, Claims, Renewed, TrackedClaim, uuid_of};
 use examination::examine;
 use leasehold_core::internal::{
-    BootInstant, ProcessFile, RevokeEnded, SeenHold, StoreKind, revoke_ended, UnopenedStore, background};
+    BootInstant, ProcessFile, RevokeEnded, SeenHold, StoreKind, UnopenedStore, background,
+    revoke_ended,
+};
 use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store, replies};
 use leasehold_core::{CrashRelease, Guarantees, LockState, Name, Result, SemaphoreSupport, Token};
 use session::{Context, Session, Supervisor};
@@ -310,10 +312,7 @@ impl Store for Postgres {
         let sent_at = BootInstant::now();
         let tracked = self.claims.begin(claim);
         let mut reply = self.send(claim, mode, &tracked).await?;
-        if mode == Mode::Try
-            && reply.has_absent_holder()
-            && revoke_ended(self, &claim.name).await
-        {
+        if mode == Mode::Try && reply.has_absent_holder() && revoke_ended(self, &claim.name).await {
             reply = self.send(claim, mode, &tracked).await?;
         }
 

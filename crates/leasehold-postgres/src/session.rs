@@ -38,7 +38,8 @@ pub(super) struct Session {
     /// The server's identity and its timeline.
     pub(super) server: String,
     pub(super) functions: Functions,
-    /// The server's clock in microseconds, and when it was read at the earliest.
+    /// The server's clock in microseconds, and when it was read at the latest: a request is never
+    /// given more time than its client waits.
     clock: Mutex<(i64, BootInstant)>,
     is_listening: tokio::sync::Mutex<bool>,
     is_ended: Watched<()>,
@@ -94,8 +95,8 @@ impl Session {
             on_notification(context, &channel),
         )
         .await?;
-        let asked_at = BootInstant::now();
         let server = Greeting::read(&listener, address).await?;
+        let read_at = BootInstant::now();
         context.check_timeline(&server.server)?;
 
         let proof = if listener.is_direct {
@@ -124,7 +125,7 @@ impl Session {
             proof,
             server: server.server,
             functions,
-            clock: Mutex::new((server.clock, asked_at)),
+            clock: Mutex::new((server.clock, read_at)),
             is_listening: tokio::sync::Mutex::new(false),
             is_ended: Watched::new(()),
         })
@@ -137,9 +138,9 @@ impl Session {
         clock.saturating_add(i64::try_from(passed).unwrap_or(i64::MAX))
     }
 
-    /// Sets the server's clock, which it showed in a reply to a request sent at `sent_at`.
-    pub(super) fn set_clock(&self, clock: i64, sent_at: BootInstant) {
-        *self.clock.lock() = (clock, sent_at);
+    /// Sets the server's clock, which a reply has just shown.
+    pub(super) fn set_clock(&self, clock: i64) {
+        *self.clock.lock() = (clock, BootInstant::now());
     }
 
     /// Begins to listen for notifications.

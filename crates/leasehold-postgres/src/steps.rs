@@ -132,7 +132,6 @@ pub(super) async fn enter(
         tries += 1;
         let until = BootInstant::now().saturating_add(limit);
         tracked.may_be_late(until.saturating_add(limit / 4));
-        let sent_at = BootInstant::now();
         let late_at = session.server_time(until);
         let arguments: [&(dyn ToSql + Sync); 17] = [
             &name,
@@ -169,7 +168,7 @@ pub(super) async fn enter(
             Err(error) if tries >= TRIES_MAX => return Err(session.failed(error)),
             Err(error) => {
                 if let Some(clock) = late_clock(&error) {
-                    session.set_clock(clock, sent_at);
+                    session.set_clock(clock);
                 } else if is_queue_full(&error) {
                     be_quiet(session).await?;
                 } else if !is_in_the_way(&error) {

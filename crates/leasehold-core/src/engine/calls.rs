@@ -12,10 +12,10 @@ use tokio::time::timeout;
 use super::events::millis;
 use crate::metric_labels::RequestKind;
 use crate::metrics::{Meters, Started, started};
-use crate::runtime::fork;
 use crate::runtime::backlog::Backlog;
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
+use crate::runtime::fork;
 use crate::runtime::panics::contained;
 use crate::store::{Cleanup, Revocable, Subscription};
 use crate::{

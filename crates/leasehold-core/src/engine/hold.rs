@@ -15,8 +15,8 @@ use super::events::{GrantedAcquire, HoldEvents, failed};
 use super::validity::{End, Validity};
 use super::{Engine, StoreCalls, calls};
 use crate::runtime::background::Detached;
-use crate::runtime::fork::is_forked;
 use crate::runtime::backoff::Backoff;
+use crate::runtime::fork::is_forked;
 use crate::runtime::panics::{contained, inside};
 use crate::{
     Claim, Error, Guarantees, LossReason, OnContention, RenewalStatus, Result, ServerVote, Share,

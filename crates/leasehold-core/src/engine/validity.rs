@@ -11,8 +11,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::events::HoldEvents;
-use crate::runtime::fork;
 use crate::runtime::clock::BootInstant;
+use crate::runtime::fork;
 use crate::runtime::panics::contained;
 use crate::{Claim, ClaimId, CrashRelease, Error, LossReason, RenewalStatus, Result};
 

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use lab_servers::{PgBouncer, Wire};
+use leasehold::Locks;
 use leasehold_conformance::support::eventually;
 
 use crate::pooler::contend;
@@ -240,28 +241,57 @@ async fn waiter_without_its_session_still_receives_its_grant() {
 async fn request_that_waits_until_it_is_given_up_has_no_effect() {
     let database = Database::new();
     let pooler = PgBouncer::start(&SERVER, "transaction");
-    let locks = open(&database.url()).await;
-    let mut blocking = database.session();
-    let key = "hashtextextended('leasehold queue a', 4711)";
-    let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
-
     for address in [SERVER.address(), pooler.address()] {
         let given_up = open(&database.url_at(&address)).await;
-        blocking.run(&format!("SELECT pg_advisory_lock({key})"));
-        let lock = given_up
-            .mutex("a")
-            .lease(Duration::from_secs(1))
-            .no_renewal();
-        let tried = lock.try_acquire_for(Duration::from_millis(500)).await;
-        tried.expect_err("the store does not reply");
-        drop((lock, given_up));
-
-        blocking.run(&format!("SELECT pg_advisory_unlock({key})"));
-        eventually("the request ends", || async {
-            database.run(waiting) == ["0"]
-        })
-        .await;
-        let entries = locks.inspect("a").await.expect("inspected").entries;
-        assert!(entries.is_empty(), "{address}: {entries:?}");
+        assert_no_effect_after(given_up, &database).await;
     }
+}
+
+/// The clock of the server is read while the client waits for another that makes the schema.
+///
+/// Shows G-10.
+#[tokio::test]
+async fn slow_opening_gives_no_request_more_time() {
+    let database = Database::new();
+    let key = "hashtextextended('leasehold schema leasehold', 4711)";
+    let mut maker = database.session();
+    maker.run(&format!("SELECT pg_advisory_lock({key})"));
+    let url = database.url();
+    let opening = tokio::spawn(async move { open(&url).await });
+    eventually("the client waits", || async {
+        database.run(WAITING) == ["1"]
+    })
+    .await;
+    // It stays below the limit that clients set for the wait.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    maker.run(&format!("SELECT pg_advisory_unlock({key})"));
+
+    let given_up = opening.await.expect("no panic");
+    assert_no_effect_after(given_up, &database).await;
+}
+
+const WAITING: &str = "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database \
+    WHERE d.datname = current_database() AND l.locktype = 'advisory' AND NOT l.granted";
+
+/// Lets a client give a request up that waits in the server, and then lets the request go on.
+async fn assert_no_effect_after(given_up: Locks, database: &Database<'_>) {
+    let mut blocking = database.session();
+    let key = "hashtextextended('leasehold queue a', 4711)";
+    blocking.run(&format!("SELECT pg_advisory_lock({key})"));
+    let lock = given_up
+        .mutex("a")
+        .lease(Duration::from_secs(1))
+        .no_renewal();
+    let tried = lock.try_acquire_for(Duration::from_millis(500)).await;
+    tried.expect_err("the store does not reply");
+    drop((lock, given_up));
+
+    blocking.run(&format!("SELECT pg_advisory_unlock({key})"));
+    eventually("the request ends", || async {
+        database.run(WAITING) == ["0"]
+    })
+    .await;
+    let locks = open(&database.url()).await;
+    let entries = locks.inspect("a").await.expect("inspected").entries;
+    assert!(entries.is_empty(), "{entries:?}");
 }

@@ -7,8 +7,8 @@ use tokio::sync::oneshot;
 
 use super::Cohort;
 use crate::Result;
-use crate::runtime::departures::Departure;
 use crate::engine::Hold;
+use crate::runtime::departures::Departure;
 
 /// An acquire in the order of its cohort.
 #[derive(Debug)]
