@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::runtime;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
@@ -72,7 +72,16 @@ impl Session {
     pub(super) async fn open(context: &Context, epoch: u32) -> Result<Self> {
         let mut failures = Vec::new();
         for target in &context.address.targets {
-            match Self::open_at(context, target, epoch).await {
+            // Dropping the attempt closes its connections.
+            let opening = timeout(
+                OPEN_TIMEOUT,
+                Box::pin(Self::open_at(context, target, epoch)),
+            );
+            let opened = opening.await.unwrap_or_else(|_elapsed| {
+                let silent = format!("the server did not open a session within {OPEN_TIMEOUT:?}");
+                Err(Error::unavailable(silent))
+            });
+            match opened {
                 Ok(session) => return Ok(session),
                 Err(error) if error.is_unavailable() => failures.push(error),
                 Err(error) => return Err(error),
@@ -449,6 +458,8 @@ async fn keep(context: &Context, session: &Arc<Session>) {
 
 /// How long a client goes on listening without a waiter near the front: ten seconds.
 const IDLE_CHECKS_MAX: u32 = 100;
+/// How long one server has to open a session, the schema included.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
 /// How often a session is looked at. A request that finds it broken does not wait for this.
