@@ -15,7 +15,7 @@ use super::address::Address;
 use super::reply_error::store_error;
 use super::schema;
 use leasehold_core::internal::background;
-use leasehold_core::internal::net::{Connector, Help, Host, Target};
+use leasehold_core::internal::net::{CloseOnDrop, Connector, Help, Host, Target, Watched};
 use leasehold_core::{Error, Result};
 
 /// A connection that has logged in, and the task that drives it. Dropping it closes the connection.
@@ -33,11 +33,13 @@ pub(super) type OnNotification = Box<dyn Fn(&Notification) + Send + Sync>;
 
 impl Connection {
     /// Connects, logs in, and sets what a session with the server itself depends on. Behind a pooler
-    /// nothing is set, because other clients get the same session.
+    /// nothing is set, because other clients get the same session. The end of the connection closes
+    /// `ended`.
     pub(super) async fn open(
         address: &Address,
         connector: &Connector,
         target: &Target,
+        ended: &Watched<()>,
         on_notification: OnNotification,
     ) -> Result<Self> {
         let mut config = Config::new();
@@ -57,10 +59,10 @@ impl Connection {
             {
                 let opened = request_encryption(host);
                 let stream = connector.encrypt(opened, host, tls).await?;
-                log_in(&config, stream, on_notification).await?
+                log_in(&config, stream, ended, on_notification).await?
             } else {
                 let stream = connector.connect(target).await?;
-                log_in(&config, stream, on_notification).await?
+                log_in(&config, stream, ended, on_notification).await?
             };
             let client = &connection.client;
             let server_pid = schema::check_server(client).await?;
@@ -73,11 +75,6 @@ impl Connection {
         timeout(CONNECT_TIMEOUT, opening).await.map_err(|_| {
             Error::unavailable(format!("no reply to the login within {CONNECT_TIMEOUT:?}"))
         })?
-    }
-
-    /// Whether the connection has ended.
-    pub(super) fn is_closed(&self) -> bool {
-        self.client.is_closed()
     }
 
     pub(super) fn close(&self) {
@@ -111,6 +108,7 @@ const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 async fn log_in<S>(
     config: &Config,
     stream: S,
+    ended: &Watched<()>,
     on_notification: OnNotification,
 ) -> Result<Connection>
 where
@@ -118,7 +116,9 @@ where
 {
     let connecting = config.connect_raw(stream, NoTls);
     let (client, mut connection) = connecting.await.map_err(login_error)?;
+    let ended = CloseOnDrop(ended.clone());
     let task = background::spawn(async move {
+        let _ended = ended;
         while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
             match message {
                 Ok(AsyncMessage::Notification(notification)) => on_notification(&notification),

@@ -42,6 +42,7 @@ pub(super) struct Session {
     /// given more time than its client waits.
     clock: Mutex<(i64, BootInstant)>,
     is_listening: tokio::sync::Mutex<bool>,
+    /// Closed when one of the connections has ended.
     is_ended: Watched<()>,
 }
 
@@ -97,10 +98,12 @@ impl Session {
     async fn open_at(context: &Context, target: &Target, epoch: u32) -> Result<Self> {
         let address = &context.address;
         let channel = format!("{}_{}", address.schema, Uuid::new_v4().simple());
+        let is_ended = Watched::new(());
         let listener = Connection::open(
             address,
             &context.connector,
             address.direct.as_ref().unwrap_or(target),
+            &is_ended,
             on_notification(context, &channel),
         )
         .await?;
@@ -119,8 +122,14 @@ impl Session {
             None
         };
 
-        let requests =
-            Connection::open(address, &context.connector, target, Box::new(|_| {})).await?;
+        let requests = Connection::open(
+            address,
+            &context.connector,
+            target,
+            &is_ended,
+            Box::new(|_| {}),
+        )
+        .await?;
         let other = Greeting::read(&requests, address).await?;
         if other.server != server.server {
             return Err(Error::unavailable("two connections reached two servers"));
@@ -136,7 +145,7 @@ impl Session {
             functions,
             clock: Mutex::new((server.clock, read_at)),
             is_listening: tokio::sync::Mutex::new(false),
-            is_ended: Watched::new(()),
+            is_ended,
         })
     }
 
@@ -198,10 +207,6 @@ impl Session {
         }
         store_error(error)
     }
-
-    fn is_over(&self) -> bool {
-        self.is_ended.is_closed() || self.requests.is_closed() || self.listener.is_closed()
-    }
 }
 
 impl net::Session for Session {
@@ -216,7 +221,7 @@ impl net::Session for Session {
     }
 
     fn is_closed(&self) -> bool {
-        self.is_over()
+        self.is_ended.is_closed()
     }
 
     /// Ends both connections, so that the next session is opened.
@@ -400,7 +405,7 @@ impl Connect<Session> for Context {
     }
 
     fn pauses(&self) -> Pauses {
-        Pauses::between(BACKOFF_MIN, BACKOFF_MAX, rand_part)
+        Pauses::within_grace(BACKOFF_MIN, self.address.settings.crash_grace, rand_part)
     }
 
     async fn attempt(&mut self, epoch: u32, up: &mut Up<Session>) -> Result<Error> {
@@ -438,7 +443,7 @@ fn rand_part() -> f64 {
 /// Waits until the session has ended, and keeps its subscription as it is needed.
 async fn keep(context: &Context, session: &Arc<Session>) {
     let mut idle_checks = 0;
-    while !session.is_over() {
+    while !session.is_ended.is_closed() {
         idle_checks += 1;
         if context.claims.has_near_waiter() {
             idle_checks = 0;
@@ -457,10 +462,9 @@ async fn keep(context: &Context, session: &Arc<Session>) {
 }
 
 /// How long a client goes on listening without a waiter near the front: ten seconds.
-const IDLE_CHECKS_MAX: u32 = 100;
+const IDLE_CHECKS_MAX: u32 = 10;
 /// How long one server has to open a session, the schema included.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
-const BACKOFF_MAX: Duration = Duration::from_secs(2);
-/// How often a session is looked at. A request that finds it broken does not wait for this.
-const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// How often a session looks whether it still has to listen.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);

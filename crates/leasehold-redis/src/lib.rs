@@ -22,6 +22,7 @@ mod test_inputs;
 mod test_models;
 mod votes;
 
+pub use builder::StoreBuilder;
 #[doc(hidden)]
 pub use kinds::{REDIS, REDLOCK};
 pub use queue::{Redis, RedisBuilder};

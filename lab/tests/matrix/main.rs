@@ -34,7 +34,7 @@ const CHOSEN: &[(&str, &str)] = &[
         "redlock",
         "minority-changes majority-partition all-clocks-back",
     ),
-    ("postgres", "half-open partition-one-way server-killed"),
+    ("postgres", "half-open partition server-killed"),
     ("zookeeper", "half-open session-closed"),
     ("ensemble", "leader-killed leader-partition majority-paused"),
 ];

@@ -8,6 +8,9 @@ use crate::runtime::backoff::Backoff;
 /// connection and close it at once.
 const STABLE_AFTER: Duration = Duration::from_secs(1);
 
+/// The longest pause before a server is asked again that holds the locks of a client.
+const LONGEST: Duration = Duration::from_secs(1);
+
 /// Pauses that grow while attempts fail.
 #[derive(Clone, Debug)]
 pub struct Pauses {
@@ -30,13 +33,16 @@ impl Pauses {
         }
     }
 
-    /// Limits a pause to a twelfth of the outage so far: a long pause must not prolong a short
-    /// outage.
+    /// Pauses after which a hold is still there: they stay below a twentieth of the crash grace.
+    ///
+    /// Without crash detection the lease limits the outage, but a connection does not know the
+    /// lease. So a pause is a twelfth of the outage so far at most.
     #[must_use]
-    pub fn following_outage(self) -> Self {
+    pub fn within_grace(shortest: Duration, grace: Option<Duration>, random: fn() -> f64) -> Self {
+        let longest = grace.map_or(LONGEST, |grace| LONGEST.min(grace / 20));
         Self {
-            follow_outage: true,
-            ..self
+            follow_outage: grace.is_none(),
+            ..Self::between(shortest, longest, random)
         }
     }
 
@@ -69,7 +75,6 @@ mod tests {
     use super::*;
 
     const SHORTEST: Duration = Duration::from_millis(10);
-    const LONGEST: Duration = Duration::from_secs(1);
 
     fn pauses() -> Pauses {
         Pauses::between(SHORTEST, LONGEST, || 0.5)
@@ -88,13 +93,25 @@ mod tests {
 
     #[test]
     fn pauses_follow_the_outage() {
-        let mut pauses = pauses().following_outage();
+        let mut pauses = Pauses::within_grace(SHORTEST, None, || 0.5);
 
         for _ in 0..8 {
             let pause = pauses.after_failure(Duration::from_millis(600));
             assert!(pause <= Duration::from_millis(50), "{pause:?}");
         }
         assert!(pauses.after_failure(Duration::from_secs(60)) >= LONGEST / 2);
+    }
+
+    #[test]
+    fn pauses_stay_within_the_grace() {
+        let grace = Duration::from_millis(500);
+        let mut pauses = Pauses::within_grace(SHORTEST, Some(grace), || 1.0);
+
+        for _ in 0..8 {
+            let failed = pauses.after_failure(Duration::from_secs(3600));
+            let ended = pauses.after_end(Duration::ZERO);
+            assert!(failed.max(ended) <= grace / 20, "{failed:?} {ended:?}");
+        }
     }
 
     #[test]

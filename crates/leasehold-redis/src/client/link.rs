@@ -19,7 +19,6 @@ use leasehold_core::{Error, Result};
 /// How long one attempt to connect may take.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
-const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// The time between two attempts to connect, if the first one led to a replica.
 const REPLICA_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the link checks that replies arrive.
@@ -103,7 +102,11 @@ impl Connect<Session> for LinkConfig {
     }
 
     fn pauses(&self) -> Pauses {
-        reconnects(self.endpoint.settings().crash_grace)
+        Pauses::within_grace(
+            BACKOFF_MIN,
+            self.endpoint.settings().crash_grace,
+            fastrand::f64,
+        )
     }
 
     async fn attempt(&mut self, epoch: u32, up: &mut Up<Session>) -> Result<Error> {
@@ -125,18 +128,6 @@ impl Connect<Session> for LinkConfig {
 
     fn interval_after(&self, error: &Error) -> Option<Duration> {
         interval_after(error, self.endpoint.settings().crash_grace)
-    }
-}
-
-/// Returns the pauses of a link: they stay below a twentieth of the crash grace.
-///
-/// Without crash detection the lease limits the outage, but a link does not know the lease. So the
-/// pauses follow the outage.
-fn reconnects(grace: Option<Duration>) -> Pauses {
-    let between = |max| Pauses::between(BACKOFF_MIN, max, fastrand::f64);
-    match grace {
-        Some(grace) => between(BACKOFF_MAX.min(grace / 20)),
-        None => between(BACKOFF_MAX).following_outage(),
     }
 }
 

@@ -125,6 +125,41 @@ async fn broken_connection_loses_nothing() {
     granted(waiting).await.release().await.expect("released");
 }
 
+/// The pauses between two attempts to connect do not grow past the grace, though each session breaks
+/// as soon as it is there.
+///
+/// Shows G-13.
+#[tokio::test]
+async fn repeated_short_outages_lose_nothing() {
+    let database = Database::new();
+    let wire = Wire::to(SERVER.address());
+    let url = |address| format!("{}?crash-grace=2s", database.url_at(address));
+    let [cut, others] = [
+        open(&url(&wire.address())).await,
+        open(&url(&SERVER.address())).await,
+    ];
+    let held = acquire(&cut, "a").await;
+    let waiting = queue_up(&others, "a").await;
+    let is_connected = async |expected| {
+        let state = others.inspect("a").await.expect("inspected");
+        state
+            .holders()
+            .all(|holder| holder.connected == Some(expected))
+    };
+
+    for _ in 0..12 {
+        wire.refuse(true);
+        wire.partition();
+        eventually("its session has ended", || is_connected(false)).await;
+        wire.refuse(false);
+        eventually("its session is back", || is_connected(true)).await;
+    }
+    held.check().expect("still held");
+    assert!(!waiting.is_finished());
+    held.release().await.expect("released");
+    granted(waiting).await.release().await.expect("released");
+}
+
 /// Its waiter is renewed as all waiters are, which must not bind the hold to a session.
 ///
 /// Shows G-01, G-14.
