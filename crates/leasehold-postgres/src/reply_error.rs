@@ -37,8 +37,9 @@ pub(super) fn store_error(error: tokio_postgres::Error) -> Error {
         // Class 28: the login was refused.
         "28000" | "28P01" => Error::denied(message),
         "3D000" => Error::invalid(message).help("create the database, or name another one"),
-        "25006" => Error::unavailable(message)
-            .help("the server is a replica or read-only; name the primary too"),
+        // A replica may not have the schema yet, and then refuses another statement.
+        "25006" => Error::unavailable("PostgreSQL: the server cannot be written")
+            .help("it is a replica or read-only; name the primary too"),
         _ if is_passing(code) => Error::unavailable(message),
         other => Error::damaged(format!("{message} ({other})")),
     }
