@@ -1,6 +1,8 @@
 //! One connection to the server.
 
 use std::error::Error as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::poll_fn;
@@ -10,6 +12,7 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Notification};
+use tokio_util::io::InspectReader;
 
 use super::address::Address;
 use super::reply_error::store_error;
@@ -28,18 +31,40 @@ pub(super) struct Connection {
     task: AbortHandle,
 }
 
+/// What is known of the connections of one session.
+#[derive(Clone, Debug)]
+pub(super) struct Pulse {
+    /// Closed when one of them has ended.
+    pub(super) ended: Watched<()>,
+    /// Counts how many times something has arrived on any of them.
+    heard: Arc<AtomicU64>,
+}
+
+impl Pulse {
+    pub(super) fn new() -> Self {
+        Self {
+            ended: Watched::new(()),
+            heard: Arc::default(),
+        }
+    }
+
+    /// How many times something has arrived.
+    pub(super) fn heard(&self) -> u64 {
+        self.heard.load(Ordering::Relaxed)
+    }
+}
+
 /// Called with each notification of a connection.
 pub(super) type OnNotification = Box<dyn Fn(&Notification) + Send + Sync>;
 
 impl Connection {
     /// Connects, logs in, and sets what a session with the server itself depends on. Behind a pooler
-    /// nothing is set, because other clients get the same session. The end of the connection closes
-    /// `ended`.
+    /// nothing is set, because other clients get the same session.
     pub(super) async fn open(
         address: &Address,
         connector: &Connector,
         target: &Target,
-        ended: &Watched<()>,
+        pulse: &Pulse,
         on_notification: OnNotification,
     ) -> Result<Self> {
         let mut config = Config::new();
@@ -59,10 +84,10 @@ impl Connection {
             {
                 let opened = request_encryption(host);
                 let stream = connector.encrypt(opened, host, tls).await?;
-                log_in(&config, stream, ended, on_notification).await?
+                log_in(&config, stream, pulse, on_notification).await?
             } else {
                 let stream = connector.connect(target).await?;
-                log_in(&config, stream, ended, on_notification).await?
+                log_in(&config, stream, pulse, on_notification).await?
             };
             let client = &connection.client;
             let server_pid = schema::check_server(client).await?;
@@ -108,15 +133,19 @@ const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 async fn log_in<S>(
     config: &Config,
     stream: S,
-    ended: &Watched<()>,
+    pulse: &Pulse,
     on_notification: OnNotification,
 ) -> Result<Connection>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
+    let heard = Arc::clone(&pulse.heard);
+    let stream = InspectReader::new(stream, move |_| {
+        heard.fetch_add(1, Ordering::Relaxed);
+    });
     let connecting = config.connect_raw(stream, NoTls);
     let (client, mut connection) = connecting.await.map_err(login_error)?;
-    let ended = CloseOnDrop(ended.clone());
+    let ended = CloseOnDrop(pulse.ended.clone());
     let task = background::spawn(async move {
         let _ended = ended;
         while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {

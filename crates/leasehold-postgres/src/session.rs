@@ -15,12 +15,12 @@ use uuid::Uuid;
 
 use super::address::Address;
 use super::claims::Claims;
-use super::connection::{Connection, HELP, OnNotification};
+use super::connection::{Connection, HELP, OnNotification, Pulse};
 use super::function::Function;
 use super::reply_error::store_error;
 use super::schema;
 use leasehold_core::internal::net::{
-    self, Connect, Connector, Epochs, Pauses, State, Supervised, Target, Up, Watched,
+    self, Connect, Connector, Epochs, Pauses, State, Supervised, Target, Up,
 };
 use leasehold_core::internal::{BootInstant, without_panic};
 use leasehold_core::{Error, Result};
@@ -42,8 +42,7 @@ pub(super) struct Session {
     /// given more time than its client waits.
     clock: Mutex<(i64, BootInstant)>,
     is_listening: tokio::sync::Mutex<bool>,
-    /// Closed when one of the connections has ended.
-    is_ended: Watched<()>,
+    pulse: Pulse,
 }
 
 /// What proves that a client is there, and what reaches it.
@@ -98,12 +97,12 @@ impl Session {
     async fn open_at(context: &Context, target: &Target, epoch: u32) -> Result<Self> {
         let address = &context.address;
         let channel = format!("{}_{}", address.schema, Uuid::new_v4().simple());
-        let is_ended = Watched::new(());
+        let pulse = Pulse::new();
         let listener = Connection::open(
             address,
             &context.connector,
             address.direct.as_ref().unwrap_or(target),
-            &is_ended,
+            &pulse,
             on_notification(context, &channel),
         )
         .await?;
@@ -126,7 +125,7 @@ impl Session {
             address,
             &context.connector,
             target,
-            &is_ended,
+            &pulse,
             Box::new(|_| {}),
         )
         .await?;
@@ -145,7 +144,7 @@ impl Session {
             functions,
             clock: Mutex::new((server.clock, read_at)),
             is_listening: tokio::sync::Mutex::new(false),
-            is_ended,
+            pulse,
         })
     }
 
@@ -198,6 +197,21 @@ impl Session {
         client.batch_execute(&statement).await.map_err(store_error)
     }
 
+    /// How many times something has arrived, for [`missed_reply`](Self::missed_reply).
+    pub(super) fn heard(&self) -> u64 {
+        self.pulse.heard()
+    }
+
+    /// Notes that a request got no reply in time. `heard` is from before it was sent.
+    ///
+    /// If nothing else has arrived either, the connection may be dead, and another one is opened. A
+    /// server that is only slow keeps it: without it every waiter of this client would be passed over.
+    pub(super) fn missed_reply(&self, heard: u64) {
+        if self.heard() == heard {
+            net::Session::close(self);
+        }
+    }
+
     /// Maps the error of a call of the schema's functions. If they are gone, the next session makes the
     /// schema again.
     pub(super) fn failed(&self, error: tokio_postgres::Error) -> Error {
@@ -221,12 +235,12 @@ impl net::Session for Session {
     }
 
     fn is_closed(&self) -> bool {
-        self.is_ended.is_closed()
+        self.pulse.ended.is_closed()
     }
 
     /// Ends both connections, so that the next session is opened.
     fn close(&self) {
-        self.is_ended.close();
+        self.pulse.ended.close();
         self.requests.close();
         self.listener.close();
     }
@@ -443,7 +457,7 @@ fn rand_part() -> f64 {
 /// Waits until the session has ended, and keeps its subscription as it is needed.
 async fn keep(context: &Context, session: &Arc<Session>) {
     let mut idle_checks = 0;
-    while !session.is_ended.is_closed() {
+    while !session.pulse.ended.is_closed() {
         idle_checks += 1;
         if context.claims.has_near_waiter() {
             idle_checks = 0;
@@ -455,7 +469,7 @@ async fn keep(context: &Context, session: &Arc<Session>) {
             return;
         }
         tokio::select! {
-            () = session.is_ended.closed() => {}
+            () = session.pulse.ended.closed() => {}
             () = sleep(CHECK_INTERVAL) => {}
         }
     }

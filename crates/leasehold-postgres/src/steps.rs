@@ -13,7 +13,6 @@ use super::claims::{Renewed, TrackedClaim, uuid_of};
 use super::reply_error::{claim_error, is_in_the_way, is_queue_full, late_clock, store_error};
 use super::session::Session;
 use leasehold_core::internal::BootInstant;
-use leasehold_core::internal::net::Session as _;
 use leasehold_core::store::{Claim, Standing, write_words};
 use leasehold_core::{Error, Name, Result, Token};
 
@@ -152,10 +151,11 @@ pub(super) async fn enter(
             &late_at,
             &request.ended,
         ];
+        let heard = session.heard();
         let client = &session.requests.client;
         let sending = session.functions.enter.call(client, &arguments);
         let Ok(replied) = timeout(limit, sending).await else {
-            session.close();
+            session.missed_reply(heard);
             return Err(no_reply(limit));
         };
         match replied {
@@ -187,10 +187,11 @@ pub(super) async fn leave(session: &Session, name: &Name, id: Uuid) -> Result<bo
         tries += 1;
         let name = stored(name);
         let arguments: [&(dyn ToSql + Sync); 3] = [&name, &id, &session.client];
+        let heard = session.heard();
         let client = &session.requests.client;
         let leaving = session.functions.leave.call(client, &arguments);
         let Ok(left) = timeout(LEAVE_TIMEOUT, leaving).await else {
-            session.close();
+            session.missed_reply(heard);
             return Err(no_reply(LEAVE_TIMEOUT));
         };
         match left {
@@ -233,11 +234,12 @@ pub(super) async fn renew(
     let (rows, sent_at) = loop {
         tries += 1;
         let sent_at = BootInstant::now();
+        let heard = session.heard();
         let client = &session.listener.client;
         let renewing = session.functions.renew.call(client, &arguments);
         match timeout(limit, renewing).await {
             Err(_elapsed) => {
-                session.close();
+                session.missed_reply(heard);
                 return Err(no_reply(limit));
             }
             Ok(Ok(rows)) => break (rows, sent_at),
@@ -276,10 +278,11 @@ pub(super) async fn look_at_holds(
     let ids: Vec<Uuid> = claims.iter().map(|(claim, _)| uuid_of(claim.id)).collect();
     let limit = shortest(claims);
     let arguments: [&(dyn ToSql + Sync); 2] = [&names, &ids];
+    let heard = session.heard();
     let client = &session.listener.client;
     let looking = session.functions.held.call(client, &arguments);
     let Ok(rows) = timeout(limit, looking).await else {
-        session.close();
+        session.missed_reply(heard);
         return Err(no_reply(limit));
     };
     for ((_, tracked), row) in claims

@@ -282,14 +282,39 @@ async fn request_that_waits_until_it_is_given_up_has_no_effect() {
     }
 }
 
+/// A request that waits for others in the server says nothing of the connection. Without its session
+/// every waiter of the client would be passed over.
+///
+/// Shows G-13.
+#[tokio::test]
+async fn request_that_waits_keeps_the_session() {
+    let database = Database::new();
+    let locks = open(&database.url()).await;
+    let lease = Duration::from_secs(1);
+    let held = locks.mutex("other").lease(lease).acquire().await;
+    let held = held.expect("granted");
+    let processes = "SELECT pid FROM pg_stat_activity \
+        WHERE datname = current_database() AND application_name = 'leasehold' ORDER BY pid";
+    let before = database.run(processes);
+
+    let mut blocking = database.session();
+    blocking.run(&format!("SELECT pg_advisory_lock({QUEUE_KEY})"));
+    let lock = locks.mutex("a").lease(lease);
+    let tried = lock.try_acquire_for(Duration::from_millis(1_500)).await;
+    tried.expect_err("the store does not reply");
+    assert_eq!(database.run(processes), before);
+    blocking.run(&format!("SELECT pg_advisory_unlock({QUEUE_KEY})"));
+    held.check().expect("still held");
+}
+
+const QUEUE_KEY: &str = "hashtextextended('leasehold queue a', 4711)";
 const WAITING: &str = "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database \
     WHERE d.datname = current_database() AND l.locktype = 'advisory' AND NOT l.granted";
 
 /// Lets a client give a request up that waits in the server, and then lets the request go on.
 async fn assert_no_effect_after(given_up: Locks, database: &Database<'_>) {
     let mut blocking = database.session();
-    let key = "hashtextextended('leasehold queue a', 4711)";
-    blocking.run(&format!("SELECT pg_advisory_lock({key})"));
+    blocking.run(&format!("SELECT pg_advisory_lock({QUEUE_KEY})"));
     let lock = given_up
         .mutex("a")
         .lease(Duration::from_secs(1))
@@ -298,7 +323,7 @@ async fn assert_no_effect_after(given_up: Locks, database: &Database<'_>) {
     tried.expect_err("the store does not reply");
     drop((lock, given_up));
 
-    blocking.run(&format!("SELECT pg_advisory_unlock({key})"));
+    blocking.run(&format!("SELECT pg_advisory_unlock({QUEUE_KEY})"));
     eventually("the request ends", || async {
         database.run(WAITING) == ["0"]
     })
