@@ -18,7 +18,8 @@ pub(crate) struct Table {
     pub(crate) rows: Vec<(String, String)>,
 }
 
-/// Adds the examples and the tables of a subcommand to its help.
+/// Adds the examples and the tables of a subcommand to its help. The help of a subcommand begins with
+/// its first example, and `--help` ends with all of them.
 pub(crate) fn with_examples(command: Command) -> Command {
     let examples = examples_of(command.get_name());
     let mut help = format!("Examples:\n{examples}");
@@ -30,7 +31,7 @@ pub(crate) fn with_examples(command: Command) -> Command {
     if command.has_subcommands() {
         return command;
     }
-    command.after_help(format!("Example:{first}"))
+    command.before_help(format!("Example:{first}"))
 }
 
 /// Returns the examples of leasehold itself or of a subcommand: for each one a comment that says

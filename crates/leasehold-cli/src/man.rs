@@ -51,7 +51,7 @@ fn title(page: &clap::Command) -> &str {
 }
 
 /// The date of the last change of the pages' contents.
-const DATE: &str = "2026-11-26";
+const DATE: &str = "2026-11-28";
 
 /// Renders the tables as sections. `clap_mangen` alone would join their rows into one paragraph.
 fn render(page: &clap::Command) -> Result<Vec<u8>> {

@@ -52,6 +52,7 @@ pub(crate) struct LogOptions {
     /// The format of the log: one JSON object per line, or text
     #[arg(
         help_heading = heading::RARE,
+        hide_short_help = true,
         long,
         global = true,
         value_name = "FORMAT",

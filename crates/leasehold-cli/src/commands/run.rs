@@ -66,14 +66,14 @@ pub(crate) struct Run {
     /// For a job that several machines start at the same time by clocks that differ. A machine
     /// whose clock is late then still finds the lock held. INT, TERM, HUP, QUIT, USR1 and USR2 end
     /// this wait, and INT and QUIT then end leasehold.
-    #[arg(help_heading = heading::RARE, long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) hold_at_least: Option<Duration>,
 
     /// Hold the lock until all processes that COMMAND has started have ended, too
     ///
     /// Without this option, the lock is released when COMMAND ends. Processes that it leaves in the
     /// background then run without the lock.
-    #[arg(help_heading = heading::RARE, long)]
+    #[arg(help_heading = heading::RARE, hide_short_help = true, long)]
     pub(crate) until_all_end: bool,
 
     /// Inside a run of the same NAME, run COMMAND under the outer hold
@@ -81,11 +81,16 @@ pub(crate) struct Run {
     /// Without this option, leasehold refuses such a nested run, because it would wait for itself
     /// forever. COMMAND replaces leasehold, and only the options of the outer run apply. If the
     /// outer hold is lost, or the connection of its holder is missing, leasehold exits with 76.
-    #[arg(help_heading = heading::RARE, long)]
+    #[arg(help_heading = heading::RARE, hide_short_help = true, long)]
     pub(crate) reentrant: bool,
 
     /// One more name; for names that begin with a hyphen: --name=-x
-    #[arg(help_heading = heading::RARE, long = "name", value_name = "NAME")]
+    #[arg(
+        help_heading = heading::RARE,
+        hide_short_help = true,
+        long = "name",
+        value_name = "NAME"
+    )]
     pub(super) more_names: Vec<String>,
 
     /// Hold NAME in this store too, while programs move from one store to another
@@ -96,6 +101,7 @@ pub(crate) struct Run {
     /// LEASEHOLD_SLOT is not set. Pass a URL that contains a password in LEASEHOLD_ALSO_STORE.
     #[arg(
         help_heading = heading::RARE,
+        hide_short_help = true,
         long,
         value_name = "URL",
         env = "LEASEHOLD_ALSO_STORE",

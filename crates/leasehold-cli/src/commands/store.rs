@@ -13,7 +13,7 @@ use crate::machine_store;
 
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Store {
-    /// The store that keeps the locks; `leasehold help stores` lists the URLs
+    /// The store's URL; `leasehold help stores` lists all
     ///
     /// Without this option and without LEASEHOLD_STORE, it is the store of the machine: the first
     /// line of /etc/leasehold/store that is neither empty nor a comment (#). Only root may change
