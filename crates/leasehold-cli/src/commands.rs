@@ -129,8 +129,9 @@ pub(crate) enum Action {
     /// Exits with 0 if it is, and with 76 if it is not, for instance because the lock was lost; the
     /// message says when and why, if the holder ran here as the same user. A holder of `acquire` or
     /// `hold` is asked too, because it may have lost the lock before the store shows it. If none
-    /// replies and the holder's connection to Redis is missing, the lock counts as lost. The hold may
-    /// end right after the check: a resource that must never accept a late write compares the token.
+    /// replies and the holder's connection to the server is missing, the lock counts as lost. The
+    /// hold may end right after the check: a resource that must never accept a late write compares
+    /// the token.
     Check(Check),
 
     /// Release a lock that `acquire` or `hold` holds
@@ -143,10 +144,10 @@ pub(crate) enum Action {
 
     /// Wait until NAME is free, without holding it
     ///
-    /// NAME is free when it is neither held nor waited for. A waiter whose connection to Redis is
-    /// missing does not count, because a grant passes over it. The store pushes the change; a
-    /// Redlock store and a Redis server with a dialect are polled four times a second. Another
-    /// client may acquire NAME before the next command runs.
+    /// NAME is free when it is neither held nor waited for. A waiter whose connection to the server
+    /// is missing does not count, because a grant passes over it. The store pushes the change; a
+    /// PostgreSQL server, a Redlock store and a Redis server with a dialect are polled four times a
+    /// second. Another client may acquire NAME before the next command runs.
     Wait(Wait),
 
     /// List the locks that are held or waited for
@@ -164,9 +165,9 @@ pub(crate) enum Action {
 
     /// Show the holders and waiters of NAME
     ///
-    /// A lock without holders and waiters is free, which is not an error. On Redis, a claim whose
-    /// client has crashed is marked: its connection is missing. Waiters without a connection are
-    /// passed over, so a lock that has no other claims is free.
+    /// A lock without holders and waiters is free, which is not an error. On Redis and PostgreSQL,
+    /// a claim whose client has crashed is marked: its connection is missing. Waiters without a
+    /// connection are passed over, so a lock that has no other claims is free.
     ///
     /// With --json, prints one object:
     ///   name              the lock's name
@@ -179,8 +180,10 @@ pub(crate) enum Action {
     ///                     store forgets it when the lock is free
     ///   holders           array: token, share, weight, capacity, since, age_seconds, host, pid,
     ///                     program, label, candidate (only in an election: true; the label is its
-    ///                     address), connected (only on Redis: false if the client's connection is
-    ///                     missing), stopped (true if it is a stopped process of this machine);
+    ///                     address), connected (only on Redis and PostgreSQL: false if the
+    ///                     client's connection is missing), stopped (true if it is a stopped
+    ///                     process of this machine), command_stopped (true if the command of a
+    ///                     `leasehold run` of this machine is);
     ///                     capacity is null for a rwlock; a process that passes its hold on (a
     ///                     cohort) has first_token and last_token in place of token;
     ///                     a holder on files whose pid is not its process here has process: state
@@ -192,9 +195,10 @@ pub(crate) enum Action {
     ///   servers           array, only on a store of several servers: server, state ("free",
     ///                     "held" or "unknown"), token (null unless held), last_token,
     ///                     remaining_ms, error (null if there is none)
-    /// A holder in the format of another library has lease_left_ms too, if its lease has an end,
-    /// and has no meaningful since and age_seconds. With --all, prints an array of such objects,
-    /// one for each format in which NAME is in use, with the field format first.
+    /// A holder on PostgreSQL has lease_left_ms too, and so has one in the format of another
+    /// library, if its lease has an end. The latter has no meaningful since and age_seconds.
+    /// With --all, prints an array of such objects, one for each format in which NAME is in use,
+    /// with the field format first.
     /// Tokens are strings of digits, because many JSON parsers round 64-bit numbers. Times are in
     /// the format of RFC 3339.
     #[command(verbatim_doc_comment)]
@@ -202,10 +206,11 @@ pub(crate) enum Action {
 
     /// Print the state of each NAME when it changes, until Ctrl-C
     ///
-    /// The store pushes changes. A Redlock store and a Redis server with a dialect are polled four
-    /// times a second. Of several changes in a short time, only the last one may be printed. Ctrl-C
-    /// ends it with exit code 130. With --json, prints one line per change: an object as
-    /// `show --json` prints it, without servers, but with `at`, the time at which it was read.
+    /// The store pushes changes. A PostgreSQL server, a Redlock store and a Redis server with a
+    /// dialect are polled four times a second. Of several changes in a short time, only the last
+    /// one may be printed. Ctrl-C ends it with exit code 130. With --json, prints one line per
+    /// change: an object as `show --json` prints it, without servers, but with `at`, the time at
+    /// which it was read.
     Watch(Watch),
 
     /// Revoke the hold of NAME that has this token
