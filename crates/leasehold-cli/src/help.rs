@@ -18,8 +18,9 @@ pub(crate) struct Table {
     pub(crate) rows: Vec<(String, String)>,
 }
 
-/// Adds the examples and the tables of a subcommand to its help. The help of a subcommand begins with
-/// its first example, and `--help` ends with all of them.
+/// Adds the examples and the tables of a subcommand to its help.
+///
+/// The help of a subcommand begins with its first example, and `--help` ends with all of them.
 pub(crate) fn with_examples(command: Command) -> Command {
     let examples = examples_of(command.get_name());
     let mut help = format!("Examples:\n{examples}");
