@@ -2,6 +2,7 @@
 
 mod evidence;
 mod fetch;
+mod found;
 mod lab;
 mod mutants;
 mod nightly;
@@ -48,12 +49,13 @@ enum Task {
     Test,
     /// Run what takes hours: all cells, all seeded bugs, long histories and soaks
     Nightly(nightly::Nightly),
-    /// Check the rules on layers, features, names of types and scripts
+    /// Check the rules on layers, features, names of types, scripts, links and found bugs
     Tidy,
-    /// Print the tests that show a guarantee, and the seeded bugs that break it
+    /// Print the tests that show a guarantee, and the seeded bugs that break it, or the command that
+    /// shows a bug that was found
     Evidence {
-        /// A guarantee or an invariant of GUARANTEES.md, such as G-01 or S3
-        guarantee: String,
+        /// A guarantee or an invariant of GUARANTEES.md, such as G-01 or S3, or a bug, such as F-123
+        id: String,
     },
     /// Install what the tests need; they do so by themselves
     #[command(alias = "needs")]
@@ -127,7 +129,8 @@ fn run(task: &Task) -> Result<()> {
         Task::Test => tasks::test(),
         Task::Nightly(options) => nightly::run(options),
         Task::Tidy => tidy::check(),
-        Task::Evidence { guarantee } => evidence::print(guarantee),
+        Task::Evidence { id } if id.starts_with("F-") => found::print(id),
+        Task::Evidence { id } => evidence::print(id),
         Task::Install { list: true } => prerequisites::list(),
         Task::Install { list: false } => prerequisites::install_for_tests(),
         Task::Lab(cells) => lab::run(cells),

@@ -6,10 +6,13 @@
 //! | features | `cfg(feature)` outside the files that are named for it |
 //! | types | a type name that a crate defines twice |
 //! | scripts | a Lua script whose header does not state keys, arguments, replies |
+//! | links | a link of a Markdown file, or a page or an id in a comment, that does not exist |
+//! | bugs | a row of `found.tsv` whose test does not exist |
 //!
 //! `xtask/tidy.toml` has the natural circles, the files, and the names that may occur twice.
 
 mod imports;
+mod links;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,7 +21,9 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
+use crate::found;
 use crate::repository::{self, extension};
+use links::Targets;
 
 /// Where the crates are whose files name each other in no circle.
 const WITHOUT_CIRCLES: [&str; 2] = ["crates/", "lab/simulation"];
@@ -29,6 +34,9 @@ const HEADER: [(&str, &[&str]); 3] = [
     ("arguments", &["argv", "argument"]),
     ("replies", &["reply", "replies"]),
 ];
+
+/// The endings of the files that are read.
+const READ: [&str; 5] = ["rs", "lua", "patch", "toml", "md"];
 
 /// The content of `tidy.toml`.
 #[derive(Deserialize)]
@@ -71,17 +79,19 @@ pub(crate) fn check() -> Result<()> {
 
 impl Rules {
     fn violations(&self, root: &Path) -> Result<Vec<String>> {
-        let mut violations = Vec::new();
+        let texts = texts(root)?;
+        let mut violations = check_links(root, &texts)?;
+        let sources = texts.iter().filter(|(path, _)| extension(path) == "rs");
+        violations.extend(found::violations(root, sources.map(as_strs))?);
+
         let mut crates = Crates::new();
-        for file in repository::files(root)? {
-            let path = file.to_string_lossy();
-            let read = || fs::read_to_string(root.join(&file)).with_context(|| path.to_string());
-            match extension(&path) {
-                "lua" => violations.extend(check_header(&path, &read()?)),
-                "rs" if is_of_a_crate(&path) => {
+        for (path, text) in &texts {
+            match extension(path) {
+                "lua" => violations.extend(check_header(path, text)),
+                "rs" if is_of_a_crate(path) => {
                     let (folder, _) = path.split_once("/src/").context("it is in src")?;
                     let files = crates.entry(folder.to_owned()).or_default();
-                    files.insert(path.to_string(), read()?);
+                    files.insert(path.clone(), text.clone());
                 }
                 _ => {}
             }
@@ -154,6 +164,40 @@ impl Rules {
         }
         violations
     }
+}
+
+/// The files with code, comments or links, by their paths.
+fn texts(root: &Path) -> Result<BTreeMap<String, String>> {
+    let mut texts = BTreeMap::new();
+
+    for file in repository::files(root)? {
+        let path = file.to_string_lossy().into_owned();
+        if READ.contains(&extension(&path)) {
+            let text = fs::read_to_string(root.join(&file)).with_context(|| path.clone())?;
+            texts.insert(path, text);
+        }
+    }
+    Ok(texts)
+}
+
+fn check_links(root: &Path, texts: &BTreeMap<String, String>) -> Result<Vec<String>> {
+    let is_page = |path: &str| extension(path) == "md";
+    let (pages, others): (BTreeMap<_, _>, BTreeMap<_, _>) = texts
+        .iter()
+        .map(|(path, text)| (path.clone(), text.clone()))
+        .partition(|(path, _)| is_page(path));
+    let rows = fs::read_to_string(root.join(found::ROWS)).context(found::ROWS)?;
+    let targets = Targets::new(root, &pages, &found::ids(&rows));
+
+    let of_pages = pages.iter().map(as_strs);
+    let of_pages = of_pages.flat_map(|(path, text)| targets.check_page(path, text));
+    let of_others = others.iter().map(as_strs);
+    let of_others = of_others.flat_map(|(path, text)| targets.check_comments(path, text));
+    Ok(of_pages.chain(of_others).collect())
+}
+
+fn as_strs<'a>((path, text): (&'a String, &'a String)) -> (&'a str, &'a str) {
+    (path, text)
 }
 
 /// The lines of a file for which `is_wanted` holds, each with its place.
