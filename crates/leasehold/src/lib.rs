@@ -210,8 +210,8 @@ struct Guide;
 #[doc = include_str!("../../../docs/testing-your-service.md")]
 struct TestingYourService;
 #[cfg(all(doctest, feature = "file"))]
-#[doc = include_str!("../../../CONTRIBUTING.md")]
-struct Contributing;
+#[doc = include_str!("../../../docs/extending.md")]
+struct Extending;
 /// Users only read these types, and draw no claim of their own.
 ///
 /// ```compile_fail,E0599
