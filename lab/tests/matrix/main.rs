@@ -18,7 +18,7 @@ const WORKER: &str = env!("CARGO_BIN_EXE_worker");
 const TIME: Duration = Duration::from_millis(1_200);
 
 /// The cells that run when no name is given: faults that only this store has, and some that a
-/// seeded bug or FOUND.md names, three at most. `cargo xtask nightly` runs all cells.
+/// seeded bug or `found.tsv` names, three at most. `cargo xtask nightly` runs all cells.
 const CHOSEN: &[(&str, &str)] = &[
     ("file", "holder-killed file-replaced files-unlinked"),
     ("redis", "half-open flushall clock-back-days"),
