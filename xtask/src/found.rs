@@ -65,7 +65,7 @@ pub(crate) fn ids(rows: &str) -> BTreeSet<&str> {
 /// What is wrong with the rows and with FOUND.md; `sources` are the Rust files.
 pub(crate) fn violations<'a>(
     root: &Path,
-    sources: impl Iterator<Item = (&'a str, &'a str)>,
+    sources: impl Iterator<Item = (&'a String, &'a String)>,
 ) -> Result<Vec<String>> {
     let rows = fs::read_to_string(root.join(ROWS)).context(ROWS)?;
     let page = fs::read_to_string(root.join("FOUND.md"))?;
@@ -149,7 +149,7 @@ impl<'a> Bug<'a> {
 }
 
 impl Names {
-    fn of<'a>(sources: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
+    fn of<'a>(sources: impl Iterator<Item = (&'a String, &'a String)>) -> Self {
         let mut names = Names::default();
         for (path, text) in sources {
             names.add_path(path);
@@ -244,9 +244,13 @@ mod tests {
             ("a/tests/server/outage.rs", "mod inner {}\nfn it_works() {}"),
             ("a/tests/server/main.rs", "mod outage;"),
             ("b/src/faults.rs", "name: \"half-open\","),
-        ];
+        ]
+        .map(|(path, text)| (path.to_owned(), text.to_owned()));
 
-        check_rows(rows, &Names::of(sources.into_iter()))
+        check_rows(
+            rows,
+            &Names::of(sources.iter().map(|(path, text)| (path, text))),
+        )
     }
 
     #[test]

@@ -82,7 +82,7 @@ impl Rules {
         let texts = texts(root)?;
         let mut violations = check_links(root, &texts)?;
         let sources = texts.iter().filter(|(path, _)| extension(path) == "rs");
-        violations.extend(found::violations(root, sources.map(as_strs))?);
+        violations.extend(found::violations(root, sources)?);
 
         let mut crates = Crates::new();
         for (path, text) in &texts {
@@ -181,23 +181,20 @@ fn texts(root: &Path) -> Result<BTreeMap<String, String>> {
 }
 
 fn check_links(root: &Path, texts: &BTreeMap<String, String>) -> Result<Vec<String>> {
-    let is_page = |path: &str| extension(path) == "md";
     let (pages, others): (BTreeMap<_, _>, BTreeMap<_, _>) = texts
         .iter()
         .map(|(path, text)| (path.clone(), text.clone()))
-        .partition(|(path, _)| is_page(path));
+        .partition(|(path, _)| extension(path) == "md");
     let rows = fs::read_to_string(root.join(found::ROWS)).context(found::ROWS)?;
     let targets = Targets::new(root, &pages, &found::ids(&rows));
 
-    let of_pages = pages.iter().map(as_strs);
-    let of_pages = of_pages.flat_map(|(path, text)| targets.check_page(path, text));
-    let of_others = others.iter().map(as_strs);
-    let of_others = of_others.flat_map(|(path, text)| targets.check_comments(path, text));
-    Ok(of_pages.chain(of_others).collect())
-}
-
-fn as_strs<'a>((path, text): (&'a String, &'a String)) -> (&'a str, &'a str) {
-    (path, text)
+    let of_pages = pages
+        .iter()
+        .flat_map(|(path, text)| targets.check_page(path, text));
+    let of_comments = others
+        .iter()
+        .flat_map(|(path, text)| targets.check_comments(path, text));
+    Ok(of_pages.chain(of_comments).collect())
 }
 
 /// The lines of a file for which `is_wanted` holds, each with its place.

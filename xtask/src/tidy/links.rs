@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
+use crate::repository::extension;
+
 /// What files can name.
 pub(super) struct Targets<'a> {
     root: &'a Path,
@@ -19,18 +21,17 @@ impl<'a> Targets<'a> {
         pages: &BTreeMap<String, String>,
         bugs: &BTreeSet<&str>,
     ) -> Self {
-        let decisions = pages.get("docs/decisions.md").into_iter();
-        let decisions = decisions
+        let decisions = pages
+            .get("docs/decisions.md")
+            .into_iter()
             .flat_map(|page| headings(page))
-            .filter_map(|line| {
-                let (id, _) = line.split_once(' ')?;
-                id.starts_with("D-").then(|| id.to_owned())
-            });
-        let ids = bugs.iter().map(|id| (*id).to_owned()).chain(decisions);
+            .filter_map(|line| Some(line.split_once(' ')?.0))
+            .filter(|id| id.starts_with("D-"));
+        let ids = bugs.iter().copied().chain(decisions);
 
         Self {
             root,
-            ids: ids.collect(),
+            ids: ids.map(str::to_owned).collect(),
             pages: pages
                 .iter()
                 .map(|(path, text)| (path.clone(), anchors(text)))
@@ -40,16 +41,14 @@ impl<'a> Targets<'a> {
 
     /// The links of a page that lead nowhere.
     pub(super) fn check_page(&self, path: &str, text: &str) -> Vec<String> {
-        let lines = without_code(text);
-        let links = lines.iter().flat_map(|(at, line)| {
-            let targets = line.split("](").skip(1);
-            targets.map(move |rest| (at, rest.split([')', ' ']).next().unwrap_or(rest)))
-        });
-        let broken = links
+        let prose = without_code(text);
+        let broken = prose
+            .iter()
+            .flat_map(|(at, line)| link_targets(line).map(move |target| (at, target)))
             .filter(|(_, target)| !target.contains(':') && !self.has_link(path, target))
             .map(|(at, target)| format!("{path}:{at}: the link {target} leads nowhere"));
 
-        let unknown = lines
+        let unknown = prose
             .iter()
             .flat_map(|(at, line)| self.unknown_ids(line).map(move |id| (at, id)))
             .map(|(at, id)| format!("{path}:{at}: there is no {id}"));
@@ -65,7 +64,7 @@ impl<'a> Targets<'a> {
                 let pages = line
                     .split(|c: char| !c.is_alphanumeric() && !"_-./#:".contains(c))
                     .map(|word| word.trim_end_matches(['.', ':', '#']))
-                    .filter(|word| word.ends_with(".md") || word.contains(".md#"))
+                    .filter(|word| extension(word.split('#').next().unwrap_or(word)) == "md")
                     .filter(|word| !word.contains("://") && !self.has_mention(path, word));
                 let missing = pages.chain(self.unknown_ids(line));
 
@@ -79,8 +78,10 @@ impl<'a> Targets<'a> {
     /// A comment names a page by its path in the repository or beside the file, or by its name.
     fn has_mention(&self, from: &str, page: &str) -> bool {
         let (file, _) = page.split_once('#').unwrap_or((page, ""));
-        let by_name = |path: &&String| path.rsplit('/').next() == Some(file);
-        let by_name = self.pages.keys().find(by_name);
+        let by_name = self
+            .pages
+            .keys()
+            .find(|path| path.rsplit('/').next() == Some(file));
 
         self.has_link(from, page)
             || self.has_link("", page)
@@ -110,6 +111,13 @@ impl<'a> Targets<'a> {
     }
 }
 
+/// Where the links of a line lead.
+fn link_targets(line: &str) -> impl Iterator<Item = &str> {
+    let links = line.split("](").skip(1);
+
+    links.map(|rest| rest.split([')', ' ']).next().unwrap_or(rest))
+}
+
 fn is_id(word: &str) -> bool {
     let digits = word.strip_prefix("F-").or(word.strip_prefix("D-"));
 
@@ -133,13 +141,13 @@ fn resolve(from: &str, file: &str) -> String {
 
 /// The comments of a file; of a patch, its head.
 fn comments<'t>(path: &str, text: &'t str) -> impl Iterator<Item = (usize, &'t str)> {
-    let starts: &[&str] = match path.rsplit('.').next() {
-        Some("rs") => &["//"],
-        Some("lua") => &["--"],
-        Some("toml") => &["#"],
+    let starts: &[&str] = match extension(path) {
+        "rs" => &["//"],
+        "lua" => &["--"],
+        "toml" => &["#"],
         _ => &[""],
     };
-    let is_patch = path.ends_with(".patch");
+    let is_patch = extension(path) == "patch";
     let lines = text
         .lines()
         .take_while(move |line| !is_patch || !line.starts_with("--- "));
