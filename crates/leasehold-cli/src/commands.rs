@@ -178,6 +178,8 @@ pub(crate) enum Action {
     ///   capacity          the slots of a semaphore, 1 for a mutex, null for other locks
     ///   last_token        the largest token of the last grant, null if the store has none; a file
     ///                     store forgets it when the lock is free
+    ///   ended             only on Redis and PostgreSQL, for a day: the last hold that its holder
+    ///                     did not release: token, reason
     ///   holders           array: token, share, weight, capacity, since, age_seconds, host, pid,
     ///                     program, label, candidate (only in an election: true; the label is its
     ///                     address), connected (only on Redis and PostgreSQL: false if the
@@ -208,9 +210,10 @@ pub(crate) enum Action {
     ///
     /// The store pushes changes. A PostgreSQL server, a Redlock store and a Redis server with a
     /// dialect are polled four times a second. Of several changes in a short time, only the last
-    /// one may be printed. Ctrl-C ends it with exit code 130. With --json, prints one line per
-    /// change: an object as `show --json` prints it, without servers, but with `at`, the time at
-    /// which it was read.
+    /// one may be printed. If a holder did not release its hold, Redis and PostgreSQL know why the
+    /// hold ended, and so does the next holder. Ctrl-C ends it with exit code 130. With --json,
+    /// prints one line per change: an object as `show --json` prints it, without servers, but with
+    /// `at`, the time at which it was read.
     Watch(Watch),
 
     /// Revoke the hold of NAME that has this token

@@ -5,7 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 use jiff::Timestamp;
-use leasehold::{ClaimProcess, Entry, ExternalHolder, LockState, Name, ServerStatus, Token};
+use leasehold::{
+    ClaimProcess, EndedHold, Entry, ExternalHolder, LockState, Name, ServerStatus, Token,
+};
 use serde::Serialize;
 
 use crate::commands::{Inspected, Show};
@@ -167,11 +169,20 @@ pub(crate) struct LockJson<'a> {
     held: u32,
     capacity: Option<u32>,
     last_token: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended: Option<EndedJson>,
     holders: Vec<ClaimJson<'a>>,
     waiters: Vec<ClaimJson<'a>>,
     external_holders: Vec<ExternalHolderJson<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     servers: Vec<ServerJson<'a>>,
+}
+
+/// How the last hold ended that its client did not release.
+#[derive(Serialize)]
+struct EndedJson {
+    token: String,
+    reason: String,
 }
 
 #[derive(Serialize)]
@@ -270,6 +281,7 @@ impl<'a> From<&'a LockState> for LockJson<'a> {
             held: usage.map_or(0, |usage| usage.held),
             capacity: usage.and_then(|usage| usage.kind.capacity()),
             last_token: text(lock_state.last_token),
+            ended: lock_state.ended.as_ref().map(EndedJson::from),
             holders: lock_state.holders().filter_map(holder).collect(),
             waiters: lock_state
                 .waiters()
@@ -278,6 +290,15 @@ impl<'a> From<&'a LockState> for LockJson<'a> {
                 .collect(),
             external_holders: external_holders.map(ExternalHolderJson::from).collect(),
             servers: lock_state.servers.iter().map(ServerJson::from).collect(),
+        }
+    }
+}
+
+impl From<&EndedHold> for EndedJson {
+    fn from(ended: &EndedHold) -> Self {
+        Self {
+            token: ended.token.to_string(),
+            reason: ended.reason.to_string(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `leasehold watch`: prints the state of locks each time it changes.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
@@ -9,7 +10,7 @@ use futures_util::future::try_join_all;
 use futures_util::stream::{self, SelectAll};
 use futures_util::{Stream, StreamExt};
 use jiff::Timestamp;
-use leasehold::{LockState, Observer};
+use leasehold::{EndedHold, LockState, Name, Observer};
 use nix::sys::signal::Signal;
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
@@ -42,11 +43,13 @@ async fn print_changes(opened: &[Inspected], names: &[String], json: bool) -> Re
     }
 
     let mut is_away = false;
+    let mut ends = Ends::default();
     while let Some((format, lock_state)) = changes.next().await {
         match lock_state {
             Ok(lock_state) => {
                 is_away = false;
-                print(lock_state, format, json)?;
+                let ended = ends.of_change(format, &lock_state);
+                print(lock_state, ended.as_ref(), format, json)?;
             }
             // The observer tries again, and reports the state that it finds then.
             Err(error) if error.is_unavailable() => {
@@ -97,7 +100,32 @@ async fn states(mut observer: Observer, format: Option<&'static str>) -> Result<
 /// How long a name that another format uses is left alone.
 const FOREIGN_PAUSE: Duration = Duration::from_secs(1);
 
-fn print(mut lock_state: LockState, format: Option<&'static str>, json: bool) -> Result<()> {
+/// The last end of a hold of each lock, as it was read last.
+#[derive(Default)]
+struct Ends(HashMap<(Option<&'static str>, Name), Option<EndedHold>>);
+
+impl Ends {
+    /// Returns the hold that has ended since the last state, if the store knows why.
+    fn of_change(
+        &mut self,
+        format: Option<&'static str>,
+        lock_state: &LockState,
+    ) -> Option<EndedHold> {
+        let key = (format, lock_state.name.clone());
+        let before = self.0.insert(key, lock_state.ended.clone())?;
+        lock_state
+            .ended
+            .clone()
+            .filter(|ended| before.as_ref() != Some(ended))
+    }
+}
+
+fn print(
+    mut lock_state: LockState,
+    ended: Option<&EndedHold>,
+    format: Option<&'static str>,
+    json: bool,
+) -> Result<()> {
     // The remaining lease on each server differs at every inspection, which is not a change.
     lock_state.servers.clear();
     let at = time(SystemTime::now());
@@ -112,6 +140,9 @@ fn print(mut lock_state: LockState, format: Option<&'static str>, json: bool) ->
     } else {
         let format = format.map_or_else(String::new, |format| format!("{format}: "));
         writeln!(out, "{at}\n{format}{}", block(&lock_state))?;
+        if let Some(ended) = ended {
+            writeln!(out, "  token {} before: {}", ended.token, ended.reason)?;
+        }
     }
     Ok(out.flush()?)
 }

@@ -32,6 +32,9 @@ pub struct Claim {
     /// does so in the atomic step that grants, or its [`Guarantees`](crate::Guarantees) have no
     /// `cohorts`. It is 0 for a claim without a [cohort](crate::Lock::cohort).
     pub reserved: u32,
+    /// Whether a request to leave comes from the watchdog of a run that was killed.
+    #[doc(hidden)]
+    pub by_watchdog: bool,
     /// The process behind the claim, in readable form.
     pub info: Arc<ClaimantInfo>,
 }
@@ -50,6 +53,7 @@ impl Claim {
             lease: Self::DEFAULT_LEASE,
             auto_renew: true,
             reserved: 0,
+            by_watchdog: false,
             info,
         }
     }

@@ -8,7 +8,7 @@ pub use crate::runtime::backoff::Backoff;
 pub use crate::runtime::clock::BootInstant;
 pub use crate::runtime::panics::without_panic;
 pub use crate::runtime::process_file::{
-    ProcessFile, RevokeEnded, SeenHold, keep_no_process_file, revoke_ended,
+    ProcessFile, RevokeEnded, SeenHold, has_ended, keep_no_process_file, revoke_ended,
 };
 pub use crate::store_kind::{Dialect, StoreKind, UnopenedStore};
 #[cfg(feature = "file")]

@@ -15,6 +15,7 @@ mod claim;
 mod claimant_info;
 mod drain;
 mod election;
+mod ended_hold;
 mod engine;
 mod error;
 #[cfg_attr(
@@ -77,6 +78,7 @@ pub use claim::{ClaimId, Share};
 pub use claimant_info::ClaimantInfo;
 pub use drain::drain;
 pub use election::{Election, Leader, LeaderObserver, Leadership};
+pub use ended_hold::{EndReason, EndedHold};
 pub use error::{Error, ErrorKind, Result};
 pub use examination::{Examination, ExaminedServer, Finding, RoundTrip, Severity};
 pub use guarantees::{CrashRelease, Guarantees, Need, SemaphoreSupport};

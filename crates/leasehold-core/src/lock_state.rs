@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::claimant_info::foreign_claimant;
 use crate::name::Escaped;
-use crate::{ClaimId, ClaimantInfo, Name, Share, Standing, Token};
+use crate::{ClaimId, ClaimantInfo, EndedHold, Name, Share, Standing, Token};
 
 /// The holders and waiters of a lock at one moment.
 ///
@@ -26,6 +26,9 @@ pub struct LockState {
     pub entries: Vec<Entry>,
     /// The token of the last grant, if the store still has it.
     pub last_token: Option<Token>,
+    /// The last hold that its client did not release, for a day after its end, if the store knows
+    /// why it has ended: the stores on one Redis server, Sentinel, Cluster and PostgreSQL do.
+    pub ended: Option<EndedHold>,
     /// Processes that hold the lock by flock(1) on the file store, without an entry in the queue.
     pub external_holders: Vec<ExternalHolder>,
     /// The status of each server, if several servers keep the lock together.
@@ -39,6 +42,7 @@ pub fn lock_state(name: Name) -> LockState {
         name,
         entries: Vec::new(),
         last_token: None,
+        ended: None,
         external_holders: Vec::new(),
         servers: Vec::new(),
     }
@@ -53,6 +57,26 @@ impl LockState {
     /// Returns the claims that wait, the next one first.
     pub fn waiters(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(|entry| entry.token().is_none())
+    }
+
+    /// Returns how the hold before a grant has ended; `None` if its client released it, or if the
+    /// store does not know.
+    ///
+    /// A client that has taken over passes its own token:
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let guard = locks.mutex("nightly").acquire().await?;
+    /// if let Some(ended) = locks.inspect("nightly").await?.ended_before(guard.token()) {
+    ///     println!("taken over from token {}: {}", ended.token, ended.reason);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn ended_before(&self, token: Token) -> Option<&EndedHold> {
+        let ended = self.ended.as_ref()?;
+        (ended.token < token && ended.followed_by == token).then_some(ended)
     }
 
     /// Returns a claim that has votes with this token, but not those of a majority.

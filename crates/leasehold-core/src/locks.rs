@@ -189,12 +189,13 @@ impl Locks {
             return Ok(None);
         };
 
-        let was_there = self.end_hold(lock_state.name, &entry).await?;
+        let claim = Claim::of_entry(lock_state.name, &entry);
+        let was_there = self.end_hold(&claim).await?;
         // A majority without the votes may have replied first.
         Ok((was_there || is_minority).then_some(entry))
     }
 
-    /// Ends the hold of a claim whose process has ended; returns whether the claim held.
+    /// Ends the hold of a run that was killed, for its watchdog; returns whether the claim held.
     ///
     /// Unlike a token in some formats, the id belongs to no other claim.
     ///
@@ -203,19 +204,19 @@ impl Locks {
     #[doc(hidden)]
     pub async fn release_ended(&self, name: impl AsRef<str>, id: ClaimId) -> Result<bool> {
         let lock_state = self.inspect(name).await?;
-        let held = lock_state.holders().find(|entry| entry.id == id).cloned();
-        match held {
-            Some(entry) => self.end_hold(lock_state.name, &entry).await,
-            None => Ok(false),
-        }
+        let Some(entry) = lock_state.holders().find(|entry| entry.id == id) else {
+            return Ok(false);
+        };
+        let mut claim = Claim::of_entry(lock_state.name.clone(), entry);
+        claim.by_watchdog = true;
+        self.end_hold(&claim).await
     }
 
-    async fn end_hold(&self, name: Name, entry: &Entry) -> Result<bool> {
-        let claim = Claim::of_entry(name, entry);
+    async fn end_hold(&self, claim: &Claim) -> Result<bool> {
         // A guard of this process becomes invalid before the request is sent. The store treats the
         // request as a release by that guard.
         self.engine.revoke(claim.id);
-        on_background(self.engine.calls.leave(&claim)).await
+        on_background(self.engine.calls.leave(claim)).await
     }
 
     /// Returns what the store guarantees.

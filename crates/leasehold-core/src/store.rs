@@ -123,6 +123,7 @@ pub trait Store: Debug + Send + Sync + 'static {
 ///
 /// Users only read these types, so they have no constructors of their own.
 pub mod replies {
+    pub use crate::ended_hold::{end_reason, ended_hold};
     pub use crate::guarantees::{guarantees, released_within};
     pub use crate::lock_state::{entry, lock_state, server_status, server_vote};
     pub use crate::refused::refused;

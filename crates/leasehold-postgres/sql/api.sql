@@ -69,16 +69,20 @@ $$;
 
 -- Returns the claims of a name: holders by token, then waiters in order. `session` is + if the
 -- client's session is there, - if it is gone, and ? if that is not known. `pinned_by` is the process
--- id of a session whose transaction pins the grant, 0 for a prepared transaction.
+-- id of a session whose transaction pins the grant, 0 for a prepared transaction. `last_end` is the
+-- last hold that its client did not release, for each row: its token, reason, and the rest of it.
 CREATE FUNCTION leasehold.inspect_1(name text)
-RETURNS TABLE (record text, remaining int, session "char", pinned_by int, last_token bigint)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+RETURNS TABLE (
+    record text, remaining int, session "char", pinned_by int, last_token bigint, last_end text
+) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
     l leasehold_private.lock := leasehold_private.peek(name);
     c leasehold_private.claimant;
 BEGIN
     last_token := l.last_token;
+    last_end := (l.last_end).token || ' ' || (l.last_end).reason::text || ' '
+        || (l.last_end).followed_by || coalesce(' ' || (l.last_end).seen_by, '');
     FOR c IN
         SELECT (l.holder).* WHERE (l.holder).claim IS NOT NULL
         UNION ALL

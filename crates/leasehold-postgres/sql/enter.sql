@@ -234,6 +234,7 @@ BEGIN
             CONTINUE WHEN NOT pg_catalog.pg_try_advisory_xact_lock(
                 leasehold_private.pin_key(l.name, c.token));
             l := leasehold_private.remove(l, c);
+            l.last_end := ROW(c.token, 'C', NULL, NULL);
             PERFORM leasehold_private.notify(c, caller, 'G');
             CONTINUE;
         ELSE

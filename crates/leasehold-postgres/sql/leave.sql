@@ -143,13 +143,13 @@ CREATE FUNCTION leasehold_private.link_of(c leasehold_private.claimant) RETURNS 
 LANGUAGE sql IMMUTABLE
 RETURN c.client || ' ' || c.epoch || ' ' || c.link;
 
--- Returns the holds of a name whose clients' sessions are gone.
-CREATE FUNCTION leasehold.unconnected_1(name text)
+-- Returns the holds of a name that are bound to the sessions of their clients.
+CREATE FUNCTION leasehold.bound_holds_1(name text)
 RETURNS TABLE (claim uuid, token bigint, client uuid, link text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    l leasehold_private.lock := leasehold_private.peek(unconnected_1.name);
+    l leasehold_private.lock := leasehold_private.peek(bound_holds_1.name);
     c leasehold_private.claimant;
 BEGIN
     FOR c IN
@@ -157,7 +157,7 @@ BEGIN
         UNION ALL
         SELECT (k.data).* FROM leasehold_private.claim k WHERE k.name = l.name AND k.holds
     LOOP
-        CONTINUE WHEN c.is_leaving OR NOT leasehold_private.is_absent(c);
+        CONTINUE WHEN c.is_leaving OR c.link IS NULL;
         claim := c.claim; token := c.token; client := c.client;
         link := leasehold_private.link_of(c);
         RETURN NEXT;
@@ -165,9 +165,10 @@ BEGIN
 END $$;
 
 -- Ends a hold whose process is known to have ended, if it is as the caller has read it, and the
--- session of its client is still gone.
-CREATE FUNCTION leasehold.revoke_ended_1(name text, claim uuid, token bigint, link text)
-RETURNS boolean
+-- session of its client is gone. `seen_by` describes the caller.
+CREATE FUNCTION leasehold.revoke_ended_1(
+    name text, claim uuid, token bigint, link text, seen_by text
+) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     c leasehold_private.claimant;
@@ -180,5 +181,29 @@ BEGIN
         OR NOT leasehold_private.is_absent(c) THEN
         RETURN false;
     END IF;
-    RETURN leasehold.leave_1(name, claim, NULL);
+    RETURN leasehold_private.end_hold(name, c, 'P', seen_by);
+END $$;
+
+-- Ends a hold for the watchdog of the run that held it, and was killed.
+CREATE FUNCTION leasehold.release_ended_1(name text, claim uuid) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM leasehold_private.begin_step();
+    PERFORM pg_advisory_xact_lock(leasehold_private.queue_key(name));
+    RETURN leasehold_private.end_hold(
+        name, leasehold_private.find(leasehold_private.load(name), claim), 'W', NULL);
+END $$;
+
+-- Removes a claim as `leave_1` does, and notes why. The caller has the lock of the queue.
+CREATE FUNCTION leasehold_private.end_hold(
+    p_name text, c leasehold_private.claimant, p_reason "char", p_seen_by text
+) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF c.claim IS NULL OR NOT leasehold.leave_1(p_name, c.claim, NULL) THEN
+        RETURN false;
+    END IF;
+    UPDATE leasehold_private.lock k
+    SET last_end = ROW(c.token, p_reason, k.last_token, p_seen_by)::leasehold_private.hold_end
+    WHERE k.name = p_name AND c.token IS NOT NULL;
+    RETURN true;
 END $$;

@@ -32,6 +32,14 @@ CREATE TYPE leasehold_private.claimant AS (
     info      text
 );
 
+-- A hold that its client did not release. Nothing depends on it.
+CREATE TYPE leasehold_private.hold_end AS (
+    token       bigint,
+    reason      "char",         -- P process ended, W by its watchdog, C connection missing, L lease
+    followed_by bigint,         -- the last token after the step that has ended it
+    seen_by     text
+);
+
 CREATE TABLE leasehold_private.lock (
     name       text COLLATE "C" PRIMARY KEY,
     last_token bigint NOT NULL,
@@ -42,7 +50,8 @@ CREATE TABLE leasehold_private.lock (
     last_place bigint NOT NULL DEFAULT 0,
     used       timestamptz NOT NULL,            -- when it was last entered or left
     holder     leasehold_private.claimant,      -- only a claim of the whole
-    next       leasehold_private.claimant       -- ahead of all waiters in `claim`
+    next       leasehold_private.claimant,      -- ahead of all waiters in `claim`
+    last_end   leasehold_private.hold_end
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 
 CREATE TABLE leasehold_private.claim (
@@ -188,6 +197,7 @@ BEGIN
         CONTINUE WHEN NOT pg_catalog.pg_try_advisory_xact_lock(leasehold_private.pin_key(l.name, c.token));
         l := leasehold_private.remove(l, c);
         IF NOT c.is_leaving THEN
+            l.last_end := ROW(c.token, 'L', NULL, NULL);
             PERFORM leasehold_private.notify(c, caller, 'G');
         END IF;
     END LOOP;
@@ -252,7 +262,11 @@ END $$;
 CREATE FUNCTION leasehold_private.save(l leasehold_private.lock) RETURNS void LANGUAGE sql VOLATILE AS $$
     UPDATE leasehold_private.lock k SET last_token = l.last_token, min_token = l.min_token,
         capacity = l.capacity, taken = l.taken, waiting = l.waiting, last_place = l.last_place,
-        used = pg_catalog.clock_timestamp(), holder = l.holder, next = l.next
+        used = pg_catalog.clock_timestamp(), holder = l.holder, next = l.next,
+        last_end = CASE WHEN (l.last_end).token IS NULL THEN NULL
+            ELSE ROW((l.last_end).token, (l.last_end).reason,
+                coalesce((l.last_end).followed_by, l.last_token), (l.last_end).seen_by
+            )::leasehold_private.hold_end END
     WHERE k.name = l.name;
 $$;
 

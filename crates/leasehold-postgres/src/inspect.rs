@@ -11,9 +11,9 @@ use super::session::Session;
 use super::steps::{name_of, stored};
 use leasehold_core::internal::SeenHold;
 use leasehold_core::store::{
-    Standing, claim_id_from_bytes, parse_words, replies, share_from_parts,
+    Claim, Standing, claim_id_from_bytes, parse_words, replies, share_from_parts, write_words,
 };
-use leasehold_core::{Entry, Error, LockState, Name, Result, Token};
+use leasehold_core::{EndedHold, Entry, Error, LockState, Name, Result, Token};
 
 /// Parses a claim as `record_of` in enter.sql writes it.
 pub(super) fn parse_record(text: &str, ahead: u32) -> Option<Entry> {
@@ -50,6 +50,9 @@ pub(super) async fn inspect(session: &Session, name: &Name) -> Result<LockState>
         lock_state.last_token = last_token
             .and_then(|token| u64::try_from(token).ok())
             .and_then(Token::new);
+        lock_state.ended = row
+            .get::<_, Option<&str>>("last_end")
+            .and_then(parse_ended_hold);
         let Some(text) = row.get::<_, Option<&str>>("record") else {
             continue;
         };
@@ -68,6 +71,16 @@ pub(super) async fn inspect(session: &Session, name: &Name) -> Result<LockState>
     Ok(lock_state)
 }
 
+/// Parses how a hold has ended, as `inspect_1` writes it.
+fn parse_ended_hold(text: &str) -> Option<EndedHold> {
+    let mut words = text.splitn(4, ' ');
+    let token = Token::new(words.next()?.parse().ok()?)?;
+    let reason = words.next()?;
+    let followed_by = Token::new(words.next()?.parse().ok()?)?;
+    let reason = replies::end_reason(reason, words.next().unwrap_or_default())?;
+    Some(replies::ended_hold(token, reason, followed_by))
+}
+
 pub(super) async fn list(session: &Session, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
     let count_max = i32::try_from(count_max).unwrap_or(i32::MAX);
     let prefix = prefix.replace('\u{1}', "\u{1}1").replace('\0', "\u{1}0");
@@ -84,12 +97,12 @@ pub(super) async fn list(session: &Session, prefix: &str, count_max: usize) -> R
     Ok(names)
 }
 
-/// Returns the holds whose clients' sessions are gone.
-pub(super) async fn unconnected(session: &Session, name: &Name) -> Result<Vec<SeenHold>> {
+/// Returns the holds that are bound to the sessions of their clients.
+pub(super) async fn bound_holds(session: &Session, name: &Name) -> Result<Vec<SeenHold>> {
     let client = &session.requests.client;
     let stored = stored(name);
     let arguments: [&(dyn ToSql + Sync); 1] = [&stored];
-    let function = &session.functions.unconnected;
+    let function = &session.functions.bound_holds;
     let rows = function.call(client, &arguments).await;
     let rows = rows.map_err(|error| session.failed(error))?;
     Ok(rows.iter().filter_map(seen_hold).collect())
@@ -107,13 +120,20 @@ fn seen_hold(row: &Row) -> Option<SeenHold> {
     })
 }
 
-/// Revokes a hold whose process has ended; returns whether it did.
-pub(super) async fn revoke_ended(session: &Session, name: &Name, seen: &SeenHold) -> Result<bool> {
+/// Revokes a hold whose process has ended, as the client of a claim knows; returns whether it did.
+pub(super) async fn revoke_ended(
+    session: &Session,
+    seen: &SeenHold,
+    seen_by: &Claim,
+) -> Result<bool> {
     let client = &session.requests.client;
-    let stored = stored(name);
+    let stored = stored(&seen_by.name);
+    let mut words = String::new();
+    write_words(&seen_by.info, &mut words);
+    let words = words.trim_start();
     let claim = uuid_of(seen.claim);
     let token = i64::try_from(seen.token.get()).unwrap_or(i64::MAX);
-    let arguments: [&(dyn ToSql + Sync); 4] = [&stored, &claim, &token, &seen.link];
+    let arguments: [&(dyn ToSql + Sync); 5] = [&stored, &claim, &token, &seen.link, &words];
     let function = &session.functions.revoke_ended;
     let rows = function.call(client, &arguments).await;
     let rows = rows.map_err(|error| session.failed(error))?;

@@ -27,7 +27,7 @@ use async_trait::async_trait;
 use tokio::time::sleep;
 
 use address::Address;
-use claims::{ClaimState, Claims, Renewed, TrackedClaim, uuid_of};
+use claims::{ClaimState, Claims, Renewed, TrackedClaim};
 use examination::examine;
 use leasehold_core::internal::{
     BootInstant, ProcessFile, RevokeEnded, SeenHold, StoreKind, UnopenedStore, background,
@@ -216,7 +216,7 @@ impl Postgres {
                 error = self.supervisor.unreachable(limit), if waits => return Err(error),
             };
             let reply = self.send(claim, mode, &tracked).await?;
-            if reply.has_absent_holder() && revoke_ended(self, &claim.name).await {
+            if reply.has_absent_holder() && revoke_ended(self, claim).await {
                 tracked.look_at(BootInstant::now());
             }
             if reply.standing == Standing::Gone {
@@ -312,7 +312,7 @@ impl Store for Postgres {
         let sent_at = BootInstant::now();
         let tracked = self.claims.begin(claim);
         let mut reply = self.send(claim, mode, &tracked).await?;
-        if mode == Mode::Try && reply.has_absent_holder() && revoke_ended(self, &claim.name).await {
+        if mode == Mode::Try && reply.has_absent_holder() && revoke_ended(self, claim).await {
             reply = self.send(claim, mode, &tracked).await?;
         }
 
@@ -395,15 +395,15 @@ impl Store for Postgres {
             .supervisor
             .session(steps::reply_timeout(claim.lease))
             .await?;
-        let was_there = steps::leave(&session, &claim.name, uuid_of(claim.id)).await?;
+        let was_there = steps::leave(&session, claim).await?;
 
         // A request without a reply may still be executed. Then the claim is left once more.
         if let Some(until) = late_until.filter(|until| *until > BootInstant::now()) {
-            let (name, id) = (claim.name.clone(), uuid_of(claim.id));
+            let claim = claim.clone();
             background::spawn(async move {
                 sleep(until.duration_since(BootInstant::now())).await;
                 // If it fails, the claim ends with its lease.
-                let _ = steps::leave(&session, &name, id).await;
+                let _ = steps::leave(&session, &claim).await;
             });
         }
         Ok(was_there)
@@ -426,14 +426,14 @@ impl Store for Postgres {
 
 #[async_trait]
 impl RevokeEnded for Postgres {
-    async fn unconnected(&self, name: &Name) -> Result<Vec<SeenHold>> {
+    async fn bound_holds(&self, name: &Name) -> Result<Vec<SeenHold>> {
         let session = self.supervisor.session(READ_TIMEOUT).await?;
-        inspect::unconnected(&session, name).await
+        inspect::bound_holds(&session, name).await
     }
 
-    async fn revoke_ended(&self, name: &Name, seen: &SeenHold) -> Result<bool> {
+    async fn revoke_ended(&self, seen: &SeenHold, seen_by: &Claim) -> Result<bool> {
         let session = self.supervisor.session(READ_TIMEOUT).await?;
-        inspect::revoke_ended(&session, name, seen).await
+        inspect::revoke_ended(&session, seen, seen_by).await
     }
 }
 

@@ -64,8 +64,9 @@ pub(super) struct Functions {
     pub(super) list: Function,
     pub(super) renew: Function,
     pub(super) held: Function,
-    pub(super) unconnected: Function,
+    pub(super) bound_holds: Function,
     pub(super) revoke_ended: Function,
+    pub(super) release_ended: Function,
 }
 
 impl Session {
@@ -294,8 +295,9 @@ impl Functions {
             list: on_requests("leasehold.list_1", &[Type::TEXT, Type::INT4]).await?,
             renew: on_listener("leasehold.renew_1", RENEW).await?,
             held: on_listener("leasehold.held_1", &[Type::TEXT_ARRAY, Type::UUID_ARRAY]).await?,
-            unconnected: on_requests("leasehold.unconnected_1", &[Type::TEXT]).await?,
+            bound_holds: on_requests("leasehold.bound_holds_1", &[Type::TEXT]).await?,
             revoke_ended: on_requests("leasehold.revoke_ended_1", REVOKE_ENDED).await?,
+            release_ended: on_requests("leasehold.release_ended_1", RELEASE_ENDED).await?,
         })
     }
 }
@@ -319,7 +321,8 @@ const ENTER: &[Type] = &[
     Type::INT8,
     Type::UUID_ARRAY,
 ];
-const REVOKE_ENDED: &[Type] = &[Type::TEXT, Type::UUID, Type::INT8, Type::TEXT];
+const REVOKE_ENDED: &[Type] = &[Type::TEXT, Type::UUID, Type::INT8, Type::TEXT, Type::TEXT];
+const RELEASE_ENDED: &[Type] = &[Type::TEXT, Type::UUID];
 const LEAVE: &[Type] = &[Type::TEXT, Type::UUID, Type::UUID];
 const RENEW: &[Type] = &[
     Type::TEXT_ARRAY,

@@ -181,15 +181,22 @@ pub(super) async fn enter(
 }
 
 /// Removes a claim; returns whether it was there.
-pub(super) async fn leave(session: &Session, name: &Name, id: Uuid) -> Result<bool> {
+pub(super) async fn leave(session: &Session, claim: &Claim) -> Result<bool> {
+    let name = stored(&claim.name);
+    let id = uuid_of(claim.id);
+    let arguments: [&(dyn ToSql + Sync); 3] = [&name, &id, &session.client];
+    let (function, arguments) = if claim.by_watchdog {
+        (&session.functions.release_ended, &arguments[..2])
+    } else {
+        (&session.functions.leave, &arguments[..])
+    };
+
     let mut tries = 0;
     loop {
         tries += 1;
-        let name = stored(name);
-        let arguments: [&(dyn ToSql + Sync); 3] = [&name, &id, &session.client];
         let heard = session.heard();
         let client = &session.requests.client;
-        let leaving = session.functions.leave.call(client, &arguments);
+        let leaving = function.call(client, arguments);
         let Ok(left) = timeout(LEAVE_TIMEOUT, leaving).await else {
             session.missed_reply(heard);
             return Err(no_reply(LEAVE_TIMEOUT));

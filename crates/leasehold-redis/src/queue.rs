@@ -44,12 +44,12 @@ pub use builder::RedisBuilder;
 
 use claims::{ClaimValidity, Claims, TrackedClaim};
 use enter::Entering;
-use leasehold_core::internal::{BootInstant, RevokeEnded, SeenHold, revoke_ended};
+use leasehold_core::internal::{BootInstant, RevokeEnded, SeenHold, has_ended, revoke_ended};
 use leasehold_core::store::{
-    Claim, Entered, Extensions, Observe, OnContention, Standing, Store, Subscription, replies,
+    Claim, Entered, Extensions, Observe, OnContention, Standing, Store, Subscription,
 };
 use leasehold_core::{Error, Guarantees, LockState, Name, Result, Token};
-use messages::{EnterMode, Push};
+use messages::{EnterMode, EnterReply, Push};
 use observations::{Nonces, Observations};
 use orphans::{Orphan, Orphans, apply_pushes, leave_arguments};
 use record::LockKeys;
@@ -164,7 +164,7 @@ impl Redis {
         Ok(layout::leave_reply::WAS_THERE.read(&left) == Some("1"))
     }
 
-    /// Reads a lock: the token of its last grant, and its claims.
+    /// Reads a lock: the token of its last grant, how its last hold has ended, and its claims.
     async fn read(&self, name: &Name) -> Result<Vec<String>> {
         let key = record::key_of(name);
         let reply = self.run(&scripts::INSPECT, READ_TIMEOUT, &key, &[]).await?;
@@ -241,7 +241,7 @@ impl Redis {
 
         if !reply.absences.is_empty() {
             // The client of the next waiter is notified.
-            revoke_ended(self, &claim.name).await;
+            revoke_ended(self, claim).await;
         }
 
         let is_queued = matches!(reply.standing, Standing::Queued { .. });
@@ -314,10 +314,7 @@ impl Store for Redis {
         };
         let tracked = self.claims.begin(claim, self.validity(claim));
         let mut reply = self.entering(claim, &tracked)?.send(mode).await?;
-        if mode == EnterMode::TryNow
-            && !reply.absences.is_empty()
-            && revoke_ended(self, &claim.name).await
-        {
+        if mode == EnterMode::TryNow && may_be_dead(&reply) && revoke_ended(self, claim).await {
             reply = self.entering(claim, &tracked)?.send(mode).await?;
         }
         let standing = reply.standing;
@@ -363,7 +360,11 @@ impl Store for Redis {
     async fn leave(&self, claim: &Claim) -> Result<bool> {
         let is_own = self.end(claim);
         // If the claim belongs to another client, the slow path notifies that client.
-        let whose = if is_own { 'H' } else { 'B' };
+        let whose = match (is_own, claim.by_watchdog) {
+            (true, _) => 'H',
+            (false, true) => 'K',
+            (false, false) => 'B',
+        };
         let request = format!("{whose}{}", id_text(claim.id));
         self.remove(&claim.name, claim.lease, &request).await
     }
@@ -376,15 +377,7 @@ impl Store for Redis {
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
-        let texts = self.read(name).await?;
-        let (last_token, records) = texts.split_first().ok_or_else(client::protocol_error)?;
-
-        let mut lock_state = replies::lock_state(name.clone());
-        lock_state.last_token = last_token.parse().ok().and_then(Token::new);
-        for (ahead, record) in (0..).zip(records) {
-            lock_state.entries.push(record::inspected(record, ahead)?);
-        }
-        Ok(lock_state)
+        record::lock_state(name.clone(), &self.read(name).await?)
     }
 
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
@@ -418,17 +411,27 @@ impl Observe for Redis {
 
 #[async_trait]
 impl RevokeEnded for Redis {
-    async fn unconnected(&self, name: &Name) -> Result<Vec<SeenHold>> {
+    async fn bound_holds(&self, name: &Name) -> Result<Vec<SeenHold>> {
         let texts = self.read(name).await?;
-        let records = texts.iter().skip(1);
+        // The token and the last end come before the records.
+        let records = texts.iter().skip(2);
         Ok(records
-            .filter_map(|text| record::unconnected(text))
+            .filter_map(|text| record::bound_hold(text))
             .collect())
     }
 
-    async fn revoke_ended(&self, name: &Name, seen: &SeenHold) -> Result<bool> {
-        self.remove(name, READ_TIMEOUT, &record::ended(seen)).await
+    async fn revoke_ended(&self, seen: &SeenHold, seen_by: &Claim) -> Result<bool> {
+        let request = record::ended(seen, seen_by);
+        self.remove(&seen_by.name, READ_TIMEOUT, &request).await
     }
+}
+
+/// Whether a holder that has refused a claim may have crashed: its connection is missing, or its
+/// process has ended on this machine.
+fn may_be_dead(reply: &EnterReply) -> bool {
+    let refused = reply.refused.iter();
+    let mut holders = refused.flat_map(|refused| &refused.holders);
+    !reply.absences.is_empty() || holders.any(|text| record::client_of(text).is_some_and(has_ended))
 }
 
 /// The error for a claim that would outlast the wait after a failover.

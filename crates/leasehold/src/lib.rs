@@ -166,12 +166,12 @@ pub use leasehold_core::simulation;
 #[doc(inline)]
 pub use leasehold_core::store;
 pub use leasehold_core::{
-    ClaimId, ClaimProcess, ClaimantInfo, Cleanup, CrashRelease, Election, Entry, Error, ErrorKind,
-    Examination, ExaminedServer, ExternalHolder, FencingToken, Finding, Guarantees, Guard, Leader,
-    LeaderObserver, Leadership, Lock, LockState, Locks, LossReason, MultiGuard, MultiLock, Name,
-    Need, Observer, Owner, Reentrant, ReentrantGuard, Refused, RenewalStatus, Result, RoundTrip,
-    RwLock, SemaphoreSupport, ServerStatus, ServerVote, Severity, Share, Standing, Token, Watch,
-    drain, fence, multi_lock,
+    ClaimId, ClaimProcess, ClaimantInfo, Cleanup, CrashRelease, Election, EndReason, EndedHold,
+    Entry, Error, ErrorKind, Examination, ExaminedServer, ExternalHolder, FencingToken, Finding,
+    Guarantees, Guard, Leader, LeaderObserver, Leadership, Lock, LockState, Locks, LossReason,
+    MultiGuard, MultiLock, Name, Need, Observer, Owner, Reentrant, ReentrantGuard, Refused,
+    RenewalStatus, Result, RoundTrip, RwLock, SemaphoreSupport, ServerStatus, ServerVote, Severity,
+    Share, Standing, Token, Watch, drain, fence, multi_lock,
 };
 pub use open::{examine, open, open_lazy};
 #[doc(hidden)]

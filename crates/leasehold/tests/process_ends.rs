@@ -256,6 +256,7 @@ mod ends {
         });
         holder.kill();
         assert_eq!(printed_by(waiter), "granted");
+        assert_explained(&url);
     }
 
     fn killed_process_of_a_cluster_is_seen() {
@@ -288,6 +289,16 @@ mod ends {
         assert_eq!(tried(url, &[]), "refused");
         holder.kill();
         until("the end is seen", || tried(url, &[]) == "granted");
+        assert_explained(url);
+    }
+
+    /// Checks that the store knows which client has told it of the end.
+    fn assert_explained(url: &str) {
+        let locks = blocking::open(url).expect("it opens");
+        let ended = locks.inspect("a").expect("it replies").ended;
+        let reason = ended.expect("a hold was revoked").reason.to_string();
+        let seen_by = "its process ended (seen by process_ends";
+        assert!(reason.starts_with(seen_by), "{reason}");
     }
 
     /// Its parent, this process, has not waited for it.
@@ -435,26 +446,54 @@ mod ends {
 
     /// A holder without a file is one of which nothing is known.
     fn unusable_folder_is_not_used() {
-        for line in [
-            "mount -t tmpfs -o ro missing /dev/shm",
-            "mount -t ramfs disk /dev/shm",
-            "mount -t tmpfs -o nr_inodes=1 full /dev/shm",
-            "mount -t tmpfs other /dev/shm && mkdir -m 700 /dev/shm/leasehold-0 && \
-             chown 1 /dev/shm/leasehold-0",
-            "mount -t tmpfs open /dev/shm && mkdir -m 777 /dev/shm/leasehold-0 && \
-             chmod 777 /dev/shm/leasehold-0",
-            "mount -t tmpfs link /dev/shm && mkdir -m 700 /dev/shm/x && \
-             ln -s x /dev/shm/leasehold-0",
+        let refused = |line| (line, "refused");
+        for (line, expected) in [
+            ("mount -t tmpfs usable /dev/shm", "granted"),
+            refused("mount -t tmpfs -o ro missing /dev/shm"),
+            refused("mount -t ramfs disk /dev/shm"),
+            refused("mount -t tmpfs -o nr_inodes=1 full /dev/shm"),
+            refused(
+                "mount -t tmpfs other /dev/shm && mkdir -m 700 /dev/shm/leasehold-0 && \
+                 chown 1 /dev/shm/leasehold-0",
+            ),
+            refused(
+                "mount -t tmpfs open /dev/shm && mkdir /dev/shm/leasehold-0 && \
+                 chmod 777 /dev/shm/leasehold-0",
+            ),
+            refused(
+                "mount -t tmpfs link /dev/shm && mkdir -m 700 /dev/shm/x && \
+                 ln -s x /dev/shm/leasehold-0",
+            ),
         ] {
-            let line = format!("{line} && exec \"$0\"");
-            let wrapper = ["unshare", "--mount", "sh", "-c", &line];
-            let (server, url) = server();
-            let mut holder = Holder::start(&url, &wrapper, "hold");
-            holder.kill();
-            until_disconnected(&server);
-            for wrapper in [&wrapper[..], &[]] {
-                assert_eq!(tried(&url, wrapper), "refused", "{line}");
-            }
+            assert_eq!(tried_with_folder(line), expected, "{line}");
         }
+    }
+
+    /// Kills a holder on a machine whose folder a line of the shell makes, and tries there.
+    fn tried_with_folder(line: &str) -> String {
+        const REST: &str = "export LEASEHOLD_TEST_ROLE=hold; \"$0\" > id & holder=$!; \
+             until [ -s id ]; do sleep 0.01; done; \
+             kill -9 $holder; wait $holder; echo > killed; \
+             until [ -e go ]; do sleep 0.01; done; \
+             export LEASEHOLD_TEST_ROLE=try; exec \"$0\"";
+
+        let folder = tempfile::tempdir().expect("a folder");
+        let (server, url) = server();
+        let own = std::env::current_exe().expect("it has a path");
+        let child = Command::new("unshare")
+            .args(["--mount", "sh", "-ec"])
+            .arg(format!("{line}; set +e; {REST}"))
+            .arg(own)
+            .current_dir(folder.path())
+            .env(URL, &url)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        until("the holder was killed", || {
+            folder.path().join("killed").exists()
+        });
+        until_disconnected(&server);
+        std::fs::write(folder.path().join("go"), "").expect("it is written");
+        printed_by(child)
     }
 }

@@ -32,6 +32,9 @@ const LINE_INTERVAL: Duration = Duration::from_secs(60);
 /// The pause between two attempts to read the queue of an unavailable store.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How long COMMAND waits to learn why the hold before has ended.
+const END_REPLY_MAX: Duration = Duration::from_millis(250);
+
 /// How long to wait until the claims have left their queues. They leave in the background.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -113,12 +116,12 @@ async fn wait(
     };
 
     if let Ok(guard) = &acquired {
-        print_granted(guard, begun.elapsed(), options);
+        print_granted(lock, guard, begun.elapsed(), options).await;
     }
     Ok(acquired)
 }
 
-fn print_granted(guard: &Guard, waited: Duration, options: &LockOptions) {
+async fn print_granted(lock: &Lock, guard: &Guard, waited: Duration, options: &LockOptions) {
     if options.quiet || has_spinner() || waited < PROGRESS_DELAY {
         return;
     }
@@ -126,7 +129,21 @@ fn print_granted(guard: &Guard, waited: Duration, options: &LockOptions) {
     let name = Escaped(guard.name());
     let token = guard.token();
     let waited = whole_seconds(waited);
-    print_error(format_args!("{name} granted after {waited}, token {token}"));
+    let before = end_before(lock, guard).await.unwrap_or_default();
+    print_error(format_args!(
+        "{name} granted after {waited}, token {token}{before}"
+    ));
+}
+
+/// Returns why the hold before has ended, if the store knows and replies soon.
+async fn end_before(lock: &Lock, guard: &Guard) -> Option<String> {
+    let inspecting = lock.locks().inspect(lock.name());
+    let lock_state = timeout(END_REPLY_MAX, inspecting).await.ok()?.ok()?;
+    let ended = lock_state.ended_before(guard.token())?;
+    Some(format!(
+        "; token {} before it: {}",
+        ended.token, ended.reason
+    ))
 }
 
 /// Reports the queue position: continuously on a terminal, once a minute elsewhere.

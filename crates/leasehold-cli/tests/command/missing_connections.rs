@@ -4,6 +4,7 @@
 use nix::sys::signal::Signal;
 
 use crate::sandbox::{Sandbox, until};
+use crate::servers::end_of_a_killed_run_is_explained;
 
 #[test]
 fn claim_without_connection_is_marked() {
@@ -74,4 +75,12 @@ fn lock_of_crashed_holder_is_granted_to_a_waiter_as_its_refusal_says() {
     refused.assert(75, "", remedy);
     let waited = sandbox.done(&["run", "-qw", "30s", "a", "--", "echo", "ran"]);
     waited.assert(0, "ran\n", "");
+}
+
+#[test]
+fn crash_without_a_watchdog_is_explained() {
+    let mut sandbox = Sandbox::on_redis();
+    sandbox.set("crash-grace=2s");
+    let options = ["--on-lost", "ignore"];
+    end_of_a_killed_run_is_explained(&sandbox, &options, "connection missing");
 }

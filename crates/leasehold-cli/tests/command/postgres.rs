@@ -7,7 +7,8 @@ use lab_servers::Postgres;
 
 use crate::sandbox::Sandbox;
 use crate::servers::{
-    killed_run_frees_the_lock, on_any_server, unresponsive_server_ends_the_command,
+    end_of_a_killed_run_is_explained, killed_run_frees_the_lock, on_any_server,
+    unresponsive_server_ends_the_command,
 };
 
 /// One server for all tests. Each test has a schema of its own.
@@ -43,6 +44,18 @@ fn killed_run_frees_the_lock_within_the_crash_grace() {
     let mut sandbox = sandbox();
     sandbox.set("schema=killed&crash-grace=1s");
     killed_run_frees_the_lock(&sandbox);
+}
+
+#[test]
+fn end_of_a_killed_run_on_postgresql_is_explained() {
+    for (schema, options, reason) in [
+        ("watched", &[][..], "released by its watchdog"),
+        ("alone", &["--on-lost", "ignore"], "connection missing"),
+    ] {
+        let mut sandbox = sandbox();
+        sandbox.set(&format!("schema={schema}&crash-grace=2s"));
+        end_of_a_killed_run_is_explained(&sandbox, options, reason);
+    }
 }
 
 #[test]

@@ -280,6 +280,36 @@ pub(crate) fn unresponsive_server_ends_the_command(sandbox: &Sandbox, set_paused
 }
 
 /// The holder and its command are killed, so the store itself must grant to the next waiter.
+/// The client that takes over, and the observers, say why the hold before has ended.
+pub(crate) fn end_of_a_killed_run_is_explained(sandbox: &Sandbox, options: &[&str], reason: &str) {
+    let run = sandbox.holder("a", options);
+    let token = sandbox.token("a");
+    let mut watch = sandbox.started(&["watch", "a"]);
+    let mut lines = BufReader::new(watch.out()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.contains(&token)));
+    let mut next = sandbox.started(&["run", "a", "--", "cat"]);
+    next.wait_for_output("waiting for a: ");
+
+    run.signal(Signal::SIGKILL);
+    let granted = next.wait_for_output(" granted after ");
+    let before = format!("; token {token} before it: {reason}");
+    assert!(granted.ends_with(&before), "{granted}");
+    let watched = format!("  token {token} before: {reason}");
+    assert!(lines.any(|line| line == watched));
+    let ended = &sandbox.show("a")["ended"];
+    assert_eq!(
+        (&ended["token"], &ended["reason"]),
+        (&token.into(), &reason.into())
+    );
+
+    // The grants behind it have nothing to do with that.
+    let mut later = sandbox.started(&["run", "a", "--", "true"]);
+    later.wait_for_output("waiting for a: ");
+    next.end().assert(0, "", "");
+    let granted = later.wait_for_output(" granted after ");
+    assert!(!granted.contains("before it"), "{granted}");
+}
+
 pub(crate) fn killed_run_frees_the_lock(sandbox: &Sandbox) {
     let run = sandbox.holder("a", &[]);
     let next = sandbox.waiter(&["run", "a", "--quiet", "--", "echo", "mine"]);

@@ -1,8 +1,9 @@
 //! The watchdog: the process that ends the command if leasehold is killed.
 
 use std::fs::{File, read_to_string};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::sandbox::{Finished, Sandbox, Started, is_alive, until};
+use crate::servers::end_of_a_killed_run_is_explained;
 use crate::terminal::Terminal;
 
 const SESSION: &str = "setsid sleep 1000 & echo $PPID > ready; wait";
@@ -149,40 +151,90 @@ fn watchdog_of_killed_run_releases_all_names_and_slots() {
 /// Its processes write their token. One that wrote beside the next holder would leave a smaller
 /// token behind a larger one.
 ///
+/// `LEASEHOLD_RUN_KILLS` is the number of kills, of 16 runs at a time.
+///
 /// Shows G-01, G-36.
 #[test]
 fn runs_that_are_killed_at_any_moment_exclude_each_other() {
-    const KILLS: u64 = 50;
-    // Without the trap, and without a session of its own, the kernel may end the writer sooner.
-    let line = "(setsid sh -c 'trap \"\" TERM; while :; do echo $LEASEHOLD_TOKEN >> log; done' &) \
-                ; while :; do echo $LEASEHOLD_TOKEN >> log; done";
+    const AT_A_TIME: u64 = 16;
+
+    let kills = std::env::var("LEASEHOLD_RUN_KILLS");
+    let kills = kills.ok().map(|kills| kills.parse::<u64>().unwrap());
     let mut sandbox = Sandbox::on_redis();
     // A run that is killed before it has a watchdog is noticed by its connection.
     sandbox.set("crash-grace=1s");
-    let start = || sandbox.started(&["run", "a", "--quiet", "--", "sh", "-c", line]);
+    let Some(kills) = kills else {
+        return kill_runs(&sandbox, 0, 50);
+    };
+    std::thread::scope(|scope| {
+        let sandbox = &sandbox;
+        for lane in 0..AT_A_TIME {
+            scope.spawn(move || kill_runs(sandbox, lane, kills.div_ceil(AT_A_TIME)));
+        }
+    });
+}
+
+fn kill_runs(sandbox: &Sandbox, lane: u64, kills: u64) {
+    let name = format!("kill-{lane}");
+    // Without the trap, and without a session of its own, the kernel may end the writer sooner.
+    let line = format!(
+        "(setsid sh -c 'trap \"\" TERM; while :; do echo $LEASEHOLD_TOKEN >> {name}; done' &) \
+         ; while :; do echo $LEASEHOLD_TOKEN >> {name}; done"
+    );
+    let start = || sandbox.started(&["run", &name, "--quiet", "--", "sh", "-c", &line]);
 
     let mut waiting = start();
-    for kill in 0..KILLS {
+    let mut tokens = Tokens::default();
+    for kill in 0..kills {
         let next = start();
-        until("it holds the lock", || !sandbox.holders("a").is_empty());
-        sleep(Duration::from_millis(kill * 37 % 80));
+        until("it holds the lock", || !sandbox.holders(&name).is_empty());
+        sleep(Duration::from_millis((lane + kill) * 37 % 80));
         waiting.signal(Signal::SIGKILL);
         waiting.wait();
+        tokens.read(&sandbox.path(&name));
         waiting = next;
     }
     waiting.signal(Signal::SIGKILL);
     waiting.wait();
+    tokens.read(&sandbox.path(&name));
+    let different = tokens.different;
+    assert!(different > kills / 5, "{different} runs have written");
+}
 
-    let log = sandbox.read("log");
-    let tokens: Vec<u64> = log.lines().map(|token| token.parse().unwrap()).collect();
-    assert!(tokens.is_sorted(), "two runs have written at once");
-    let mut different = tokens.clone();
-    different.dedup();
-    assert!(
-        different.len() > 10,
-        "{} runs have written",
-        different.len()
-    );
+/// The tokens that the runs of one name have written.
+#[derive(Default)]
+struct Tokens {
+    read_to: u64,
+    last: u64,
+    different: u64,
+}
+
+impl Tokens {
+    /// Reads what has been written since, up to the last whole line.
+    fn read(&mut self, path: &Path) {
+        let mut file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return,
+            Err(error) => panic!("the log cannot be read: {error}"),
+        };
+        file.seek(SeekFrom::Start(self.read_to)).unwrap();
+        let mut text = String::new();
+        file.read_to_string(&mut text).unwrap();
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        self.read_to += u64::try_from(whole).unwrap();
+
+        for token in text[..whole].lines().map(|line| line.parse().unwrap()) {
+            assert!(token >= self.last, "two runs have written at once");
+            self.different += u64::from(token > self.last);
+            self.last = token;
+        }
+    }
+}
+
+#[test]
+fn release_by_the_watchdog_is_explained() {
+    let reason = "released by its watchdog";
+    end_of_a_killed_run_is_explained(&on_patient_redis(), &[], reason);
 }
 
 /// The watchdog has the password of the run, which is not in its arguments.

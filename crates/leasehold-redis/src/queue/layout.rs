@@ -216,8 +216,27 @@ pub(crate) mod ended {
     pub(crate) const TOKEN: Field = CLAIM.then("token", 16);
     /// The fields from the client to the grace of its record.
     pub(crate) const LINK: Field = TOKEN.then("link", 36);
+    /// Words about the client that has seen it, each after a space: since, pid, host, program, label.
+    pub(crate) const SEEN_BY: Field = LINK.then("seen_by", 0);
     /// All of them, in order.
-    pub(crate) const FIELDS: &[Field] = &[KIND, CLAIM, TOKEN, LINK];
+    pub(crate) const FIELDS: &[Field] = &[KIND, CLAIM, TOKEN, LINK, SEEN_BY];
+}
+
+/// The value of `key:ended`: the last hold that its client did not release.
+pub(crate) mod hold_end {
+    use super::Field;
+
+    /// The token of the hold.
+    pub(crate) const TOKEN: Field = Field::first("token", 16);
+    /// `P` its process has ended, `W` its watchdog has released it, `C` its connection was missing
+    /// for its grace, `L` its lease has ended.
+    pub(crate) const REASON: Field = TOKEN.then("reason", 1);
+    /// The last token after the step that has ended the hold.
+    pub(crate) const FOLLOWED_BY: Field = REASON.then("followed_by", 16);
+    /// Words about the client that has seen the end of a process.
+    pub(crate) const SEEN_BY: Field = FOLLOWED_BY.then("seen_by", 0);
+    /// All of them, in order.
+    pub(crate) const FIELDS: &[Field] = &[TOKEN, REASON, FOLLOWED_BY, SEEN_BY];
 }
 
 /// The reply to a request to leave.
@@ -267,6 +286,7 @@ pub(crate) const LAYOUTS: &[Layout] = &[
     Layout::new("absence", absence::FIELDS, Base::Start),
     Layout::new("grant", grant::FIELDS, Base::Start),
     Layout::new("ended", ended::FIELDS, Base::Start),
+    Layout::new("hold_end", hold_end::FIELDS, Base::Start),
     Layout::new("leave_reply", leave_reply::FIELDS, Base::Start),
 ];
 

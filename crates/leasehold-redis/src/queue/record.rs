@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use percent_encoding::{PercentEncode, percent_decode_str, utf8_percent_encode};
 
-use super::layout::{ended, record};
+use super::layout::{ended, hold_end, record};
 use crate::client::{
-    ClusterNode, Link, OTHER_VERSION, PLAIN, State, StoreServers, id_from, id_text,
+    ClusterNode, Link, OTHER_VERSION, PLAIN, State, StoreServers, id_from, id_text, protocol_error,
 };
 use leasehold_core::internal::SeenHold;
 use leasehold_core::store::{Claim, Standing, parse_words, replies, share_from_parts, write_words};
-use leasehold_core::{Entry, Error, Name, Refused, Result, Token};
+use leasehold_core::{EndedHold, Entry, Error, LockState, Name, Refused, Result, Token};
 
 const PREFIX: &str = "leasehold:{";
 /// The nonce of a holder that is present.
@@ -82,12 +82,12 @@ fn decoded(text: &str) -> Option<Cow<'_, str>> {
 /// on one node, and no script stops halfway.
 pub(super) struct LockKeys<'a> {
     key: &'a str,
-    others: Option<[String; 3]>,
+    others: Option<[String; 4]>,
 }
 
 impl<'a> LockKeys<'a> {
     pub(super) fn new<S: ClusterNode>(key: &'a str, servers: &StoreServers<S>) -> Self {
-        let others = || ["claims", "queue", "holders"].map(|part| format!("{key}:{part}"));
+        let others = || ["claims", "queue", "holders", "ended"].map(|part| format!("{key}:{part}"));
         Self {
             key,
             others: servers.is_cluster().then(others),
@@ -191,8 +191,23 @@ pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Decodes a reply of the inspecting script: whether the client is connected, and a record.
-pub(super) fn inspected(text: &str, ahead: u32) -> Result<Entry> {
+/// Decodes a reply of the inspecting script.
+pub(super) fn lock_state(name: Name, texts: &[String]) -> Result<LockState> {
+    let [last_token, ended, records @ ..] = texts else {
+        return Err(protocol_error());
+    };
+
+    let mut lock_state = replies::lock_state(name);
+    lock_state.last_token = last_token.parse().ok().and_then(Token::new);
+    lock_state.ended = ended_hold(ended);
+    for (ahead, record) in (0..).zip(records) {
+        lock_state.entries.push(inspected(record, ahead)?);
+    }
+    Ok(lock_state)
+}
+
+/// Decodes a claim of that reply: whether its client is connected, and its record.
+fn inspected(text: &str, ahead: u32) -> Result<Entry> {
     let mut record = text.chars();
     let connected = match record.next() {
         Some('+') => Some(true),
@@ -204,10 +219,10 @@ pub(super) fn inspected(text: &str, ahead: u32) -> Result<Entry> {
     Ok(entry)
 }
 
-/// Decodes a reply of the inspecting script as a hold whose client's connection is missing. Records
-/// of another version are left out: nothing is told about them.
-pub(super) fn unconnected(text: &str) -> Option<SeenHold> {
-    let text = text.strip_prefix('-')?;
+/// Decodes a reply of the inspecting script as a hold that is bound to the connection of its client.
+/// Records of another version are left out: nothing is told about them.
+pub(super) fn bound_hold(text: &str) -> Option<SeenHold> {
+    let text = text.strip_prefix(['+', '-'])?;
     if record::MODE.read(text)? != "H" || record::VERSION.read(text)? != VERSION {
         return None;
     }
@@ -219,12 +234,27 @@ pub(super) fn unconnected(text: &str) -> Option<SeenHold> {
     })
 }
 
-/// Returns the request to revoke a hold whose process has ended.
-pub(super) fn ended(seen: &SeenHold) -> String {
+/// Returns the client of a record.
+pub(super) fn client_of(record: &str) -> Option<&str> {
+    record::CLIENT.read(record)
+}
+
+/// Returns the request to revoke a hold whose process has ended, as the client of a claim has seen.
+pub(super) fn ended(seen: &SeenHold, seen_by: &Claim) -> String {
     let mut text = format!("D{}", id_text(seen.claim));
     ended::TOKEN.write_number(seen.token.get(), &mut text);
     text.push_str(&seen.link);
+    write_words(&seen_by.info, &mut text);
     text
+}
+
+/// Decodes how the last hold has ended; `None` if nothing is known, or not to this version.
+fn ended_hold(text: &str) -> Option<EndedHold> {
+    let reason = hold_end::REASON.read(text)?;
+    let reason = replies::end_reason(reason, hold_end::SEEN_BY.read(text)?)?;
+    let token = Token::new(hold_end::TOKEN.read_number(text)?)?;
+    let followed_by = Token::new(hold_end::FOLLOWED_BY.read_number(text)?)?;
+    Some(replies::ended_hold(token, reason, followed_by))
 }
 
 /// Decodes the holders in a reply to a claim that was refused. Records of another version are left

@@ -3,6 +3,7 @@
 mod crash_detection;
 mod ended;
 mod handover;
+mod hold_ends;
 mod paths;
 mod queues;
 mod scripts;

@@ -208,7 +208,10 @@ function describe(before, after) {
   const tokens = new Set((before?.holders ?? []).map(tokenOf));
   const present = new Set((after?.holders ?? []).map(tokenOf));
   for (const holder of before?.holders ?? []) {
-    if (!present.has(tokenOf(holder))) note(`${name}: ${claimant(holder)} no longer holds it`);
+    if (present.has(tokenOf(holder))) continue;
+    const known = after?.ended?.token === tokenOf(holder);
+    const reason = known ? `: ${visible(after.ended.reason)}` : "";
+    note(`${name}: ${claimant(holder)} no longer holds it${reason}`);
   }
   for (const holder of after?.holders ?? []) {
     if (!tokens.has(tokenOf(holder))) {

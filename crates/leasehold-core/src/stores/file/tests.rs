@@ -99,6 +99,7 @@ fn claim() -> Claim {
         lease: Duration::from_secs(30),
         auto_renew: true,
         reserved: 0,
+        by_watchdog: false,
         info: claimant_here("label").expect("a good label").into(),
     }
 }

@@ -15,6 +15,7 @@
 --   key:claims   hash: claim -> entry, with mode 'H' or 'Q', of all claims but an exclusive holder
 --   key:queue    sorted set of the waiters, by order of arrival
 --   key:holders  sorted set of the holders of shares, by deadline
+--   key:ended    how the last hold ended that its client did not release; see hold_end in layout.rs
 --   HISTORY      one for all locks, only with a wait after a failover: the beginning of the
 --                server's master_replid, and when a script first saw it
 --   LONGEST      one for all locks, only with a wait after a failover: the longest lease of all
@@ -34,10 +35,11 @@ local YEARS = 315576000000000
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 
-local CLAIMS, QUEUE, HOLDERS
+local CLAIMS, QUEUE, HOLDERS, ENDED
 local function at(name_key)
     key = name_key
-    CLAIMS, QUEUE, HOLDERS = key .. ':claims', key .. ':queue', key .. ':holders'
+    CLAIMS, QUEUE, HOLDERS, ENDED =
+        key .. ':claims', key .. ':queue', key .. ':holders', key .. ':ended'
 end
 
 -- `exclusive_holder` is the record of the exclusive holder, until `exclusive_deadline`. The next
@@ -147,6 +149,20 @@ local function exclusive_record(state)
     return sub(state, @record.token@) .. 'H' .. sub(state, @record.claim:first@, -@tail:len@ - 1)
 end
 
+-- The last hold that this script has ended, and why.
+local last_end
+local function note_end(record, reason, seen_by)
+    last_end = { token = sub(record, @record.token@), reason = reason, seen_by = seen_by or '' }
+end
+
+-- Nothing depends on it: it may fail, and comes after the other writes.
+local function save_end()
+    if not last_end then return end
+    local followed_by = format('%016d', lock.last_token)
+    redis.pcall('SET', ENDED, last_end.token .. last_end.reason .. followed_by .. last_end.seen_by,
+        'PX', ONE_DAY)
+end
+
 -- Reads the exclusive holder. If its lease is over, it is notified.
 local function load_exclusive(state, mode)
     local record = state
@@ -170,6 +186,7 @@ local function load_exclusive(state, mode)
         lock.taken = lock.capacity
     else
         lock.dirty = true
+        note_end(record, 'L')
         notify(record, 'G')
     end
 end
@@ -281,6 +298,7 @@ local function expire()
     for _, claim in ipairs(expired) do
         local record = read(claim)
         drop(record)
+        note_end(record, 'L')
         notify(record, 'G')
     end
 end
@@ -393,7 +411,7 @@ local function save_exclusive()
 end
 
 -- Writes the changes. A lock without claims keeps only its token.
-local function save()
+local function save_state()
     if lock.count > 0 and now / 1000 - lock.refreshed > HOUR then
         lock.refreshed = math.floor(now / 1000)
         refresh_all()
@@ -408,4 +426,9 @@ local function save()
         lock.refreshed,
         lock.notified)
     call('SET', key, state, 'PX', TWO_DAYS)
+end
+
+local function save()
+    save_state()
+    save_end()
 end

@@ -12,7 +12,7 @@ use crate::queue::orphans::leave_arguments;
 use crate::queue::record::{self, CrashCheck, LivenessRef};
 use crate::queue::scripts::{ENTER, INSPECT, LEAVE, LIST, RENEW};
 use leasehold_core::store::{Claim, Share, claim_id_from_bytes, parse_words};
-use leasehold_core::{ClaimId, Entry, Name};
+use leasehold_core::{ClaimId, Entry, LockState, Name, Token};
 
 pub(super) const KEY: &str = "leasehold:{a}";
 /// The `master_replid` of the server.
@@ -152,8 +152,17 @@ impl ModelServer {
     }
 
     pub(super) fn send_leave(&mut self, number: u8) -> Reply {
-        let request = format!("H{}", id_text(id(number)));
-        let client = client_text(number);
+        self.send_leave_as('H', number, number)
+    }
+
+    /// Lets a client remove a claim with a request of this kind; `false` if it is not there.
+    pub(super) fn leave_as(&mut self, kind: char, number: u8, client: u8) -> bool {
+        text_of(self.send_leave_as(kind, number, client)).starts_with('1')
+    }
+
+    fn send_leave_as(&mut self, kind: char, number: u8, client: u8) -> Reply {
+        let request = format!("{kind}{}", id_text(id(number)));
+        let client = client_text(client);
         self.send(
             &LEAVE,
             &leave_arguments(&request, &client, self.longest_lease),
@@ -195,23 +204,31 @@ impl ModelServer {
 
     /// Returns the holders and waiters.
     pub(super) fn inspect(&mut self) -> Vec<Entry> {
-        let entries = self.inspected().into_iter();
-        let entries =
-            entries.map(|text| record::inspected(&text, 0).expect("the scripts keep records"));
-        entries.collect()
+        self.lock_state().entries
+    }
+
+    pub(super) fn lock_state(&mut self) -> LockState {
+        record::lock_state(Name::parse("a").expect("a name"), &self.inspected())
+            .expect("the scripts keep records")
+    }
+
+    /// Returns the token of the holder.
+    pub(super) fn held_token(&mut self) -> Option<Token> {
+        self.lock_state().holders().next()?.token()
     }
 
     /// Returns the record of the holder.
     pub(super) fn held(&mut self) -> Option<String> {
         let inspected = self.inspected();
-        let first = inspected.first()?.get(1..)?;
+        // The token and the last end come before the records.
+        let first = inspected.get(2)?.get(1..)?;
         (field::MODE.read(first) == Some("H")).then(|| first.to_owned())
     }
 
     /// Tells that the process of a holder has ended, whose record was read earlier.
     pub(super) fn revoke_ended(&mut self, record: &str) -> bool {
-        let seen = record::unconnected(&format!("-{record}")).expect("the record of a holder");
-        let request = record::ended(&seen);
+        let seen = record::bound_hold(&format!("-{record}")).expect("the record of a holder");
+        let request = record::ended(&seen, &claim(u8::MAX, Duration::ZERO));
         let client = client_text(u8::MAX);
         let arguments = leave_arguments(&request, &client, self.longest_lease);
         text_of(self.send(&LEAVE, &arguments)).starts_with('1')
@@ -223,7 +240,7 @@ impl ModelServer {
         let Reply::List(replies) = self.execute(0, &words) else {
             panic!("the reply is a list");
         };
-        replies.into_iter().skip(1).map(text_of).collect()
+        replies.into_iter().map(text_of).collect()
     }
 
     /// Whether the name is among those with a holder or a waiter.
@@ -283,11 +300,14 @@ impl ModelServer {
         })
     }
 
-    /// Returns the number of keys.
+    /// Returns the number of keys that a lock needs.
     pub(super) fn keys(&mut self) -> usize {
         match self.execute(0, &["SCAN", "0"]) {
             Reply::List(page) => match &page[..] {
-                [_, Reply::List(keys)] => keys.len(),
+                [_, Reply::List(keys)] => {
+                    let is_needed = |key: &&Reply| !is_key_of_end(key);
+                    keys.iter().filter(is_needed).count()
+                }
                 page => panic!("a page is {page:?}"),
             },
             reply => panic!("a page is {reply:?}"),
@@ -323,6 +343,11 @@ impl ModelServer {
 /// The keys of the lock.
 fn keys() -> [String; 4] {
     ["", ":claims", ":queue", ":holders"].map(|part| format!("{KEY}{part}"))
+}
+
+/// Whether it is the key that says how the last hold has ended, which nothing depends on.
+fn is_key_of_end(key: &Reply) -> bool {
+    matches!(key, Reply::Bytes(key) if key.ends_with(b":ended"))
 }
 
 fn text_of(reply: Reply) -> String {

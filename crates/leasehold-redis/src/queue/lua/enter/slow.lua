@@ -41,6 +41,7 @@ local function check_absence(record)
         absences[#absences + 1] = claim_of(record) .. fresh_nonce .. grace_of(record)
     elseif string.find(expired, claim_of(record) .. nonce_of(record), 1, true) then
         drop(record)
+        note_end(record, 'C')
         notify(record, 'G')
     else
         absences[#absences + 1] = claim_of(record) .. nonce_of(record) .. grace_of(record)
@@ -169,6 +170,7 @@ if alone and weight == capacity and mode ~= 'F' and not withheld() then
     -- The record of fast path 1, with a token of the server.
     local granted_token = token(claim)
     call('SET', key, granted_token .. 'H' .. sub(claim, @record.claim:first@), 'PX', ARGV[2])
+    save_end()
     return granted_token .. 'H' .. id
 end
 if not alone and mode ~= 'F' and lock.capacity ~= capacity then

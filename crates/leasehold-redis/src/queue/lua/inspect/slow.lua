@@ -13,10 +13,12 @@ at(KEYS[1])
 local state = call('GET', key) or ''
 local mode = sub(state, @record.mode@)
 local replies = { match(state, '^(%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d)[~HWL]') or '0000000000000000' }
+local ended = redis.pcall('GET', ENDED)
+replies[2] = type(ended) == 'string' and ended or ''
 local life = call('PTTL', key)
 if life > DAY or life == -1 then
-    if mode == 'H' then replies[2] = state end
-    if mode == 'W' then replies[2] = exclusive_record(state) end
+    if mode == 'H' then replies[3] = state end
+    if mode == 'W' then replies[3] = exclusive_record(state) end
 end
 if mode == 'W' or mode == 'L' then
     local holders = {}
@@ -33,7 +35,7 @@ if mode == 'W' or mode == 'L' then
     end
 end
 -- A client that died with 10,000 waiters would stop the server for 60 ms otherwise.
-for at = 2, #replies do
-    replies[at] = (at - 1 <= ABSENT_MAX and liveness(replies[at]) or '?') .. replies[at]
+for at = 3, #replies do
+    replies[at] = (at - 2 <= ABSENT_MAX and liveness(replies[at]) or '?') .. replies[at]
 end
 return replies

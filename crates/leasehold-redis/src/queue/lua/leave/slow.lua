@@ -6,14 +6,19 @@ local failure = load(KEYS[1])
 if failure then return redis.error_reply(failure) end
 local record = read(id)
 if not record then return '0' .. id end
-if sub(ARGV[1], @ended.kind@) == 'D' then
+local kind = sub(ARGV[1], @ended.kind@)
+if kind == 'D' then
     local is_as_told = holds(record) and sub(record, @record.token@) == sub(ARGV[1], @ended.token@)
         and link_of(record) == sub(ARGV[1], @ended.link@)
     if not is_as_told or not absent(record) then return '0' .. id end
+    note_end(record, 'P', sub(ARGV[1], @ended.seen_by@))
+elseif kind == 'K' and holds(record) then
+    note_end(record, 'W')
 end
 if lock.exclusive_holder == record and lock.count == 0 and not hint_is_pending() then
     call('PEXPIRE', key, ONE_DAY)
     call('SETRANGE', key, @record.mode:offset@, '~')
+    save_end()
     if client_of(record) ~= ARGV[2] then notify(record, 'G') end
     return '1' .. id
 end

@@ -1,0 +1,127 @@
+//! What the server knows of a hold that its client did not release.
+
+use std::time::Duration;
+
+use super::server::{ModelServer, claim, id, liveness, nonce, request};
+use crate::client::id_text;
+use crate::queue::messages::EnterMode;
+use leasehold_core::Token;
+
+const HOLDER: u8 = 1;
+const NEXT: u8 = 2;
+const LEASE: Duration = Duration::from_secs(30);
+const GRACE: Duration = Duration::from_secs(10);
+
+/// A server whose lock one client holds, whose connection is missing, while another one waits.
+struct Held {
+    server: ModelServer,
+    token: Token,
+    waits: bool,
+}
+
+impl Held {
+    fn new(waits: bool) -> Self {
+        let mut server = ModelServer::start();
+        server.subscribe(0, "alive", NEXT);
+        let holder = claim(HOLDER, LEASE);
+        let link = liveness(HOLDER, 1, Some(GRACE));
+        let held = server.enter(&request(&holder, EnterMode::Queue, link));
+        let token = held.standing.token().expect("it is free");
+        let mut held = Self {
+            server,
+            token,
+            waits,
+        };
+        if waits {
+            held.enter_next(EnterMode::Queue, String::new());
+        }
+        held
+    }
+
+    fn enter_next(&mut self, mode: EnterMode, expired: String) -> Option<Token> {
+        let next = claim(NEXT, LEASE * 10);
+        let mut request = request(&next, mode, liveness(NEXT, 1, Some(GRACE)));
+        request.expired = expired;
+        self.server.enter(&request).standing.token()
+    }
+
+    /// Checks why the hold has ended, also for the client that holds the lock now.
+    fn assert_reason(mut self, expected: &str) {
+        let next = self.server.held_token();
+        assert_eq!(next.is_some(), self.waits);
+        let lock_state = self.server.lock_state();
+        let ended = lock_state.ended.clone().expect("it is known");
+        assert_eq!(ended.token, self.token);
+        assert_eq!(ended.reason.to_string(), expected);
+        if let Some(next) = next {
+            assert_eq!(lock_state.ended_before(next), Some(&ended));
+        }
+
+        // The grants behind the next one are not those that followed.
+        let holder = if self.waits { NEXT } else { HOLDER };
+        assert_eq!(self.server.leave(holder), self.waits);
+        let later = self.enter_next(EnterMode::Queue, String::new());
+        let later = later.expect("it is free");
+        let lock_state = self.server.lock_state();
+        assert_eq!(lock_state.ended_before(later), None);
+    }
+}
+
+#[test]
+fn end_of_a_process_names_the_client_that_has_seen_it() {
+    for waits in [false, true] {
+        let mut held = Held::new(waits);
+        let seen = held.server.held().expect("it is held");
+        assert!(held.server.revoke_ended(&seen));
+        held.assert_reason("its process ended (seen by program[1]@host (label))");
+    }
+}
+
+#[test]
+fn release_by_a_watchdog_is_told_from_others() {
+    for waits in [false, true] {
+        let mut held = Held::new(waits);
+        assert!(held.server.leave_as('K', HOLDER, NEXT));
+        held.assert_reason("released by its watchdog");
+    }
+}
+
+#[test]
+fn end_of_a_lease_is_noted() {
+    for waits in [false, true] {
+        let mut held = Held::new(waits);
+        held.server.pass(LEASE);
+        if waits {
+            held.enter_next(EnterMode::Poll, String::new());
+        } else {
+            // A client that only tries and leaves.
+            let token = held.enter_next(EnterMode::TryNow, String::new());
+            held.server.leave(NEXT);
+            let ended = held.server.lock_state().ended.expect("it is known");
+            assert_eq!(Some(ended.followed_by), token);
+            assert_eq!(ended.reason.to_string(), "lease ended");
+            continue;
+        }
+        held.assert_reason("lease ended");
+    }
+}
+
+#[test]
+fn missing_connection_is_noted() {
+    let mut held = Held::new(true);
+    held.enter_next(EnterMode::Poll, String::new());
+    held.server.pass(GRACE);
+    let expired = id_text(id(HOLDER)) + &nonce(0);
+    held.enter_next(EnterMode::Poll, expired);
+    held.assert_reason("connection missing");
+}
+
+/// The next holder learns nothing of a hold that was released or broken.
+#[test]
+fn release_is_no_end_to_explain() {
+    for kind in ['H', 'B'] {
+        let mut held = Held::new(true);
+        assert!(held.server.leave_as(kind, HOLDER, NEXT));
+        assert_eq!(held.server.lock_state().ended, None, "{kind}");
+    }
+}
