@@ -272,6 +272,27 @@ fn lock_is_not_released_beside_processes_that_kill_does_not_end() {
     assert_eq!(done("$LEASEHOLD run -w 60s a -- true").code(), 0);
 }
 
+/// Shows G-01, G-36.
+#[test]
+fn watchdog_of_killed_run_releases_nothing_beside_a_process_that_it_cannot_end() {
+    let mut sandbox = Sandbox::on_redis();
+    // A grace that no test outlasts.
+    sandbox.set("crash-grace=3600s");
+    let program = program_of_root(&sandbox);
+    std::fs::write(sandbox.path("job"), format!("{program} & exec sleep 1000")).unwrap();
+    let line = "exec $LEASEHOLD run a --lease 2h -- sh job";
+    let mut run = Started::of(&mut as_user(&sandbox, line));
+    let left = sandbox.pid("pid");
+
+    run.signal(Signal::SIGKILL);
+    let report = run.wait_for_output("leasehold was killed; ");
+    assert!(report.contains(&left.to_string()), "{report}");
+    // The watchdog is the last process with this pipe, but for the one that is left.
+    sandbox.touch("go");
+    run.wait();
+    assert_eq!(sandbox.holders("a").len(), 1);
+}
+
 /// The command itself is a program of another user, as with sudo.
 ///
 /// Shows G-36.
