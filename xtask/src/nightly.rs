@@ -71,6 +71,10 @@ const CYCLES: Goal = Goal {
     unit: "million",
 };
 
+/// Kills of `leasehold run` at random moments.
+const KILLS_OF_RUNS: &str =
+    "test --workspace --all-features --test command runs_that_are_killed_at_any_moment";
+
 /// How many cells run at a time. More would slow each other down on two cores.
 const CELLS_AT_A_TIME: usize = 2;
 /// The command of soaks.
@@ -152,6 +156,10 @@ fn parts(kept: &Kept) -> Result<Vec<Part>> {
         "old and new command in one folder",
         "lab/old_and_new.sh",
     ));
+    parts.push(Part {
+        step: Step::cargo("kills of runs", KILLS_OF_RUNS).env("LEASEHOLD_RUN_KILLS", "10000"),
+        ..Part::cargo("kills of runs", "")
+    });
     parts.push(Part::script("library for macOS", "packaging/macos.sh"));
     for (store, rest) in cells {
         let fault = rest.split(' ').next().unwrap_or_default();
