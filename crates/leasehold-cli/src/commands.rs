@@ -190,7 +190,9 @@ pub(crate) enum Action {
     ///                     cohort) has first_token and last_token in place of token;
     ///                     a holder on files whose pid is not its process here has process: state
     ///                     ("ended", "other_namespace" or "unseen"), and processes, an array of
-    ///                     those that hold: pid, program
+    ///                     those that hold: pid, program; a holder in a database whose grant a
+    ///                     transaction pins has pins, an array: pid or gid, overdue_ms (null
+    ///                     while it holds), missing_right (null if this role may end it)
     ///   waiters           array in queue order: position (1 is next), then the fields of a
     ///                     holder except token
     ///   external_holders  array of the processes that hold the lock by flock(1): pid, program

@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime};
 use anyhow::Result;
 use jiff::Timestamp;
 use leasehold::{
-    ClaimProcess, EndedHold, Entry, ExternalHolder, LockState, Name, ServerStatus, Token,
+    ClaimProcess, EndedHold, Entry, ExternalHolder, LockState, Name, Pin, PinnedBy, ServerStatus,
+    Token,
 };
 use serde::Serialize;
 
@@ -137,7 +138,26 @@ fn row(standing: &str, entry: &Entry) -> String {
         let since = time(entry.info.since);
         format!(", for {age}, since {since}")
     };
-    format!("  {standing}: {holder}{hindrance}, {share}{token}{times}{left}\n")
+    let pins: String = entry.pins.iter().map(pin_row).collect();
+    format!("  {standing}: {holder}{hindrance}, {share}{token}{times}{left}\n{pins}")
+}
+
+/// Formats a transaction that pins the grant of a holder.
+fn pin_row(pin: &Pin) -> String {
+    let by = match &pin.by {
+        PinnedBy::Session(pid) => format!("the transaction of process {pid} on the server"),
+        PinnedBy::Prepared(gid) => format!("the prepared transaction {}", Escaped(gid)),
+        other => format!("{other:?}"),
+    };
+    let overdue = pin.overdue.map_or_else(String::new, |overdue| {
+        let overdue = whole_unit(overdue);
+        format!(", {overdue} after the end of the hold")
+    });
+    let right = pin
+        .missing_right
+        .as_ref()
+        .map_or_else(String::new, |right| format!("; ending it needs {right}"));
+    format!("    pinned by {by}{overdue}{right}\n")
 }
 
 /// Formats the status that one of several servers reports.
@@ -208,6 +228,18 @@ struct ClaimJson<'a> {
     command_stopped: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     process: Option<ProcessJson<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pins: Vec<PinJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct PinJson<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gid: Option<&'a str>,
+    overdue_ms: Option<u64>,
+    missing_right: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -335,6 +367,23 @@ impl<'a> ClaimJson<'a> {
             stopped: is_stopped(info),
             command_stopped: is_command_stopped(info),
             process: entry.process.as_ref().map(ProcessJson::from),
+            pins: entry.pins.iter().map(PinJson::from).collect(),
+        }
+    }
+}
+
+impl<'a> From<&'a Pin> for PinJson<'a> {
+    fn from(pin: &'a Pin) -> Self {
+        let (pid, gid) = match &pin.by {
+            PinnedBy::Session(pid) => (Some(*pid), None),
+            PinnedBy::Prepared(gid) => (None, Some(gid.as_str())),
+            _ => (None, None),
+        };
+        Self {
+            pid,
+            gid,
+            overdue_ms: pin.overdue.map(millis),
+            missing_right: pin.missing_right.as_deref(),
         }
     }
 }

@@ -9,7 +9,10 @@ use futures_util::future::{join_all, select_all};
 
 use crate::engine::{Hold, HoldWatch, NumberedHold};
 use crate::runtime::background::on_background;
-use crate::{ClaimId, Error, FencingToken, LossReason, RenewalStatus, Result, Share, Token, Watch};
+use crate::{
+    CheckBinds, ClaimId, Error, FencingToken, LossReason, RenewalStatus, Result, Share, Token,
+    Watch,
+};
 
 /// A granted lock, held until it is released, dropped or lost.
 ///
@@ -94,6 +97,57 @@ impl Guard {
             return Err(self.hold.with_context("use", error));
         }
         Ok(FencingToken::new(self.token(), self.claim_id()))
+    }
+
+    /// Returns the statement that pins this grant in a transaction of yours, and what it takes.
+    ///
+    /// It is for a transaction in the database that keeps the lock, with any driver, and before the
+    /// statements that read or write what the lock protects. The next holder is granted when that
+    /// transaction has ended, even if this hold is lost before. If the grant is gone, the statement
+    /// fails. It also limits how long the transaction may stand idle to
+    /// [`remaining`](Self::remaining), for this transaction only, and never raises a limit.
+    ///
+    /// ```text
+    /// let binds = guard.check_binds()?;
+    /// let transaction = client.transaction().await?;
+    /// transaction.execute(
+    ///     &binds.statement,
+    ///     &[&binds.name, &binds.token, &binds.claim, &binds.remaining_ms],
+    /// ).await?;
+    /// // … read, write, and
+    /// transaction.commit().await?;
+    /// ```
+    ///
+    /// # Errors
+    /// [`is_unsupported`](crate::Error::is_unsupported) if the store is in no database, or if the guard
+    /// belongs to a [cohort](crate::Lock::cohort), whose holds share a grant;
+    /// [`is_lost`](crate::Error::is_lost) if the lock was lost.
+    pub fn check_binds(&self) -> Result<CheckBinds> {
+        self.check()?;
+        let refused = |message, help| {
+            let error = Error::unsupported(message).help(help);
+            self.hold.with_context("use", error)
+        };
+        let Some((statement, name)) = self.hold.check_statement() else {
+            return Err(refused(
+                "this store is in no database, so no transaction can pin the grant",
+                "keep the lock in the database of the transaction (postgres:), or compare tokens: fence",
+            ));
+        };
+        if self.hold.claim().reserved > 0 {
+            return Err(refused(
+                "the holds of a cohort share a grant, so a transaction of one cannot exclude the next",
+                "acquire without a cohort",
+            ));
+        }
+
+        Ok(CheckBinds {
+            statement,
+            name,
+            token: self.token().to_i64(),
+            claim: self.claim_id().to_string(),
+            remaining_ms: i64::try_from(self.remaining().as_millis()).unwrap_or(i64::MAX),
+        })
     }
 
     /// Returns the id of this claim, which is drawn for each acquire.

@@ -11,6 +11,7 @@ compile_error!("leasehold needs a clock that also runs during a suspend: Linux o
 
 mod admission;
 pub mod blocking;
+mod check_binds;
 mod claim;
 mod claimant_info;
 mod drain;
@@ -74,6 +75,7 @@ mod token;
 mod unwind;
 mod watch;
 
+pub use check_binds::CheckBinds;
 pub use claim::{ClaimId, Share};
 pub use claimant_info::ClaimantInfo;
 pub use drain::drain;
@@ -85,7 +87,9 @@ pub use guarantees::{CrashRelease, Guarantees, Need, SemaphoreSupport};
 pub use guard::Guard;
 pub use guard_ext::{FileGuardExt, RedlockGuardExt};
 pub use lock::Lock;
-pub use lock_state::{ClaimProcess, Entry, ExternalHolder, LockState, ServerStatus, ServerVote};
+pub use lock_state::{
+    ClaimProcess, Entry, ExternalHolder, LockState, Pin, PinnedBy, ServerStatus, ServerVote,
+};
 pub use locks::Locks;
 pub use loss_reason::{LossReason, RenewalStatus};
 pub use multi::{MultiGuard, MultiLock, multi_lock};

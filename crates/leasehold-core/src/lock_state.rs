@@ -115,6 +115,40 @@ pub struct Entry {
     pub connected: Option<bool>,
     /// The process that holds, if it is not the one that `info` names.
     pub process: Option<ClaimProcess>,
+    /// The transactions that pin its grant, on a store in a database.
+    pub pins: Vec<Pin>,
+}
+
+/// A transaction of a user that pins a grant: the next holder is granted after its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pin {
+    /// Whose transaction it is.
+    pub by: PinnedBy,
+    /// For how long the hold itself is over; `None` while it is held.
+    pub overdue: Option<Duration>,
+    /// What the role of this client would need to end the session; `None` if it may end it.
+    pub missing_right: Option<String>,
+}
+
+/// What can end the transaction that pins a grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PinnedBy {
+    /// The end of a session, by the id of its process on the server.
+    Session(u32),
+    /// The commit or rollback of a prepared transaction with this id.
+    Prepared(String),
+}
+
+/// Creates a pin of a hold that is not over.
+#[must_use]
+pub fn pin(by: PinnedBy) -> Pin {
+    Pin {
+        by,
+        overdue: None,
+        missing_right: None,
+    }
 }
 
 /// Creates an entry of a queue. A store sets the other fields that it knows.
@@ -129,6 +163,7 @@ pub fn entry(id: ClaimId, share: Share, standing: Standing, info: ClaimantInfo) 
         lease_left: None,
         connected: None,
         process: None,
+        pins: Vec::new(),
     }
 }
 

@@ -114,6 +114,9 @@ impl Observer {
             comparable.servers.clear();
             for entry in &mut comparable.entries {
                 entry.lease_left = None;
+                for pin in &mut entry.pins {
+                    pin.overdue = None;
+                }
             }
             if self.seen.as_ref() != Some(&comparable) {
                 self.seen = Some(comparable);

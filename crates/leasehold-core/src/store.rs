@@ -125,7 +125,7 @@ pub trait Store: Debug + Send + Sync + 'static {
 pub mod replies {
     pub use crate::ended_hold::{end_reason, ended_hold};
     pub use crate::guarantees::{guarantees, released_within};
-    pub use crate::lock_state::{entry, lock_state, server_status, server_vote};
+    pub use crate::lock_state::{entry, lock_state, pin, server_status, server_vote};
     pub use crate::refused::refused;
 }
 
@@ -151,9 +151,22 @@ pub struct Extensions<'a> {
     pub observe: Option<&'a dyn Observe>,
     /// Leases that the store chooses.
     pub own_leases: Option<&'a dyn OwnLeases>,
+    /// Grants that a transaction in the store's database can pin.
+    pub pinning: Option<&'a dyn Pinning>,
     /// A store inside this process.
     #[doc(hidden)]
     pub in_process: Option<&'a dyn InProcess>,
+}
+
+/// A store in a database, in which a transaction of the user can pin a grant: the next holder is
+/// granted after its end.
+pub trait Pinning: Send + Sync {
+    /// Returns the statement that checks and pins a grant. It takes what
+    /// [`CheckBinds`](crate::CheckBinds) has, in that order.
+    fn check_statement(&self) -> String;
+
+    /// Returns a name as the statement takes it.
+    fn bound_name(&self, name: &Name) -> String;
 }
 
 /// A store whose claims a child process can keep alive.

@@ -67,6 +67,70 @@ LANGUAGE sql VOLATILE AS $$
             AND NOT (k.data).is_leaving AND coalesce(k.claim = p_claim, true));
 $$;
 
+-- Returns the transactions that pin grants of a name: with `pid`, the process of a session, and with
+-- `gid` a prepared transaction. `overdue` is for how many milliseconds the hold is over, and null while
+-- it is held. `missing_right` is what the caller lacks to end the session.
+CREATE FUNCTION leasehold.pins_1(name text)
+RETURNS TABLE (claim uuid, pid int, gid text, overdue int, missing_right text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    l leasehold_private.lock := leasehold_private.peek(name);
+    c leasehold_private.claimant;
+BEGIN
+    FOR c IN
+        SELECT (l.holder).* WHERE (l.holder).claim IS NOT NULL
+        UNION ALL
+        SELECT (k.data).* FROM leasehold_private.claim k WHERE k.name = pins_1.name AND k.holds
+    LOOP
+        claim := c.claim;
+        overdue := CASE WHEN c.is_leaving OR c.deadline <= clock_timestamp() THEN
+            least(2147483647, extract(epoch FROM clock_timestamp() - c.deadline) * 1000) END;
+        FOR pid, gid, missing_right IN
+            SELECT p.pid, x.gid, CASE
+                WHEN own.rolsuper OR r.oid IS NULL THEN NULL
+                WHEN r.rolsuper THEN 'the rights of a superuser'
+                WHEN pg_has_role(session_user, r.oid, 'USAGE')
+                    OR pg_has_role(session_user, 'pg_signal_backend', 'USAGE') THEN NULL
+                ELSE 'membership in pg_signal_backend' END
+            FROM leasehold_private.pins(name, c.token) p
+            LEFT JOIN pg_locks t ON p.pid IS NULL AND t.pid IS NULL AND t.locktype = 'transactionid'
+                AND t.virtualtransaction = p.virtualtransaction
+            LEFT JOIN pg_prepared_xacts x ON x.transaction = t.transactionid
+            LEFT JOIN pg_stat_activity a ON a.pid = p.pid
+            LEFT JOIN pg_roles r ON r.oid = a.usesysid
+            LEFT JOIN pg_roles own ON own.rolname = session_user
+        LOOP
+            RETURN NEXT;
+        END LOOP;
+    END LOOP;
+END $$;
+
+CREATE FUNCTION leasehold_private.pins(name text, token bigint)
+RETURNS TABLE (pid int, virtualtransaction text) LANGUAGE sql VOLATILE AS $$
+    SELECT p.pid, p.virtualtransaction FROM pg_catalog.pg_locks p
+    WHERE p.locktype = 'advisory' AND p.mode = 'ShareLock' AND p.granted AND p.objsubid = 1
+        AND p.database = (
+            SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database())
+        AND (p.classid::bigint << 32 | p.objid::bigint) = leasehold_private.pin_key(name, token);
+$$;
+
+-- Ends the sessions that pin a grant whose hold is over for longer than `limit_ms`, with the
+-- rights of the caller and not of the owner. Their clients get 57P01, and their transactions roll back.
+CREATE FUNCTION leasehold.end_pins_1(name text, limit_ms int)
+RETURNS TABLE (pid int, missing_right text)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+BEGIN
+    FOR pid, missing_right IN
+        SELECT p.pid, p.missing_right FROM leasehold.pins_1(name) p
+        WHERE p.overdue > limit_ms AND p.pid IS NOT NULL
+    LOOP
+        IF missing_right IS NULL THEN PERFORM pg_terminate_backend(pid); END IF;
+        RETURN NEXT;
+    END LOOP;
+END $$;
+
 -- Returns the claims of a name: holders by token, then waiters in order. `session` is + if the
 -- client's session is there, - if it is gone, and ? if that is not known. `pinned_by` is the process
 -- id of a session whose transaction pins the grant, 0 for a prepared transaction. `last_end` is the
@@ -98,13 +162,8 @@ BEGIN
         remaining := least(2147483647, extract(epoch FROM c.deadline - clock_timestamp()) * 1000);
         session := CASE WHEN c.link IS NULL OR c.server <> leasehold_private.server() THEN '?'
             WHEN leasehold_private.is_absent(c) THEN '-' ELSE '+' END;
-        pinned_by := (SELECT coalesce(p.pid, 0) FROM pg_locks p
-            WHERE c.token IS NOT NULL AND p.locktype = 'advisory' AND p.mode = 'ShareLock'
-                AND p.granted AND p.objsubid = 1
-                AND p.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-                AND (p.classid::bigint << 32 | p.objid::bigint)
-                    = leasehold_private.pin_key(name, c.token)
-            LIMIT 1);
+        pinned_by := CASE WHEN c.token IS NOT NULL THEN
+            (SELECT coalesce(p.pid, 0) FROM leasehold_private.pins(name, c.token) p LIMIT 1) END;
         CONTINUE WHEN c.is_leaving AND pinned_by IS NULL;
         CONTINUE WHEN remaining <= 0 AND pinned_by IS NULL;
         RETURN NEXT;
@@ -228,6 +287,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
         CASE WHEN split_part(i.record, ' ', 4) = '0' THEN
             row_number() OVER (PARTITION BY split_part(i.record, ' ', 4) = '0' ORDER BY i.ordinality)
         END,
-        i.remaining * interval '1 millisecond', split_part(i.record, ' ', 11), i.pinned_by
+        i.remaining * interval '1 millisecond', leasehold_private.decoded(split_part(i.record, ' ', 11)),
+        i.pinned_by
     FROM leasehold.inspect_1(name) WITH ORDINALITY i WHERE i.record IS NOT NULL;
 $$;

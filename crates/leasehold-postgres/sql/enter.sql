@@ -10,8 +10,8 @@
 --
 -- standing  H holds, N is the next waiter, Q waits, G is gone
 -- ahead     how many claims are ahead of a waiter, or of a claim that was refused
--- next_end  milliseconds until the first lease of a holder ends; -1 while a transaction pins a grant
---           that is over
+-- next_end  milliseconds until the first lease of a holder ends; while a transaction pins a grant that
+--           is over, -1 less the milliseconds since its end
 -- absences  of holders: claim, nonce and grace in milliseconds
 CREATE FUNCTION leasehold.enter_1(
     name text, mode "char", claim uuid, weight int, capacity int, lease int, reserved int,
@@ -231,9 +231,11 @@ BEGIN
         ELSIF c.nonce IS NULL THEN
             c.nonce := gen_random_uuid();
         ELSIF c.nonce = ANY (ended) THEN
-            CONTINUE WHEN NOT pg_catalog.pg_try_advisory_xact_lock(
-                leasehold_private.pin_key(l.name, c.token));
-            l := leasehold_private.remove(l, c);
+            IF pg_catalog.pg_try_advisory_xact_lock(leasehold_private.pin_key(l.name, c.token)) THEN
+                l := leasehold_private.remove(l, c);
+            ELSE
+                l := leasehold_private.put(l, leasehold_private.leaving(c));
+            END IF;
             l.last_end := ROW(c.token, 'C', NULL, NULL);
             PERFORM leasehold_private.notify(c, caller, 'G');
             CONTINUE;
@@ -268,13 +270,13 @@ BEGIN
     LOOP
         count_held := count_held + 1;
         ends := least(ends, held.deadline);
-        IF held.is_leaving THEN ends := '-infinity'; END IF;
         IF held.nonce IS NOT NULL THEN
             absences := absences || (held.claim || ' ' || held.nonce || ' ' || held.grace);
         END IF;
     END LOOP;
     IF ends <= pg_catalog.clock_timestamp() THEN
-        next_end := -1;
+        next_end := greatest(
+            -1 - extract(epoch FROM pg_catalog.clock_timestamp() - ends) * 1000, -2147483647);
     ELSE
         next_end := least(ceil(extract(epoch FROM ends - pg_catalog.clock_timestamp()) * 1000), 2147483647);
     END IF;

@@ -16,6 +16,18 @@ CREATE FUNCTION leasehold_private.encoded(word text) RETURNS text LANGUAGE sql I
     FROM regexp_split_to_table(word, '') WITH ORDINALITY AS s(c, n);
 $$;
 
+-- Decodes such a word. What is no text in PostgreSQL stays as it is.
+CREATE FUNCTION leasehold_private.decoded(word text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN (
+        SELECT coalesce(convert_from(string_agg(CASE WHEN m[1] ~ '^%..$'
+            THEN decode(substr(m[1], 2), 'hex') ELSE convert_to(m[1], 'UTF8') END,
+            ''::bytea ORDER BY n), 'UTF8'), '')
+        FROM regexp_matches(word, '%[0-9A-F]{2}|[^%]+|%', 'g') WITH ORDINALITY AS s(m, n));
+EXCEPTION WHEN character_not_in_repertoire OR untranslatable_character THEN
+    RETURN word;
+END $$;
+
 -- How a program without the library is shown: since, pid, host, program, label, percent-encoded.
 CREATE FUNCTION leasehold_private.words(label text) RETURNS text LANGUAGE sql VOLATILE
 RETURN leasehold_private.micros() / 1000 || ' 0 ' || leasehold_private.encoded(

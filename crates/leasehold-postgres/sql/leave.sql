@@ -53,8 +53,7 @@ BEGIN
     IF c.token IS NULL OR pg_try_advisory_xact_lock(leasehold_private.pin_key(leave_1.name, c.token)) THEN
         l := leasehold_private.remove(l, c);
     ELSE
-        c.is_leaving := true;
-        l := leasehold_private.put(l, c);
+        l := leasehold_private.put(l, leasehold_private.leaving(c));
     END IF;
     IF c.client IS DISTINCT FROM caller THEN
         PERFORM leasehold_private.notify(c, NULL, 'G');
@@ -118,7 +117,7 @@ BEGIN
         ELSE
             look := leasehold_private.standing(l, r.claim);
             places[r.at] := look.place;
-            standings[r.at] := CASE WHEN look.next_end = -1
+            standings[r.at] := CASE WHEN look.next_end < 0
                 OR leasehold_private.is_absent(l.holder) THEN 'A' ELSE 'Q' END;
         END IF;
     END LOOP;

@@ -182,6 +182,15 @@ BEGIN
     END IF;
 END $$;
 
+-- Marks a hold that is over, and that a transaction of the user still pins. Its deadline is the end of
+-- the hold.
+CREATE FUNCTION leasehold_private.leaving(INOUT c leasehold_private.claimant)
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    c.is_leaving := true;
+    c.deadline := least(c.deadline, pg_catalog.clock_timestamp());
+END $$;
+
 -- Ends the holds whose lease is over or that are leaving, unless a transaction pins the grant.
 CREATE FUNCTION leasehold_private.expire(INOUT l leasehold_private.lock, caller uuid)
 LANGUAGE plpgsql VOLATILE AS $$

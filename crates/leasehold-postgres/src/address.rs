@@ -31,6 +31,16 @@ pub(super) struct Address {
 pub(super) struct PostgresSettings {
     /// How long a client trusts a session that is gone; `None` without crash detection.
     pub(super) crash_grace: Option<Duration>,
+    pub(super) pin_limit: PinLimit,
+}
+
+/// For how long a waiter lets a transaction pin a grant whose hold is over, before it ends the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PinLimit {
+    /// For the lease of the waiter.
+    Lease,
+    After(Duration),
+    Never,
 }
 
 pub(super) static FORM: UrlForm = UrlForm {
@@ -42,6 +52,7 @@ pub(super) static FORM: UrlForm = UrlForm {
         &[
             Setting::text("sslmode"),
             CRASH_GRACE,
+            PIN_LIMIT,
             Setting::text("schema"),
             Setting::file("host"),
             Setting::text("direct"),
@@ -60,6 +71,13 @@ const CRASH_GRACE: Setting = Setting::duration(
     "crash-grace",
     Duration::from_millis(500)..=Duration::from_secs(3600),
     Duration::from_secs(10),
+)
+.or_off();
+/// Its default is that of leases: without the setting, the lease of the waiter is the limit.
+const PIN_LIMIT: Setting = Setting::duration(
+    "pin-limit",
+    Duration::from_millis(100)..=Duration::from_secs(86_400),
+    Duration::from_secs(30),
 )
 .or_off();
 
@@ -82,6 +100,7 @@ impl Address {
             schema: schema(url.settings.get("schema"))?,
             settings: PostgresSettings {
                 crash_grace: url.settings.duration_unless_off(&CRASH_GRACE),
+                pin_limit: pin_limit(&url),
             },
             shown_url: url.shown_with(&url.path),
             database,
@@ -166,6 +185,14 @@ fn encryption(url: &StoreUrl, host: &Host) -> Result<Option<Tls>> {
         ..url.clone()
     };
     Tls::of_url(&url, "sslmode=verify-full")
+}
+
+fn pin_limit(url: &StoreUrl) -> PinLimit {
+    if url.settings.get(PIN_LIMIT.name).is_none() {
+        return PinLimit::Lease;
+    }
+    let stated = url.settings.duration_unless_off(&PIN_LIMIT);
+    stated.map_or(PinLimit::Never, PinLimit::After)
 }
 
 /// Of the variables of libpq only those count that cannot name another lock.

@@ -51,6 +51,8 @@ pub(super) struct ClaimState {
     last_token: u64,
     /// Until when the server may execute a request that has no reply.
     late_until: Option<BootInstant>,
+    /// When the sessions that keep this waiter waiting may be ended again.
+    next_pins_end: Option<BootInstant>,
 }
 
 /// What a notification says.
@@ -134,6 +136,18 @@ impl TrackedClaim {
         let is_there = self.state.lock().apply_renewal(renewed, sent);
         self.changed.notify_waiters();
         is_there
+    }
+
+    /// Whether the sessions that keep this waiter waiting may be ended now. Without the right to end
+    /// them, each attempt is a warning, so they are rare.
+    pub(super) fn may_end_pins(&self, pause: Duration) -> bool {
+        let now = BootInstant::now();
+        let mut state = self.state.lock();
+        if state.next_pins_end.is_some_and(|next| now < next) {
+            return false;
+        }
+        state.next_pins_end = Some(now.saturating_add(pause));
+        true
     }
 
     pub(super) fn pass_on(&self) {
@@ -254,10 +268,14 @@ impl ClaimState {
         self.place = place;
     }
 
+    /// How long one place takes, as the queue has moved so far.
+    pub(super) fn pace(&self) -> Duration {
+        self.pace.map_or(PACE_AT_FIRST, |(_, pace)| pace)
+    }
+
     /// How long this waiter waits, as the queue has moved so far.
     pub(super) fn expected_wait(&self) -> Duration {
-        let pace = self.pace.map_or(PACE_AT_FIRST, |(_, pace)| pace);
-        pace * self.place
+        self.pace() * self.place
     }
 
     /// Whether this waiter listens for its grant.

@@ -7,6 +7,7 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::claims::uuid_of;
+use super::pins;
 use super::session::Session;
 use super::steps::{name_of, stored};
 use leasehold_core::internal::SeenHold;
@@ -45,6 +46,7 @@ pub(super) async fn inspect(session: &Session, name: &Name) -> Result<LockState>
         .map_err(|error| session.failed(error))?;
 
     let mut lock_state = replies::lock_state(name.clone());
+    let mut is_pinned = false;
     for (ahead, row) in (0..).zip(&rows) {
         let last_token: Option<i64> = row.get("last_token");
         lock_state.last_token = last_token
@@ -66,7 +68,11 @@ pub(super) async fn inspect(session: &Session, name: &Name) -> Result<LockState>
             Ok(b'-') => Some(false),
             _ => None,
         };
+        is_pinned |= row.get::<_, Option<i32>>("pinned_by").is_some();
         lock_state.entries.push(entry);
+    }
+    if is_pinned {
+        pins::read(session, &mut lock_state).await?;
     }
     Ok(lock_state)
 }

@@ -14,6 +14,7 @@ mod examination;
 mod function;
 mod inspect;
 mod password_file;
+mod pins;
 mod reply_error;
 mod schema;
 mod session;
@@ -24,17 +25,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
-use address::Address;
-use claims::{ClaimState, Claims, Renewed, TrackedClaim};
+use address::{Address, PinLimit};
+use claims::{ClaimState, Claims, Renewed, TrackedClaim, uuid_of};
 use examination::examine;
 use leasehold_core::internal::{
     BootInstant, ProcessFile, RevokeEnded, SeenHold, StoreKind, UnopenedStore, background,
     revoke_ended,
 };
-use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store, replies};
+use leasehold_core::store::{
+    Claim, Entered, Extensions, OnContention, Pinning, Standing, Store, replies,
+};
 use leasehold_core::{CrashRelease, Guarantees, LockState, Name, Result, SemaphoreSupport, Token};
+pub use schema::CHECK;
 use session::{Context, Session, Supervisor};
 use steps::{Absences, Mode, Reply};
 
@@ -100,6 +104,7 @@ impl Postgres {
     /// | setting | |
     /// |---|---|
     /// | `crash-grace=10s` | how long the client trusts a connection that is gone; `off` turns crash detection off |
+    /// | `pin-limit=30s` | for how long a waiter lets a transaction [pin](leasehold_core::Guard::check_binds) a grant that is over, before it ends its session; `off`: for ever; by default for the waiter's lease |
     /// | `schema=leasehold` | the schema of the functions |
     /// | `host=/path` | the folder of the server's socket |
     /// | `sslmode=disable` | allows a connection to another machine without encryption; or `verify-full` |
@@ -169,11 +174,16 @@ impl Postgres {
     /// When a waiter looks again. Nobody is notified of the end of a lease, of a session or of a
     /// user's transaction, and only waiters near the front of their grant.
     fn next_look(&self, claim: &Claim, reply: &Reply, state: &ClaimState) -> BootInstant {
-        let pause = if reply.is_pinned {
+        let pause = if reply.pinned_for.is_some() {
             PINNED_INTERVAL
         } else if reply.place == 0 {
-            let lease_end = reply.next_end.unwrap_or(LOOK_INTERVAL);
-            lease_end.clamp(LOOK_MIN, LOOK_INTERVAL)
+            let interval = if self.is_notified() {
+                LOOK_INTERVAL
+            } else {
+                state.pace().clamp(FAR_LOOK_MIN, LOOK_INTERVAL)
+            };
+            let lease_end = reply.next_end.unwrap_or(interval);
+            lease_end.clamp(LOOK_MIN, interval)
         } else if state.is_near() && self.is_notified() {
             LOOK_INTERVAL * 5 * (reply.place + 1)
         } else {
@@ -183,6 +193,27 @@ impl Postgres {
         let at = BootInstant::now().saturating_add(pause);
         let absence_end = self.absences.next_end(&claim.name);
         absence_end.map_or(at, |end| at.min(end))
+    }
+
+    /// Ends the sessions that pin a grant for too long, if this waiter is the next one. The transactions
+    /// roll back, and a later look finds the lock free.
+    async fn end_pins(&self, claim: &Claim, pinned_for: Duration, tracked: &TrackedClaim) {
+        let limit = match self.address.settings.pin_limit {
+            PinLimit::Lease => claim.lease,
+            PinLimit::After(limit) => limit,
+            PinLimit::Never => return,
+        };
+        if pinned_for <= limit || tracked.state().place > 0 || !tracked.may_end_pins(claim.lease) {
+            return;
+        }
+        let Some(session) = self.supervisor.current() else {
+            return;
+        };
+        // Without a reply, the next look finds the same, or another session.
+        let ending = timeout(READ_TIMEOUT, pins::end(&session, &claim.name, limit));
+        if let Ok(Err(error)) = ending.await {
+            tracing::warn!(%error, name = %claim.name, "the sessions that pin a grant do not end");
+        }
     }
 
     /// Waits until the standing of a claim differs from `seen`.
@@ -216,6 +247,9 @@ impl Postgres {
                 error = self.supervisor.unreachable(limit), if waits => return Err(error),
             };
             let reply = self.send(claim, mode, &tracked).await?;
+            if let Some(pinned_for) = reply.pinned_for {
+                self.end_pins(claim, pinned_for, &tracked).await;
+            }
             if reply.has_absent_holder() && revoke_ended(self, claim).await {
                 tracked.look_at(BootInstant::now());
             }
@@ -410,7 +444,10 @@ impl Store for Postgres {
     }
 
     fn extensions(&self) -> Extensions<'_> {
-        Extensions::default()
+        Extensions {
+            pinning: Some(self),
+            ..Extensions::default()
+        }
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
@@ -421,6 +458,16 @@ impl Store for Postgres {
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
         let session = self.supervisor.session(READ_TIMEOUT).await?;
         inspect::list(&session, prefix, count_max).await
+    }
+}
+
+impl Pinning for Postgres {
+    fn check_statement(&self) -> String {
+        schema::named(&self.address.schema, CHECK)
+    }
+
+    fn bound_name(&self, name: &Name) -> String {
+        steps::stored(name)
     }
 }
 

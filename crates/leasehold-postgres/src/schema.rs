@@ -9,6 +9,14 @@ use super::reply_error::store_error;
 /// The version of the schema that this client uses.
 pub(super) const VERSION: i32 = 1;
 
+/// Pins a grant in a transaction of the user, if it is still there: the name `$1` (text), the token `$2`
+/// (bigint), the claim `$3` (text), and the milliseconds `$4` (bigint) for which the transaction may
+/// stand idle.
+///
+/// [`Guard::check_binds`](leasehold_core::Guard::check_binds) returns what to bind, and the statement
+/// for a schema with another name.
+pub const CHECK: &str = include_str!("../sql/check.sql").trim_ascii_end();
+
 /// Returns the statements that make the schema, in one transaction.
 #[must_use]
 pub(super) fn text(schema: &str) -> String {

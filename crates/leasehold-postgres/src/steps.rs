@@ -57,8 +57,8 @@ pub(super) struct Reply {
     pub(super) place: u32,
     /// How long until the first lease of a holder ends.
     pub(super) next_end: Option<Duration>,
-    /// Whether a hold is over, and a transaction still pins it.
-    pub(super) is_pinned: bool,
+    /// For how long a hold is over that a transaction still pins.
+    pub(super) pinned_for: Option<Duration>,
     absences: Vec<Absence>,
 }
 
@@ -84,10 +84,8 @@ impl Reply {
         Some(Self {
             standing,
             place: unsigned(row.get("place")),
-            is_pinned: next_end == Some(-1),
-            next_end: next_end
-                .and_then(|millis| u64::try_from(millis).ok())
-                .map(Duration::from_millis),
+            pinned_for: next_end.map(|millis| !millis).and_then(from_millis),
+            next_end: next_end.and_then(from_millis),
             absences: texts
                 .iter()
                 .filter_map(|text| Absence::parse(text))
@@ -450,7 +448,12 @@ fn signed(number: u32) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-fn millis(duration: Duration) -> i32 {
+/// Returns a number of milliseconds as a duration; `None` if it is negative.
+fn from_millis(millis: i32) -> Option<Duration> {
+    u64::try_from(millis).ok().map(Duration::from_millis)
+}
+
+pub(super) fn millis(duration: Duration) -> i32 {
     i32::try_from(duration.as_millis()).unwrap_or(i32::MAX)
 }
 

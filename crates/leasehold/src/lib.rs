@@ -166,16 +166,26 @@ pub use leasehold_core::simulation;
 #[doc(inline)]
 pub use leasehold_core::store;
 pub use leasehold_core::{
-    ClaimId, ClaimProcess, ClaimantInfo, Cleanup, CrashRelease, Election, EndReason, EndedHold,
+    CheckBinds, ClaimId, ClaimProcess, ClaimantInfo, Cleanup, CrashRelease, Election, EndReason, EndedHold,
     Entry, Error, ErrorKind, Examination, ExaminedServer, ExternalHolder, FencingToken, Finding,
     Guarantees, Guard, Leader, LeaderObserver, Leadership, Lock, LockState, Locks, LossReason,
-    MultiGuard, MultiLock, Name, Need, Observer, Owner, Reentrant, ReentrantGuard, Refused,
+    MultiGuard, MultiLock, Name, Need, Observer, Owner, Pin, PinnedBy, Reentrant, ReentrantGuard, Refused,
     RenewalStatus, Result, RoundTrip, RwLock, SemaphoreSupport, ServerStatus, ServerVote, Severity,
     Share, Standing, Token, Watch, drain, fence, multi_lock,
 };
 pub use open::{examine, open, open_lazy};
 #[doc(hidden)]
 pub use schemes::{kind_of, kinds};
+
+/// The lock in transactions of a PostgreSQL database that keeps it.
+///
+/// [`CHECK`](postgres::CHECK) is a statement for any driver, and [`Guard::check_binds`] returns what
+/// to bind. It pins the grant until the end of the transaction, or fails.
+#[cfg(feature = "postgres")]
+pub mod postgres {
+    pub use leasehold_core::CheckBinds;
+    pub use leasehold_postgres::CHECK;
+}
 
 /// The places where locks can be kept, one type each.
 pub mod stores {

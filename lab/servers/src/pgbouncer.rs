@@ -32,11 +32,20 @@ impl PgBouncer {
     /// Panics if PgBouncer is not installed or does not start.
     #[must_use]
     pub fn start(server: &Postgres, mode: &str) -> Self {
+        // In session mode each connection of a client keeps one of the pool.
+        let pool_size = if mode == "session" { 100 } else { 3 };
+        Self::with_pool(server, mode, pool_size)
+    }
+
+    /// Starts it with a pool of so many connections.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn with_pool(server: &Postgres, mode: &str, pool_size: u32) -> Self {
         let folder = folder_of_server();
         let port = Port::reserve();
         let users = folder.path().join("users");
-        // In session mode each connection of a client keeps one of the pool.
-        let pool_size = if mode == "session" { 100 } else { 3 };
         let configuration = format!(
             "[databases]\n* = host={} port=5432\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
              listen_port = {}\nunix_socket_dir =\nauth_type = trust\nauth_file = {}\n\

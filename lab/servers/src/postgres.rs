@@ -1,8 +1,8 @@
 //! A real PostgreSQL server.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Write, pipe};
-use std::os::unix::fs::{chown, symlink};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{self, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -12,6 +12,7 @@ use anyhow::ensure;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::TempDir;
 
+use crate::Certificates;
 use crate::child::{Environment, Program, ServerProcess};
 use crate::port::Port;
 use crate::{DEADLINE, until};
@@ -64,6 +65,28 @@ impl Postgres {
     /// `max_connections=8`.
     #[must_use]
     pub fn configured(settings: &[&str]) -> Self {
+        Self::initialised(settings, |_| {})
+    }
+
+    /// Starts a server with TLS, whose certificate is `server.crt`.
+    #[must_use]
+    pub fn with_tls(certificates: &Certificates) -> Self {
+        // The server reads them from its data.
+        Self::initialised(&["ssl=on"], |data| {
+            for name in ["server.crt", "server.key"] {
+                let file = data.join(name);
+                fs::copy(certificates.file(name), &file).expect("the folder is ours");
+                fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("it is ours");
+                if geteuid().is_root() {
+                    chown(&file, Some(UNPRIVILEGED), Some(UNPRIVILEGED))
+                        .expect("root may give a file away");
+                }
+            }
+        })
+    }
+
+    /// Starts a server with new data, to which `prepare` may add files.
+    fn initialised(settings: &[&str], prepare: impl FnOnce(&Path)) -> Self {
         let folder = folder_of_server();
         let data = text(&folder.path().join("data"));
         complete(
@@ -81,6 +104,7 @@ impl Postgres {
             ],
             folder.path(),
         );
+        prepare(&folder.path().join("data"));
         Self::start_in(folder, settings.iter().map(ToString::to_string).collect())
     }
 

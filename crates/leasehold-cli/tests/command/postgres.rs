@@ -115,3 +115,37 @@ fn errors_have_exit_code_and_help_without_password() {
         assert!(!done.err.contains("hunter2"), "{done:?}");
     }
 }
+
+/// The holder is a program without leasehold, whose transaction goes on after its release.
+#[test]
+fn show_names_the_transaction_that_pins_a_grant() {
+    let sandbox = sandbox();
+    let store = sandbox.url();
+    let schema = store
+        .split("schema=")
+        .nth(1)
+        .expect("it has a schema of its own");
+    let made = sandbox.done(&["setup-postgres", "--store", &store]);
+    assert_eq!(made.code(), 0, "{made:?}");
+    let mut locks = SERVER.session();
+    let acquired = locks.run(&format!("CALL {schema}.acquire('a')"));
+    let columns: Vec<&str> = acquired[0].split('|').collect();
+    let mut orders = SERVER.session();
+    let pid = orders.run("SELECT pg_backend_pid()").remove(0);
+    orders.run("BEGIN");
+    orders.run(&format!("SELECT {schema}.check('a', {})", columns[1]));
+
+    let shown = || sandbox.done(&["show", "--store", &store, "a"]).out;
+    let by = format!("pinned by the transaction of process {pid} on the server");
+    assert!(shown().contains(&format!("{by}\n")), "{}", shown());
+    locks.run(&format!("CALL {schema}.release('a', '{}')", columns[0]));
+    assert!(shown().contains(&format!("{by}, ")), "{}", shown());
+    assert!(shown().contains("after the end of the hold"), "{}", shown());
+    let json = sandbox
+        .done(&["show", "--store", &store, "--json", "a"])
+        .out;
+    assert!(json.contains(&format!("\"pid\": {pid}")), "{json}");
+    assert!(json.contains("\"missing_right\": null"), "{json}");
+    orders.run("COMMIT");
+    assert!(!shown().contains("pinned"), "{}", shown());
+}

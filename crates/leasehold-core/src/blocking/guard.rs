@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use super::Watch;
 use crate::runtime::background::{block_on, on_background};
-use crate::{ClaimId, FencingToken, LossReason, RenewalStatus, Result, ServerVote, Token};
+use crate::{
+    CheckBinds, ClaimId, FencingToken, LossReason, RenewalStatus, Result, ServerVote, Token,
+};
 use crate::{FileGuardExt, RedlockGuardExt};
 
 /// A granted lock; see [`leasehold::Guard`](crate::Guard).
@@ -28,6 +30,7 @@ impl Guard {
 forward!(Guard of Guard {
     get token() -> Token;
     call fencing_token() -> Result<FencingToken>;
+    call check_binds() -> Result<CheckBinds>;
     get claim_id() -> ClaimId;
     get name() -> &str;
     get slots() -> &[u32];

@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::guard::block_on_timeout;
 use super::{Lock, Watch};
 use crate::runtime::background::block_on;
-use crate::{ClaimId, FencingToken, LossReason, Owner, Refused, RenewalStatus, Result, Token};
+use crate::{CheckBinds, ClaimId, FencingToken, LossReason, Owner};
+use crate::{Refused, RenewalStatus, Result, Token};
 
 /// A mutex that its owner may acquire again; see [`leasehold::Reentrant`](crate::Reentrant).
 #[derive(Clone, Debug)]
@@ -50,6 +51,7 @@ forward!(ReentrantGuard of ReentrantGuard {
 });
 forward!(ReentrantGuard of Guard {
     call fencing_token() -> Result<FencingToken>;
+    call check_binds() -> Result<CheckBinds>;
     get claim_id() -> ClaimId;
     get name() -> &str;
     call check() -> Result<()>;

@@ -229,6 +229,13 @@ impl StoreCalls {
         }
     }
 
+    /// Returns the statement that pins a grant in a transaction of the user, and the name that it
+    /// takes.
+    pub(crate) fn check_statement(&self, name: &Name) -> Option<(String, String)> {
+        let store = self.store.extensions().pinning?;
+        Some((store.check_statement(), store.bound_name(name)))
+    }
+
     /// Inspects a lock, with retries, within `limit`.
     pub(crate) async fn inspect(&self, name: &Name, limit: Duration) -> Result<LockState> {
         self.read(RequestKind::Inspect, "inspect", Some(name), limit, || {

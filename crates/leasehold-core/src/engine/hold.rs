@@ -138,6 +138,10 @@ impl Hold {
         self.engine.calls.inheritable_fds(&self.validity.claim)
     }
 
+    pub(crate) fn check_statement(&self) -> Option<(String, String)> {
+        self.engine.calls.check_statement(&self.claim().name)
+    }
+
     pub(crate) fn votes(&self) -> Vec<ServerVote> {
         self.engine.calls.votes(&self.validity.claim)
     }

@@ -12,6 +12,7 @@ mod pooler;
 mod rights;
 mod servers;
 mod sessions;
+mod transactions;
 mod urls;
 
 use std::io::{BufRead, BufReader};

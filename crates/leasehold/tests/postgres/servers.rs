@@ -298,3 +298,130 @@ async fn claim_with_lost_reply_is_found_once() {
         assert!(is_free(&theirs, "a").await);
     }
 }
+
+/// As an upgrade of the schema does.
+///
+/// Shows G-01, G-02.
+#[tokio::test]
+async fn functions_are_replaced_under_running_clients() {
+    let database = Database::new();
+    let locks = open(&database.url()).await;
+    let held = acquire(&locks, "a").await;
+    let waiting = queue_up(&locks, "a").await;
+    let contention = Contention::start(&vec![database.url(); 8]).await;
+    for _ in 0..20 {
+        let errors = database.run(
+            "DO $do$ DECLARE f oid; BEGIN FOR f IN SELECT p.oid FROM pg_proc p \
+             WHERE p.pronamespace IN ('leasehold'::regnamespace, 'leasehold_private'::regnamespace) \
+             LOOP EXECUTE pg_get_functiondef(f); END LOOP; END $do$",
+        );
+        assert_eq!(errors, [""; 0]);
+        use_once(&locks, "b").await;
+    }
+    assert_ne!(contention.end().await, 0);
+    held.release().await.expect("still held");
+    let next = crate::granted(waiting).await;
+    next.release().await.expect("released");
+}
+
+/// Only the first few waiters of a queue look often. It prints how many requests each client sends.
+///
+/// Shows G-02.
+#[tokio::test]
+async fn waiting_clients_send_few_requests() {
+    const CLIENTS: usize = 50;
+    const SECONDS: usize = 10;
+    let server = Postgres::configured(&["log_min_duration_statement=0"]);
+    let database = Database::on(&server);
+    let locks = open(&database.url()).await;
+    let held = acquire(&locks, "a").await;
+    let mut waiting = Vec::new();
+    for _ in 0..CLIENTS {
+        let client = open(&database.url()).await;
+        waiting.push(queue_up(&client, "a").await);
+    }
+    let requests = || {
+        let log = server.log();
+        log.lines()
+            .filter(|line| line.contains(" execute "))
+            .count()
+    };
+    // Until then, each waiter takes the queue for a fast one.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let before = requests();
+    tokio::time::sleep(Duration::from_secs(SECONDS as u64)).await;
+    let sent = requests() - before;
+    println!("{CLIENTS} waiting clients have sent {sent} requests in {SECONDS} s");
+    assert!(sent < CLIENTS * SECONDS / 2, "{sent}");
+    for waiting in waiting {
+        waiting.abort();
+    }
+    held.release().await.expect("released");
+}
+
+/// A grant is on the replica before its client has it, so its promotion loses none.
+///
+/// Shows G-01, G-04.
+#[tokio::test]
+async fn promoted_synchronous_replica_has_every_grant() {
+    let mut primary = Postgres::start();
+    let name = Database::on(&primary).name;
+    let replica = primary.replica();
+    primary.run("ALTER SYSTEM SET synchronous_standby_names = '*'");
+    primary.run("SELECT pg_reload_conf()");
+    let sync = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
+    until("the replica is synchronous", || {
+        Ok((primary.run(sync) == ["1"]).then_some(()))
+    })
+    .expect("it follows");
+
+    let addresses = [primary.address(), replica.address()].join(",");
+    let url = format!("postgres://postgres@{addresses}/{name}?crash-grace=20s");
+    let locks = open(&url).await;
+    let mut held = Vec::new();
+    for number in 0..20 {
+        held.push(acquire(&locks, &format!("a{number}")).await);
+    }
+    primary.stop();
+    replica.promote();
+    eventually("the client is back", || async {
+        locks.inspect("a0").await.is_ok()
+    })
+    .await;
+    for held in held {
+        held.check().expect("still held");
+        let lock_state = locks.inspect(held.name()).await.expect("inspected");
+        assert_eq!(lock_state.last_token, Some(held.token()));
+        held.release().await.expect("released");
+    }
+}
+
+/// No grant can be committed, and each request ends with an error that may pass.
+///
+/// Shows G-22.
+#[tokio::test]
+async fn full_disk_is_unavailable_until_it_has_space() {
+    let server = Postgres::start();
+    let database = Database::on(&server);
+    let locks = open(&database.url()).await;
+    let held = acquire(&locks, "a").await;
+    // A role may write so much and no more: the error is that of a full disk.
+    database.run(
+        "CREATE FUNCTION public.full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         RAISE EXCEPTION 'could not extend file: No space left on device' \
+         USING ERRCODE = '53100'; END $$; \
+         CREATE TRIGGER is_full BEFORE INSERT OR UPDATE ON leasehold_private.lock \
+         FOR EACH ROW EXECUTE FUNCTION public.full()",
+    );
+    let error = locks
+        .mutex("b")
+        .try_acquire()
+        .await
+        .expect_err("it is full");
+    assert!(error.is_unavailable(), "{error:?}");
+    assert!(error.to_string().contains("No space left"), "{error}");
+    held.check().expect("it is held until its grace is over");
+    database.run("DROP TRIGGER is_full ON leasehold_private.lock");
+    held.release().await.expect("released");
+    assert!(is_free(&locks, "b").await);
+}

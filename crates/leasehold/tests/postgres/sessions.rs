@@ -95,6 +95,10 @@ async fn lock_of_a_killed_process_is_free_after_the_grace() {
         killed_at.elapsed() >= Duration::from_secs(1),
         "before the grace"
     );
+    println!(
+        "kill -9 to the next grant, grace 1 s: {:?}",
+        killed_at.elapsed()
+    );
 }
 
 /// Shows G-13.

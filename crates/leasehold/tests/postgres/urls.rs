@@ -3,6 +3,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
+use lab_servers::{Certificates, Postgres};
 use leasehold::Error;
 
 use crate::{Database, Program, SERVER, open, open_error, use_once};
@@ -131,4 +132,36 @@ async fn login_is_read_from_the_url_a_file_or_the_environment() {
         refused.starts_with("Denied") && !refused.contains("wr0ng"),
         "{refused}"
     );
+}
+
+/// The name and the authority of the certificate are verified before the password is sent.
+///
+/// Shows G-29.
+#[tokio::test]
+async fn certificate_of_the_server_is_verified() {
+    let certificates = Certificates::of_servers("DNS:localhost");
+    let server = Postgres::with_tls(&certificates);
+    let address = server.address();
+    let url = |host: &str, ca: &str| {
+        let at = address.replace("127.0.0.1", host);
+        let ca = certificates.file(ca);
+        let ca = ca.display();
+        format!("postgres://postgres:{PASSWORD}@{at}/postgres?sslmode=verify-full&ca={ca}")
+    };
+    let locks = open(&url("localhost", "ca.crt")).await;
+    use_once(&locks, "a").await;
+    let encrypted = "SELECT count(*) FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) \
+        WHERE s.ssl AND a.application_name = 'leasehold'";
+    assert_eq!(server.run(encrypted), ["2"]);
+
+    for (host, ca, reason) in [
+        ("127.0.0.1", "ca.crt", "not valid for"),
+        ("localhost", "other.crt", "UnknownIssuer"),
+    ] {
+        let error = open_error(&url(host, ca)).await;
+        assert!(error.is_denied() || error.is_unavailable(), "{error:?}");
+        assert!(error.to_string().contains(reason), "{error}");
+        assert_no_secret(&error);
+    }
+    assert_eq!(server.run(encrypted), ["2"], "no other session was opened");
 }

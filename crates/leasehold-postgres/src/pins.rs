@@ -1,0 +1,72 @@
+//! The transactions of users that pin grants.
+
+use std::time::Duration;
+
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
+
+use super::session::Session;
+use super::steps::{millis, stored};
+use leasehold_core::store::{claim_id_from_bytes, replies};
+use leasehold_core::{LockState, Name, Pin, PinnedBy, Result};
+
+/// Adds the pins to the state of a lock.
+pub(super) async fn read(session: &Session, lock_state: &mut LockState) -> Result<()> {
+    let client = &session.requests.client;
+    let stored = stored(&lock_state.name);
+    let arguments: [&(dyn ToSql + Sync); 1] = [&stored];
+    let rows = session.functions.pins.call(client, &arguments).await;
+    for row in rows.map_err(|error| session.failed(error))? {
+        let claim: Uuid = row.get("claim");
+        let claim = claim_id_from_bytes(claim.into_bytes());
+        let entry = lock_state
+            .entries
+            .iter_mut()
+            .find(|entry| entry.id == claim);
+        if let Some((entry, pin)) = entry.zip(pin(&row)) {
+            entry.pins.push(pin);
+        }
+    }
+    Ok(())
+}
+
+/// Parses a pin; `None` if a prepared transaction has ended while it was read.
+fn pin(row: &Row) -> Option<Pin> {
+    let by = match row.get::<_, Option<i32>>("pid") {
+        Some(pid) => PinnedBy::Session(u32::try_from(pid).ok()?),
+        None => PinnedBy::Prepared(row.get::<_, Option<String>>("gid")?),
+    };
+    let overdue: Option<i32> = row.get("overdue");
+    let mut pin = replies::pin(by);
+    pin.overdue = overdue
+        .and_then(|overdue| u64::try_from(overdue).ok())
+        .map(Duration::from_millis);
+    pin.missing_right = row.get("missing_right");
+    Some(pin)
+}
+
+/// Ends the sessions that pin a grant of a name whose hold is over for longer than `limit`.
+///
+/// It may be repeated: a session that has ended pins nothing.
+pub(super) async fn end(session: &Session, name: &Name, limit: Duration) -> Result<()> {
+    let client = &session.requests.client;
+    let stored = stored(name);
+    let limit_ms = millis(limit);
+    let arguments: [&(dyn ToSql + Sync); 2] = [&stored, &limit_ms];
+    let rows = session.functions.end_pins.call(client, &arguments).await;
+    for row in rows.map_err(|error| session.failed(error))? {
+        let pid: i32 = row.get("pid");
+        match row.get::<_, Option<String>>("missing_right") {
+            Some(right) => tracing::warn!(
+                %name, pid,
+                "the transaction of process {pid} delays the next holder, and ending it needs {right}"
+            ),
+            None => tracing::warn!(
+                %name, pid,
+                "process {pid} was ended: its transaction has delayed the next holder for {limit:?}"
+            ),
+        }
+    }
+    Ok(())
+}
