@@ -18,4 +18,14 @@ impl Random {
         let mixed = (first ^ (first >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         (mixed ^ (mixed >> 31)) % end
     }
+
+    /// One of several values.
+    ///
+    /// # Panics
+    /// Panics if there is none.
+    pub fn chosen<'a, T>(&mut self, values: &'a [T]) -> &'a T {
+        let count = u64::try_from(values.len()).expect("they fit into memory");
+        let number = self.below(count);
+        &values[usize::try_from(number).expect("it is below their count")]
+    }
 }

@@ -77,6 +77,9 @@ const KILLS_OF_RUNS: &str =
 
 /// How many cells run at a time. More would slow each other down on two cores.
 const CELLS_AT_A_TIME: usize = 2;
+/// A thousand transactions that are stopped for longer than the lease of their lock.
+const STOPPED_TRANSACTIONS: &str =
+    "test --quiet --workspace --all-features --test guarantees exactly_one_writer";
 /// The command of soaks.
 const SOAK: &str = "run --quiet -p xtask -- soak";
 /// How the names of cells begin.
@@ -177,6 +180,11 @@ fn parts(kept: &Kept) -> Result<Vec<Part>> {
         parts.push(Part::cargo(&format!("soak {store}"), &soak).towards(goal));
     }
     parts.push(Part::cargo("cycles without faults", SOAK).towards(CYCLES));
+    parts.push(Part {
+        name: "transactions that stand still on PostgreSQL".to_owned(),
+        step: Step::cargo("stopped transactions", STOPPED_TRANSACTIONS).env("LAB_STOPS", "1000"),
+        goal: None,
+    });
     let checks = "run --quiet -p xtask -- mutants --without-bugs";
     parts.push(Part::cargo("checks of the seeded bugs", checks));
     parts.push(Part::cargo(

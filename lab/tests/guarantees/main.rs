@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod articles;
+mod exactly_one_writer;
 mod owner;
 mod soak;
 

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod flock;
+mod postgres;
 mod recognised;
 mod redis_locks;
 mod redisson;
