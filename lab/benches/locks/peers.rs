@@ -7,6 +7,7 @@
 
 mod files;
 mod libraries;
+mod postgres;
 mod raw;
 mod tasks;
 
@@ -20,6 +21,7 @@ use anyhow::{Result, bail};
 use crate::workload::Workload;
 use files::Files;
 use libraries::{Leasehold, Rslock};
+use postgres::{SessionLocks, Updates};
 use raw::Raw;
 use tasks::Tasks;
 pub(crate) use tasks::nanos;
@@ -35,6 +37,9 @@ pub(crate) const ON_REDIS: [&str; 8] = [
     "redisson",
     "redsync",
 ];
+
+/// The limit on PostgreSQL, leasehold, and a lock of a session, which writes nothing.
+pub(crate) const ON_POSTGRES: [&str; 3] = ["updates", "leasehold", "pg_advisory_lock"];
 
 /// The passes of a hold that a grant permits to `leasehold_cohort`.
 const PASSES_MAX: u32 = 1_000;
@@ -54,6 +59,8 @@ pub(crate) fn serve(peer: &str, url: &str) -> Result<()> {
         "leasehold_memory" => Box::new(Tasks::connect(Leasehold::open("memory:", None))?),
         "leasehold_cohort" => Box::new(Tasks::connect(Leasehold::open(url, Some(PASSES_MAX)))?),
         "rslock" => Box::new(Tasks::connect(async { Ok(Rslock::new(url)) })?),
+        "updates" => Box::new(Tasks::connect(Updates::connect(url))?),
+        "pg_advisory_lock" => Box::new(Tasks::connect(SessionLocks::connect(url))?),
         _ => bail!("peer {peer} does not exist"),
     };
 

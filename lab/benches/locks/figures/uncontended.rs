@@ -1,10 +1,11 @@
 //! Acquire and release, one after the other, when no other client wants the lock.
 
 use anyhow::{Context, Result};
+use lab_servers::Postgres;
 
 use super::{ROUNDS, micros, p50, permille};
 use crate::client::{Client, Cpus, file_url, server};
-use crate::peers::ON_REDIS;
+use crate::peers::{ON_POSTGRES, ON_REDIS};
 use crate::table::{Goal, Rounds, Table};
 use crate::workload::Workload;
 
@@ -42,6 +43,18 @@ pub(super) fn show() -> Result<()> {
             PERCENTILES.map(|(_, _, goal)| Some(goal)),
         )?;
     }
+
+    // leasehold's grants are durable, whatever the role says.
+    let server = Postgres::configured(&["fsync=on", "synchronous_commit=on"]);
+    let url = format!("postgres://postgres@{}/postgres", server.address());
+    let start = |peer| Measured::start(peer, Cpus::Split, &url);
+    let peers = ON_POSTGRES.into_iter().map(start).collect::<Result<_>>()?;
+    compare(
+        &mut table,
+        "PostgreSQL, durable commits",
+        peers,
+        [None, None],
+    )?;
 
     let folder = tempfile::tempdir()?;
     let path = folder.path().display().to_string();

@@ -1,0 +1,85 @@
+//! PostgreSQL without leasehold: two bare updates, and an advisory lock of a session.
+
+use anyhow::{Context, Result};
+use tokio_postgres::{Client, NoTls, Statement};
+
+use super::libraries::Library;
+
+/// The limit: a row that is updated twice. It has no queue and no lease, and nobody may contend.
+pub(super) struct Updates {
+    client: Client,
+    update: Statement,
+}
+
+impl Updates {
+    pub(super) async fn connect(url: &str) -> Result<Self> {
+        let client = connect(url).await?;
+        let table = "CREATE TABLE IF NOT EXISTS bare (name text PRIMARY KEY, value bigint)";
+        client.batch_execute(table).await?;
+        let insert = "INSERT INTO bare VALUES ('a', 0) ON CONFLICT DO NOTHING";
+        client.batch_execute(insert).await?;
+        let update = "UPDATE bare SET value = value + 1 WHERE name = $1 RETURNING value";
+        let update = client.prepare(update).await?;
+        Ok(Self { client, update })
+    }
+
+    async fn update(&self) -> Result<()> {
+        let row = self.client.query_opt(&self.update, &[&"a"]).await?;
+        row.context("the row is there").map(drop)
+    }
+}
+
+impl Library for Updates {
+    type Held = ();
+
+    async fn acquire(&self, _: &str) -> Result<()> {
+        self.update().await
+    }
+
+    async fn release(&self, (): ()) -> Result<()> {
+        self.update().await
+    }
+}
+
+/// `pg_advisory_lock` by one session, which a pooler takes away: no lease, no token, and no commit.
+pub(super) struct SessionLocks {
+    client: Client,
+    lock: Statement,
+    unlock: Statement,
+}
+
+impl SessionLocks {
+    pub(super) async fn connect(url: &str) -> Result<Self> {
+        let client = connect(url).await?;
+        let [lock, unlock] = ["lock", "unlock"]
+            .map(|verb| format!("SELECT pg_advisory_{verb}(hashtextextended($1, 0))"));
+        let lock = client.prepare(&lock).await?;
+        let unlock = client.prepare(&unlock).await?;
+        Ok(Self {
+            client,
+            lock,
+            unlock,
+        })
+    }
+}
+
+impl Library for SessionLocks {
+    type Held = String;
+
+    async fn acquire(&self, name: &str) -> Result<String> {
+        self.client.query(&self.lock, &[&name]).await?;
+        Ok(name.to_owned())
+    }
+
+    async fn release(&self, name: String) -> Result<()> {
+        self.client.query(&self.unlock, &[&name]).await?;
+        Ok(())
+    }
+}
+
+async fn connect(url: &str) -> Result<Client> {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+    // It ends with the client.
+    tokio::spawn(connection);
+    Ok(client)
+}
