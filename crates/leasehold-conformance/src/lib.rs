@@ -43,6 +43,7 @@ mod leases;
 mod multi;
 mod observing;
 mod protocol;
+mod records;
 mod reentry;
 mod shares;
 mod sharing;
@@ -88,6 +89,11 @@ pub use observing::{leader_is_elected_and_observed, observer_receives_every_chan
 pub use protocol::{
     names_are_listed, refused_claim_leaves_no_entry, repeated_enter_is_idempotent,
     repeated_leave_is_idempotent, share_can_only_shrink,
+};
+pub use records::{
+    completion_is_recorded_once, completion_survives_lost_replies,
+    job_without_completion_runs_again, jobs_that_are_completed_are_done,
+    only_a_holder_records_a_completion, records_are_listed, waiter_finds_the_job_done,
 };
 pub use reentry::{
     nested_acquire_never_waits, nested_acquire_sends_no_request,
@@ -157,6 +163,9 @@ macro_rules! conformance_suites {
                 cohort_overtakes_remote_waiter_at_most_max_times cohort_keeps_wait_limits
                 cancelled_acquire_of_cohort_leaves_nothing
                 failed_acquire_of_cohort_fails_no_later_one
+                jobs_that_are_completed_are_done job_without_completion_runs_again
+                waiter_finds_the_job_done only_a_holder_records_a_completion
+                completion_is_recorded_once completion_survives_lost_replies records_are_listed
                 share_can_only_shrink only_stores_with_tokens_give_fencing_tokens
             ]
             [

@@ -7,6 +7,7 @@ mod election;
 mod guard;
 mod multi;
 mod observer;
+mod once;
 mod reentrant;
 mod watch;
 
@@ -14,12 +15,13 @@ use std::time::Duration;
 
 use crate::runtime::background::block_on;
 use crate::runtime::departures::drain_blocking;
-use crate::{Cleanup, Entry, Guarantees, LockState, Name, Need, Refused, Result, Token};
+use crate::{Cleanup, Entry, Guarantees, LockState, Name, Need, Record, Refused, Result, Token};
 
 pub use election::{Election, LeaderObserver, Leadership};
 pub use guard::Guard;
 pub use multi::{MultiGuard, MultiLock, multi_lock};
 pub use observer::Observer;
+pub use once::{Once, OnceGuard};
 pub use reentrant::{Reentrant, ReentrantGuard};
 pub use watch::Watch;
 
@@ -61,10 +63,13 @@ forward!(Locks of Locks {
     convert rwlock(name: impl AsRef<str>) -> RwLock;
     convert semaphore(name: impl AsRef<str>, slots: u32) -> Lock;
     convert reentrant(name: impl AsRef<str>) -> Reentrant;
+    convert once(name: impl AsRef<str>) -> Once;
     convert election(name: impl AsRef<str>) -> Election;
     grant observe(name: impl AsRef<str>) -> Result<Observer>;
     wait inspect(name: impl AsRef<str>) -> Result<LockState>;
     wait list(prefix: &str, count_max: usize) -> Result<Vec<Name>>;
+    wait record(name: impl AsRef<str>) -> Result<Record>;
+    wait list_records(prefix: &str, count_max: usize) -> Result<Vec<Name>>;
     wait break_hold(name: impl AsRef<str>, token: Token) -> Result<Option<Entry>>;
     wait remove_unused() -> Result<Cleanup>;
     get guarantees() -> Guarantees;

@@ -201,7 +201,7 @@ fn this_process() -> &'static ThisProcess {
 }
 
 /// Returns at most `max` bytes of `text`, and cuts it between two characters.
-fn truncate(text: &str, max: usize) -> String {
+pub(crate) fn truncate(text: &str, max: usize) -> String {
     let mut end = max.min(text.len());
     while !text.is_char_boundary(end) {
         end -= 1;

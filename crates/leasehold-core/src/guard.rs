@@ -73,6 +73,11 @@ impl Guard {
         &self.hold
     }
 
+    /// Returns the hold of a guard that has no slots.
+    pub(crate) fn into_hold(self) -> Hold {
+        self.hold
+    }
+
     /// Returns the token of this grant, which is larger than those of all earlier grants.
     ///
     /// On a store without tokens the numbers do not rise: see

@@ -51,6 +51,8 @@ mod name;
 )]
 mod net;
 mod observer;
+mod once;
+mod record;
 mod reentrant;
 mod refused;
 #[allow(
@@ -95,6 +97,10 @@ pub use loss_reason::{LossReason, RenewalStatus};
 pub use multi::{MultiGuard, MultiLock, multi_lock};
 pub use name::Name;
 pub use observer::Observer;
+#[doc(hidden)]
+pub use once::StartedJob;
+pub use once::{Done, NotGranted, Once, OnceGuard};
+pub use record::{Completion, Outcome, Record};
 pub use reentrant::{Owner, Reentrant, ReentrantGuard};
 pub use refused::Refused;
 pub use rwlock::RwLock;

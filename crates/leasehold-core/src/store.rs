@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::record::{Completion, Record};
 use crate::{Error, Guarantees, LockState, Name, Refused, Result, ServerVote, Token};
 
 pub use crate::admission::admitted;
@@ -21,6 +22,7 @@ pub use crate::claimant_info::{
     write_words_encoded,
 };
 pub use crate::name::Escaped;
+pub use crate::record::time as record_time;
 pub use intercept::{Intercept, Intercepted, Request};
 
 /// A service that keeps queues of claims.
@@ -153,6 +155,8 @@ pub struct Extensions<'a> {
     pub own_leases: Option<&'a dyn OwnLeases>,
     /// Grants that a transaction in the store's database can pin.
     pub pinning: Option<&'a dyn Pinning>,
+    /// Records of completed jobs.
+    pub records: Option<&'a dyn Records>,
     /// A store inside this process.
     #[doc(hidden)]
     pub in_process: Option<&'a dyn InProcess>,
@@ -167,6 +171,27 @@ pub trait Pinning: Send + Sync {
 
     /// Returns a name as the statement takes it.
     fn bound_name(&self, name: &Name) -> String;
+}
+
+impl<'a> Extensions<'a> {
+    /// Returns the records.
+    ///
+    /// # Errors
+    /// [`is_unsupported`](Error::is_unsupported) if the store has none, with the reason.
+    pub(crate) fn require_records(&self) -> Result<&'a dyn Records> {
+        self.records.ok_or_else(|| {
+            let reason = if self.votes.is_some() {
+                "masters that forget one after another would lose a record, which must last for \
+                 weeks"
+            } else {
+                "this store or format has no records of completed jobs"
+            };
+            Error::unsupported(reason).help(
+                "use redis:, redis+sentinel:, redis+cluster:, file:, system: or memory: without \
+                 a dialect",
+            )
+        })
+    }
 }
 
 /// A store whose claims a child process can keep alive.
@@ -243,6 +268,44 @@ pub trait Votes: Send + Sync {
     ///
     /// It sends no request.
     fn votes(&self, claim: &Claim) -> Vec<ServerVote>;
+}
+
+/// A store that keeps beside each lock which jobs were completed under it.
+///
+/// A record may be lost with the data of the store: the job then runs again. It must never show a
+/// job that was not completed.
+#[async_trait]
+pub trait Records: Send + Sync {
+    /// Returns how long a record is kept after its last use. It sends no request to an open store.
+    async fn kept(&self) -> Result<Duration>;
+
+    /// Reads the record of a lock; an empty one if it has none.
+    ///
+    /// # Cancel safety
+    /// It changes at most the time of the last use; dropping it has no other effect.
+    async fn record(&self, name: &Name, reader: RecordReader) -> Result<Record>;
+
+    /// Adds a completion to the record and removes the claim, in one step, if the claim holds.
+    /// Returns `false` if it does not; the record then stays as it is.
+    ///
+    /// The id of the claim decides, and the token of no completion is compared: after a loss of
+    /// data, an old one may be the largest forever.
+    ///
+    /// # Repeated calls
+    /// If the claim has added its completion before, the call returns `true` and changes nothing.
+    async fn complete(&self, claim: &Claim, completion: &Completion) -> Result<bool>;
+
+    /// Returns the names with records that begin with `prefix`, sorted, at most `count_max`.
+    async fn list_records(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>>;
+}
+
+/// Who reads a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordReader {
+    /// A holder of the lock. This is a use, after which the record is kept for its full time.
+    Holder,
+    /// An observer.
+    Observer,
 }
 
 /// A store inside this process, which needs no message to end the hold of a client.

@@ -37,7 +37,7 @@ use crate::{Examination, Result};
 
 pub use leasehold_core::blocking::{
     Election, Guard, LeaderObserver, Leadership, Lock, Locks, MultiGuard, MultiLock, Observer,
-    Reentrant, ReentrantGuard, RwLock, Watch, drain, multi_lock,
+    Once, OnceGuard, Reentrant, ReentrantGuard, RwLock, Watch, drain, multi_lock,
 };
 
 /// See [`leasehold::open`](crate::open).

@@ -156,6 +156,8 @@ mod shown_url;
 mod unknown_url;
 
 #[doc(hidden)]
+pub use leasehold_core::StartedJob;
+#[doc(hidden)]
 pub use leasehold_core::internal::{Dialect, StoreKind, keep_no_process_file, stray_character};
 #[cfg(feature = "metrics")]
 pub use leasehold_core::metrics;
@@ -166,10 +168,10 @@ pub use leasehold_core::simulation;
 #[doc(inline)]
 pub use leasehold_core::store;
 pub use leasehold_core::{
-    CheckBinds, ClaimId, ClaimProcess, ClaimantInfo, Cleanup, CrashRelease, Election, EndReason, EndedHold,
+    CheckBinds, ClaimId, ClaimProcess, ClaimantInfo, Cleanup, Completion, CrashRelease, Done, Election, EndReason, EndedHold,
     Entry, Error, ErrorKind, Examination, ExaminedServer, ExternalHolder, FencingToken, Finding,
     Guarantees, Guard, Leader, LeaderObserver, Leadership, Lock, LockState, Locks, LossReason,
-    MultiGuard, MultiLock, Name, Need, Observer, Owner, Pin, PinnedBy, Reentrant, ReentrantGuard, Refused,
+    MultiGuard, MultiLock, Name, Need, NotGranted, Observer, Once, OnceGuard, Outcome, Owner, Pin, PinnedBy, Record, Reentrant, ReentrantGuard, Refused,
     RenewalStatus, Result, RoundTrip, RwLock, SemaphoreSupport, ServerStatus, ServerVote, Severity,
     Share, Standing, Token, Watch, drain, fence, multi_lock,
 };

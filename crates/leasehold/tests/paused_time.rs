@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use leasehold::{Locks, LossReason, Owner, RenewalStatus, drain, stores::Memory};
-use tokio::time::{Instant, advance, pause, sleep, timeout};
+use tokio::time::{Instant, advance, pause, sleep, sleep_until, timeout};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const SECOND: Duration = Duration::from_secs(1);
@@ -208,4 +208,50 @@ async fn time_that_is_not_paused_goes_on() {
     pause();
     advance(HOUR).await;
     assert!(guard.check().expect_err("it is lost").is_lost());
+}
+
+/// Three machines start a daily job at times that differ by up to a minute, for a hundred days. One
+/// of them is down each third day, and each seventh day the job fails at first.
+#[tokio::test(start_paused = true)]
+async fn daily_job_runs_once_a_day_on_three_machines() {
+    const DAY: Duration = Duration::from_secs(86_400);
+    let store = Memory::on_tokio_clock();
+    let begun = Instant::now();
+    let machines = [0, 7, 60].map(|late| {
+        let locks = Locks::from_store(store.clone(), "memory:").expect("it opens");
+        tokio::spawn(async move {
+            let mut runs = Vec::new();
+            for day in 0..100_u32 {
+                sleep_until(begun + DAY * (day + 1) + SECOND * late).await;
+                if late == 7 && day % 3 == 0 {
+                    continue;
+                }
+                let by_id = locks.once("by-id").id(format!("day {day}")).acquire().await;
+                if let Ok(guard) = by_id.expect("it replies") {
+                    if late == 0 && day % 7 == 0 {
+                        guard.fail().await.expect("it is held");
+                    } else {
+                        guard.complete().await.expect("it is recorded");
+                        runs.push(("by-id", day));
+                    }
+                }
+                let by_period = locks.once("by-period").per(DAY).acquire().await;
+                if let Ok(guard) = by_period.expect("it replies") {
+                    sleep(Duration::from_millis(5)).await;
+                    guard.complete().await.expect("it is recorded");
+                    runs.push(("by-period", day));
+                }
+            }
+            runs
+        })
+    });
+
+    let mut runs = Vec::new();
+    for machine in machines {
+        runs.extend(machine.await.expect("it runs"));
+    }
+    runs.sort_unstable();
+    let days = |name| (0..100).map(move |day| (name, day));
+    let expected: Vec<_> = days("by-id").chain(days("by-period")).collect();
+    assert_eq!(runs, expected);
 }

@@ -17,10 +17,10 @@ use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
 use crate::runtime::fork;
 use crate::runtime::panics::contained;
-use crate::store::{Cleanup, Revocable, Subscription};
+use crate::store::{Cleanup, RecordReader, Records, Revocable, Subscription};
 use crate::{
-    Claim, Entered, Error, Guarantees, LockState, Name, OnContention, Result, ServerVote, Standing,
-    Store, Token,
+    Claim, Completion, Entered, Error, Guarantees, LockState, Name, OnContention, Record, Result,
+    ServerVote, Standing, Store, Token,
 };
 
 /// The longest time that a request waits for its reply, if no caller has a shorter limit: long
@@ -204,6 +204,58 @@ impl StoreCalls {
         let reply = with_timeout(REPLY_TIMEOUT, self.store.leave(claim)).await;
         self.note(RequestKind::Leave, started, &reply);
         self.with_context("release", Some(&claim.name), reply)
+    }
+
+    /// Records a completion and leaves, with retries.
+    pub(crate) async fn complete(&self, claim: &Claim, completion: &Completion) -> Result<bool> {
+        let records = self.records("complete", &claim.name)?;
+        let name = Some(&claim.name);
+        self.with_retries(RequestKind::Leave, "complete", name, || {
+            with_timeout(REPLY_TIMEOUT, records.complete(claim, completion))
+        })
+        .await
+    }
+
+    /// Reads the record of a lock, with retries, within `limit`.
+    pub(crate) async fn record(
+        &self,
+        name: &Name,
+        reader: RecordReader,
+        limit: Duration,
+    ) -> Result<Record> {
+        const OPERATION: &str = "read the record of";
+        let records = self.records(OPERATION, name)?;
+        self.read(RequestKind::Inspect, OPERATION, Some(name), limit, || {
+            records.record(name, reader)
+        })
+        .await
+    }
+
+    /// Returns how long the store keeps a record after its last use.
+    pub(crate) async fn records_kept(&self, name: &Name, limit: Duration) -> Result<Duration> {
+        let kept = with_timeout(limit, self.records("acquire", name)?.kept()).await;
+        self.with_context("acquire", Some(name), kept)
+    }
+
+    /// Lists the names with records, with retries, within `limit`.
+    pub(crate) async fn list_records(
+        &self,
+        prefix: &str,
+        count_max: usize,
+        limit: Duration,
+    ) -> Result<Vec<Name>> {
+        const OPERATION: &str = "list the records";
+        let records = self.store.extensions().require_records();
+        let records = self.with_context(OPERATION, None, records)?;
+        self.read(RequestKind::List, OPERATION, None, limit, || {
+            records.list_records(prefix, count_max)
+        })
+        .await
+    }
+
+    fn records(&self, operation: &'static str, name: &Name) -> Result<&dyn Records> {
+        let records = self.store.extensions().require_records();
+        self.with_context(operation, Some(name), records)
     }
 
     pub(crate) fn inheritable_fds(&self, claim: &Claim) -> Result<Vec<OwnedFd>> {

@@ -9,7 +9,7 @@ use crate::runtime::backlog::{Backlog, Repeat, repeat};
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
 use crate::runtime::panics::without_panic;
-use crate::{Claim, Entered, Error, Guarantees, Result};
+use crate::{Claim, Completion, Entered, Error, Guarantees, Result};
 
 /// Whether the store may have an entry of a claim that no hold releases.
 ///
@@ -83,6 +83,21 @@ pub(super) async fn depart(
             }
         }
     }
+}
+
+/// Records what a claim has completed, and makes it leave in the same step; returns whether it was
+/// recorded. If it was not, the claim leaves all the same.
+pub(super) async fn complete(
+    calls: StoreCalls,
+    claim: Arc<Claim>,
+    completion: Completion,
+) -> Result<bool> {
+    let recorded = without_panic(calls.complete(&claim, &completion)).await;
+    if !matches!(recorded, Ok(true)) {
+        // What matters to the caller is the record.
+        let _ = depart(calls, claim, PendingEntry::Replied).await;
+    }
+    recorded
 }
 
 #[cold]

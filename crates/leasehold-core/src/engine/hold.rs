@@ -10,7 +10,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use tracing::Span;
 
 use super::calls::WeakStoreCalls;
-use super::depart::{PendingEntry, depart};
+use super::depart::{PendingEntry, complete, depart};
 use super::events::{GrantedAcquire, HoldEvents, failed};
 use super::validity::{End, Validity};
 use super::{Engine, StoreCalls, calls};
@@ -19,8 +19,8 @@ use crate::runtime::backoff::Backoff;
 use crate::runtime::fork::is_forked;
 use crate::runtime::panics::{contained, inside};
 use crate::{
-    Claim, Error, Guarantees, LossReason, OnContention, RenewalStatus, Result, ServerVote, Share,
-    Token,
+    Claim, Completion, Error, Guarantees, LossReason, OnContention, RenewalStatus, Result,
+    ServerVote, Share, Token,
 };
 
 /// A granted claim. Dropping it releases the lock in the background.
@@ -203,12 +203,32 @@ impl Hold {
     ///
     /// If the hold can be passed on inside the process, no request is sent.
     pub(crate) async fn release(mut self) -> Result<()> {
-        const LOST_WAIT_MAX: Duration = Duration::from_secs(1);
-        if is_forked() {
-            return Err(self.with_context("release", self.validity.error()));
-        }
-        if self.pass() {
+        if !is_forked() && self.pass() {
             return Ok(());
+        }
+        self.end(None).await
+    }
+
+    /// Records what was completed and releases the lock, in one step of the store. A hold that is
+    /// lost records nothing.
+    pub(crate) async fn complete(self, completion: Completion) -> Result<()> {
+        self.end(Some(completion)).await
+    }
+
+    async fn end(mut self, completion: Option<Completion>) -> Result<()> {
+        const LOST_WAIT_MAX: Duration = Duration::from_secs(1);
+        let (operation, help) = match completion {
+            None => (
+                "release",
+                "the background thread repeats the release while the store is open",
+            ),
+            Some(_) => (
+                "complete",
+                "no reply shows that it was recorded, so it may run again",
+            ),
+        };
+        if is_forked() {
+            return Err(self.with_context(operation, self.validity.error()));
         }
         let lost = self.validity.ending().map(|_| self.validity.error());
         let reply_timeout = match lost {
@@ -216,13 +236,10 @@ impl Hold {
             None => calls::REPLY_TIMEOUT,
         };
 
-        let departing = self.depart();
+        let departing = self.depart(completion.filter(|_| lost.is_none()));
         let reply = match tokio::time::timeout(reply_timeout, departing).await {
             Ok(reply) => reply,
-            Err(_elapsed) => {
-                let error = calls::timed_out(reply_timeout);
-                Err(error.help("the background thread repeats the release while the store is open"))
-            }
+            Err(_elapsed) => Err(calls::timed_out(reply_timeout).help(help)),
         };
 
         let released = match (lost, reply) {
@@ -230,7 +247,7 @@ impl Hold {
             (None, Ok(false)) => Err(LossReason::Revoked.error()),
             (Some(error), _) | (None, Err(error)) => Err(error),
         };
-        released.map_err(|error| self.with_context("release", error))
+        released.map_err(|error| self.with_context(operation, error))
     }
 
     /// Passes the hold to another acquire of this process; returns whether one waited.
@@ -251,7 +268,9 @@ impl Hold {
     }
 
     /// Ends the validity, before any request is sent, and then leaves.
-    fn depart(&mut self) -> Detached<Result<bool>> {
+    ///
+    /// With a completion, the result says whether it was recorded.
+    fn depart(&mut self, completion: Option<Completion>) -> Detached<Result<bool>> {
         self.departed = true;
         self.validity.end(End::Left);
         self.engine.renewals.remove(self.validity.claim.id);
@@ -268,7 +287,11 @@ impl Hold {
         let departure = async move {
             let _alone = alone.lock_owned().await;
             let claim = Arc::clone(&validity.claim);
-            let left = depart(calls, claim, PendingEntry::Replied).await;
+            let left = match completion {
+                None => depart(calls, claim, PendingEntry::Replied).await,
+                // The box keeps the future of every release small.
+                Some(completion) => Box::pin(complete(calls, claim, completion)).await,
+            };
 
             if let (Ok(true), Some(held), Some(events)) = (&left, held, validity.events())
                 && validity.ending() == Some(End::Left)
@@ -294,7 +317,7 @@ impl Drop for Hold {
     fn drop(&mut self) {
         // In a fork the hold is that of the parent.
         if !self.departed && !is_forked() && !self.pass() {
-            drop(self.depart());
+            drop(self.depart(None));
         }
     }
 }

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::store::Extensions;
+use crate::store::{Extensions, RecordReader, Records};
 use crate::{
-    Claim, Entered, Guarantees, LockState, Name, OnContention, Result, Standing, Store, Token,
+    Claim, Completion, Entered, Guarantees, LockState, Name, OnContention, Record, Result,
+    Standing, Store, Token,
 };
 
 /// The hooks of a test between a client and a store.
@@ -103,6 +104,8 @@ pub enum Request {
     Renew,
     /// [`Store::leave`].
     Leave,
+    /// [`Records::complete`].
+    Complete,
 }
 
 /// The store of an [`Intercept`].
@@ -136,7 +139,12 @@ impl<I: Intercept> Store for Intercepted<I> {
     }
 
     fn extensions(&self) -> Extensions<'_> {
-        self.0.inner().extensions()
+        let inner = self.0.inner().extensions();
+        let records: &dyn Records = self;
+        Extensions {
+            records: inner.records.map(|_| records),
+            ..inner
+        }
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
@@ -145,5 +153,32 @@ impl<I: Intercept> Store for Intercepted<I> {
 
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
         self.0.inner().list(prefix, count_max).await
+    }
+}
+
+/// It exists only if the inner store has records.
+#[async_trait]
+impl<I: Intercept> Records for Intercepted<I> {
+    async fn kept(&self) -> Result<Duration> {
+        self.inner_records()?.kept().await
+    }
+
+    async fn record(&self, name: &Name, reader: RecordReader) -> Result<Record> {
+        self.inner_records()?.record(name, reader).await
+    }
+
+    async fn complete(&self, claim: &Claim, completion: &Completion) -> Result<bool> {
+        let reply = self.inner_records()?.complete(claim, completion);
+        self.0.around(Request::Complete, reply).await
+    }
+
+    async fn list_records(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        self.inner_records()?.list_records(prefix, count_max).await
+    }
+}
+
+impl<I: Intercept> Intercepted<I> {
+    fn inner_records(&self) -> Result<&dyn Records> {
+        self.0.inner().extensions().require_records()
     }
 }

@@ -11,11 +11,11 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 use crate::runtime::background;
-use crate::store::{Extensions, Observe, Subscription};
+use crate::store::{Extensions, Observe, RecordReader, Records, Subscription};
 use crate::store_kind::UnopenedStore;
 use crate::{
-    Claim, Entered, Error, Guarantees, LockState, Name, OnContention, Result, Standing, Store,
-    Token,
+    Claim, Completion, Entered, Error, Guarantees, LockState, Name, OnContention, Record, Result,
+    Standing, Store, Token,
 };
 
 /// A store that is opened by its first request, and by the next one after an opening has failed.
@@ -56,6 +56,10 @@ impl LazyStore {
         }
         let store = self.opening().await?;
         Ok(&**self.opened.get_or_init(|| store))
+    }
+
+    async fn records(&self) -> Result<&dyn Records> {
+        self.store().await?.extensions().require_records()
     }
 
     /// Returns the opening that is under way, or begins one.
@@ -126,6 +130,7 @@ impl Store for LazyStore {
             Some(store) => store.extensions(),
             None => Extensions {
                 observe: Some(self),
+                records: Some(self),
                 ..Extensions::default()
             },
         }
@@ -139,6 +144,26 @@ impl Observe for LazyStore {
             Some(store) => store.subscribe(name).await,
             None => Err(Error::unsupported("this store pushes no changes")),
         }
+    }
+}
+
+/// Before the store is open, nothing shows whether it has records.
+#[async_trait]
+impl Records for LazyStore {
+    async fn kept(&self) -> Result<Duration> {
+        self.records().await?.kept().await
+    }
+
+    async fn record(&self, name: &Name, reader: RecordReader) -> Result<Record> {
+        self.records().await?.record(name, reader).await
+    }
+
+    async fn complete(&self, claim: &Claim, completion: &Completion) -> Result<bool> {
+        self.records().await?.complete(claim, completion).await
+    }
+
+    async fn list_records(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        self.records().await?.list_records(prefix, count_max).await
     }
 }
 

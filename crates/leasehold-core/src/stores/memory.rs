@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -12,14 +12,14 @@ use tokio::sync::futures::OwnedNotified;
 
 use crate::runtime::clock::BootInstant;
 use crate::store::{
-    Extensions, InProcess, Observe, Revocable, Subscription, check_same_kind, check_shrinks,
-    replies,
+    Extensions, InProcess, Observe, RecordReader, Records, Revocable, Subscription,
+    check_same_kind, check_shrinks, replies,
 };
 use crate::store_kind::{StoreKind, UnopenedStore, after_scheme};
 use crate::stores::url::{Transport, UrlForm};
 use crate::{
-    Claim, ClaimantInfo, CrashRelease, Entered, Entry, Error, Guarantees, LockState, Name,
-    OnContention, Result, SemaphoreSupport, Share, Standing, Store, Token, admitted,
+    Claim, ClaimantInfo, Completion, CrashRelease, Entered, Entry, Error, Guarantees, LockState,
+    Name, OnContention, Record, Result, SemaphoreSupport, Share, Standing, Store, Token, admitted,
 };
 
 /// Locks inside one process, for tests, examples, and programs that can also run without a service.
@@ -38,6 +38,7 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     queues: Arc<Mutex<Queues>>,
+    records: Arc<Mutex<KeptRecords>>,
     changes: Arc<Notify>,
     clients: Arc<Mutex<Vec<Weak<dyn Revocable>>>>,
 }
@@ -332,6 +333,7 @@ impl Store for Memory {
     fn extensions(&self) -> Extensions<'_> {
         Extensions {
             observe: Some(self),
+            records: Some(self),
             in_process: Some(self),
             ..Extensions::default()
         }
@@ -372,6 +374,92 @@ impl Observe for Memory {
     }
 }
 
+#[async_trait]
+impl Records for Memory {
+    async fn kept(&self) -> Result<Duration> {
+        Ok(RECORDS_KEPT)
+    }
+
+    async fn record(&self, name: &Name, reader: RecordReader) -> Result<Record> {
+        let mut records = self.records.lock();
+        let record = records.read(name);
+        if reader == RecordReader::Holder && record != Record::empty(record.read_at) {
+            records.keep(name, record.clone());
+        }
+        Ok(record)
+    }
+
+    async fn complete(&self, claim: &Claim, completion: &Completion) -> Result<bool> {
+        let completed = self.queue(&claim.name, |queue| {
+            let mut records = self.records.lock();
+            let mut record = records.read(&claim.name);
+            if queue.standing(claim).token().is_none() {
+                return record.is_of(claim.id);
+            }
+
+            record.add(completion);
+            records.keep(&claim.name, record);
+            queue.entries.retain(|queued| queued.entry.id != claim.id);
+            true
+        });
+        self.changes.notify_waiters();
+        Ok(completed)
+    }
+
+    async fn list_records(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        let mut records = self.records.lock();
+        records.forget_old();
+        let names = records.by_name.keys();
+        let mut names: Vec<Name> = names
+            .filter(|name| name.as_str().starts_with(prefix))
+            .cloned()
+            .collect();
+        names.sort_unstable();
+        names.truncate(count_max);
+        Ok(names)
+    }
+}
+
+/// The records of all names, and when each was used last.
+#[derive(Debug, Default)]
+struct KeptRecords {
+    by_name: HashMap<Name, (Record, BootInstant)>,
+    /// One moment by the wall clock, from which the clock of leases continues. So records age in
+    /// the paused time of a test, and no step of the wall clock changes their age.
+    started: Option<(SystemTime, BootInstant)>,
+}
+
+impl KeptRecords {
+    fn now(&mut self) -> SystemTime {
+        let now = BootInstant::now();
+        let (at, started) = *self.started.get_or_insert_with(|| (SystemTime::now(), now));
+        at + now.duration_since(started)
+    }
+
+    fn read(&mut self, name: &Name) -> Record {
+        self.forget_old();
+        let read_at = self.now();
+        match self.by_name.get(name) {
+            Some((record, _)) => Record {
+                read_at,
+                ..record.clone()
+            },
+            None => Record::empty(read_at),
+        }
+    }
+
+    fn keep(&mut self, name: &Name, record: Record) {
+        let used = (record, BootInstant::now());
+        self.by_name.insert(name.clone(), used);
+    }
+
+    fn forget_old(&mut self) {
+        let now = BootInstant::now();
+        self.by_name
+            .retain(|_, (_, used)| now.duration_since(*used) < RECORDS_KEPT);
+    }
+}
+
 impl InProcess for Memory {
     fn id(&self) -> usize {
         Arc::as_ptr(&self.queues).addr()
@@ -399,6 +487,9 @@ impl Subscription for Changes {
         Ok(())
     }
 }
+
+/// How long a record is kept after its last use.
+const RECORDS_KEPT: Duration = Duration::from_secs(40 * 24 * 60 * 60);
 
 /// The longest that a waiter sleeps between two polls.
 const POLL_MAX: Duration = Duration::from_secs(1);

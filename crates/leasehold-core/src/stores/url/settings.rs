@@ -56,6 +56,15 @@ impl Setting {
         Duration::from_secs(2),
     );
 
+    /// How long a store keeps the record of a job that runs once after its last use.
+    ///
+    /// A shorter time would forget a job before the next try.
+    pub const RECORDS: Self = Self::duration(
+        "records",
+        Duration::from_secs(60)..=Duration::from_secs(3650 * DAY),
+        Duration::from_secs(40 * DAY),
+    );
+
     #[must_use]
     pub const fn text(name: &'static str) -> Self {
         Self::new(name, Values::Text)
@@ -118,7 +127,7 @@ impl Setting {
         }
     }
 
-    fn default_duration(&self) -> Duration {
+    pub(crate) fn default_duration(&self) -> Duration {
         match &self.values {
             Values::Duration { default, .. } => *default,
             _ => Duration::ZERO,
@@ -185,7 +194,10 @@ impl Setting {
     }
 }
 
-/// Parses `500ms`, `10s`, `2m` or `1h`, and a plain number as seconds, as the command's options do.
+/// The seconds of a day.
+const DAY: u64 = 24 * 60 * 60;
+
+/// Parses `500ms`, `10s`, `2m`, `1h` or `40d`, and a plain number as seconds, as the command's options do.
 fn parse_duration(text: &str) -> Option<Duration> {
     let end = text.find(|c: char| !c.is_ascii_digit());
     let (digits, unit) = text.split_at(end.unwrap_or(text.len()));
@@ -196,6 +208,7 @@ fn parse_duration(text: &str) -> Option<Duration> {
         "s" | "" => 1_000,
         "m" => 60_000,
         "h" => 3_600_000,
+        "d" => 1_000 * DAY,
         _ => return None,
     };
     Some(Duration::from_millis(count.saturating_mul(millis)))
@@ -210,6 +223,8 @@ fn shown_duration(duration: Duration) -> String {
         format!("{}ms", duration.as_millis())
     } else if seconds == HOUR {
         "1 hour".to_owned()
+    } else if seconds > DAY && seconds.is_multiple_of(DAY) {
+        format!("{}d", seconds / DAY)
     } else if seconds > HOUR {
         format!("{} hours", seconds / HOUR)
     } else {
@@ -356,6 +371,7 @@ mod tests {
         assert_eq!(parse_duration("500ms"), Some(Duration::from_millis(500)));
         assert_eq!(parse_duration("2m"), Some(Duration::from_secs(120)));
         assert_eq!(parse_duration("1h"), Some(Duration::from_secs(3600)));
+        assert_eq!(parse_duration("40d"), Some(Duration::from_secs(40 * DAY)));
         assert_eq!(parse_duration("5"), Some(Duration::from_secs(5)));
         for text in ["", "soon", "5 s", "1.5", "-5"] {
             assert_eq!(parse_duration(text), None, "{text}");
