@@ -46,9 +46,10 @@ use claims::{ClaimValidity, Claims, TrackedClaim};
 use enter::Entering;
 use leasehold_core::internal::{BootInstant, RevokeEnded, SeenHold, has_ended, revoke_ended};
 use leasehold_core::store::{
-    Claim, Entered, Extensions, Observe, OnContention, Standing, Store, Subscription,
+    Claim, Entered, Extensions, Observe, OnContention, RecordReader, Records, Standing, Store,
+    Subscription, record_time, replies,
 };
-use leasehold_core::{Error, Guarantees, LockState, Name, Result, Token};
+use leasehold_core::{Completion, Error, Guarantees, LockState, Name, Record, Result, Token};
 use messages::{EnterMode, EnterReply, Push};
 use observations::{Nonces, Observations};
 use orphans::{Orphan, Orphans, apply_pushes, leave_arguments};
@@ -93,6 +94,7 @@ impl Redis {
     /// |---|---|
     /// | `crash-grace=10s` | see [`RedisBuilder::crash_grace`]; `off` turns detection off |
     /// | `replicas=1` | see [`RedisBuilder::replicas`] |
+    /// | `records=40d` | how long the record of a job that runs [once](leasehold_core::Once) is kept |
     /// | `password-file=/path` | a file with the password, read again for every connection |
     /// | `ca=/path` | the authority to trust instead of the system's, in PEM; `rediss` only |
     /// | `cert=/path`, `key=/path` | the client's certificate and its key, in PEM; `rediss` only |
@@ -139,9 +141,35 @@ impl Redis {
         arguments: &[&str],
     ) -> Result<Value> {
         let keys = LockKeys::new(key, &self.servers);
+        self.run_with_keys(script, lease, &keys.texts(), arguments)
+            .await
+    }
+
+    /// Runs a script that uses the record of a lock, whose key is the last one.
+    async fn run_with_record(
+        &self,
+        script: &Script,
+        lease: Duration,
+        key: &str,
+        arguments: &[&str],
+    ) -> Result<Value> {
+        let lock_keys = LockKeys::new(key, &self.servers);
+        let record_key = record::record_key(key);
+        let mut keys = lock_keys.texts();
+        keys.push(&record_key);
+        self.run_with_keys(script, lease, &keys, arguments).await
+    }
+
+    async fn run_with_keys(
+        &self,
+        script: &Script,
+        lease: Duration,
+        keys: &[&str],
+        arguments: &[&str],
+    ) -> Result<Value> {
         let call = ServerCall {
             script,
-            keys: &keys.texts(),
+            keys,
             arguments,
         };
         let limit = reply_timeout(lease);
@@ -169,6 +197,23 @@ impl Redis {
         let key = record::key_of(name);
         let reply = self.run(&scripts::INSPECT, READ_TIMEOUT, &key, &[]).await?;
         decode(reply)
+    }
+
+    /// Lists the names of the keys of a scan on all masters.
+    async fn list_names(
+        &self,
+        scan: Scan<'_>,
+        prefix: &str,
+        name_of: impl Fn(&str) -> Option<Name>,
+    ) -> Result<Vec<Name>> {
+        let mut names = BTreeSet::new();
+        for server in self.servers.all() {
+            let listed = client::list(&server.links.background, scan, |key| {
+                name_of(key).filter(|name| name.as_str().starts_with(prefix))
+            });
+            names.extend(listed.await?);
+        }
+        Ok(names.into_iter().take(scan.count_max).collect())
     }
 
     /// Forgets a claim that is not entered again, and returns whether the client knew it. If the
@@ -372,6 +417,7 @@ impl Store for Redis {
     fn extensions(&self) -> Extensions<'_> {
         Extensions {
             observe: Some(self),
+            records: Some(self),
             ..Extensions::default()
         }
     }
@@ -381,22 +427,13 @@ impl Store for Redis {
     }
 
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
-        let pattern = record::pattern_of(prefix);
         let scan = Scan {
-            pattern: &pattern,
+            pattern: &record::pattern_of(prefix),
             key_type: "string",
             script: &scripts::LIST,
             count_max,
         };
-
-        let mut names = BTreeSet::new();
-        for server in self.servers.all() {
-            let listed = client::list(&server.links.background, scan, |key| {
-                record::name_of(key).filter(|name| name.as_str().starts_with(prefix))
-            });
-            names.extend(listed.await?);
-        }
-        Ok(names.into_iter().take(count_max).collect())
+        self.list_names(scan, prefix, record::name_of).await
     }
 }
 
@@ -406,6 +443,70 @@ impl Observe for Redis {
         let key = record::key_of(name);
         let tracked = TrackedKeys::begin(Arc::clone(&self.servers), key).await?;
         Ok(Box::new(tracked))
+    }
+}
+
+#[async_trait]
+impl Records for Redis {
+    async fn kept(&self) -> Result<Duration> {
+        Ok(self.settings.records)
+    }
+
+    async fn record(&self, name: &Name, reader: RecordReader) -> Result<Record> {
+        let life = match reader {
+            RecordReader::Holder => record::millis(self.settings.records),
+            RecordReader::Observer => 0,
+        };
+        let key = record::key_of(name);
+        let reply = self
+            .run_with_record(
+                &scripts::READ_RECORD,
+                READ_TIMEOUT,
+                &key,
+                &[&life.to_string()],
+            )
+            .await?;
+
+        let [now, text] = &decode::<Vec<String>>(reply)?[..] else {
+            return Err(protocol_error(&self.servers));
+        };
+        let read_at = record_time(now).ok_or_else(|| protocol_error(&self.servers))?;
+        match &**text {
+            "" => Ok(Record::empty(read_at)),
+            text => Record::parse(text, read_at),
+        }
+    }
+
+    async fn complete(&self, claim: &Claim, completion: &Completion) -> Result<bool> {
+        let key = record::key_of(&claim.name);
+        let client = Arc::clone(&self.servers.server_of(&key)?.client);
+        let id = id_text(claim.id);
+        let request = format!("H{id}");
+        let life = record::millis(self.settings.records).to_string();
+        let (head, tail) = completion.line();
+        let mut arguments = leave_arguments(&request, &client, self.longest_lease.as_deref());
+        arguments.extend([&*life, &head, &tail]);
+
+        let running = self.run_with_record(&scripts::COMPLETE, claim.lease, &key, &arguments);
+        let reply: String = decode(running.await?)?;
+        if layout::leave_reply::CLAIM.read(&reply) != Some(&id) {
+            return Err(protocol_error(&self.servers));
+        }
+        let is_recorded = layout::leave_reply::WAS_THERE.read(&reply) == Some("1");
+        if is_recorded {
+            self.end(claim);
+        }
+        Ok(is_recorded)
+    }
+
+    async fn list_records(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        let scan = Scan {
+            pattern: &record::record_key(&record::pattern_of(prefix)),
+            key_type: "string",
+            script: &scripts::LIST_RECORDS,
+            count_max,
+        };
+        self.list_names(scan, prefix, record::name_of_record).await
     }
 }
 

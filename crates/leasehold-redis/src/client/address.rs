@@ -190,6 +190,7 @@ mod tests {
                 Settings {
                     crash_grace: None,
                     replicas: 2,
+                    records: std::time::Duration::from_secs(40 * 24 * 60 * 60),
                     ..Settings::default()
                 }
             )

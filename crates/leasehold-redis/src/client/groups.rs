@@ -35,7 +35,7 @@ pub(crate) const REDISSON: Group = &[
     WATCHDOG,
     Setting::text("prefix"),
 ];
-pub(crate) const QUEUE: Group = &[CRASH_GRACE, Setting::number("replicas")];
+pub(crate) const QUEUE: Group = &[CRASH_GRACE, Setting::number("replicas"), Setting::RECORDS];
 pub(crate) const FAILOVER: Group = &[
     Setting::word("after-failover", &["wait", "grant"]),
     LONGEST_LEASE,

@@ -16,6 +16,7 @@ use leasehold_core::store::{Claim, Standing, parse_words, replies, share_from_pa
 use leasehold_core::{EndedHold, Entry, Error, LockState, Name, Refused, Result, Token};
 
 const PREFIX: &str = "leasehold:{";
+const RECORD: &str = ":record";
 /// The nonce of a holder that is present.
 pub(super) const NO_NONCE: &str = "-----------";
 /// The server of a claim without crash detection.
@@ -48,6 +49,16 @@ pub(super) fn pattern_of(prefix: &str) -> String {
     }
     // Neither a percent sign nor a plain character has a meaning in a pattern.
     format!("{PREFIX}{}*}}", encoded(prefix))
+}
+
+/// Returns the key of the record of completed jobs beside a lock. It has a life of its own.
+pub(super) fn record_key(lock_key: &str) -> String {
+    format!("{lock_key}{RECORD}")
+}
+
+/// Returns the name of the lock of a record's key.
+pub(super) fn name_of_record(key: &str) -> Option<Name> {
+    name_of(key.strip_suffix(RECORD)?)
 }
 
 /// Returns the name of a lock's key.

@@ -25,10 +25,26 @@ macro_rules! queue_script {
 
 pub(super) static ENTER: Script = queue_script!("enter");
 pub(super) static LEAVE: Script = queue_script!("leave");
+/// Records a completion, and leaves.
+pub(super) static COMPLETE: Script = Script::from_template(
+    concat!(
+        include_str!("lua/record/complete.lua"),
+        "\n",
+        include_str!("lua/leave/fast.lua"),
+        "\n",
+        include_str!("lua/queue.lua"),
+        "\n",
+        include_str!("lua/leave/slow.lua"),
+        "\n",
+    ),
+    expand,
+);
 pub(super) static RENEW: Script = queue_script!("renew");
 pub(super) static INSPECT: Script = queue_script!("inspect").only_reads();
 pub(super) static LIST: Script =
     Script::from_template(list_script!("lua/list"), expand).only_reads();
+pub(super) static READ_RECORD: Script = script!("lua/record/read").only_reads();
+pub(super) static LIST_RECORDS: Script = Script::new(list_script!("lua/record/list")).only_reads();
 pub(super) static LONGEST_LEASE: Script = script!("lua/longest_lease");
 
 #[cfg(test)]
@@ -37,7 +53,17 @@ mod tests {
 
     #[test]
     fn all_scripts_expand() {
-        for script in [&ENTER, &LEAVE, &RENEW, &INSPECT, &LIST, &LONGEST_LEASE] {
+        for script in [
+            &ENTER,
+            &LEAVE,
+            &COMPLETE,
+            &RENEW,
+            &INSPECT,
+            &LIST,
+            &READ_RECORD,
+            &LIST_RECORDS,
+            &LONGEST_LEASE,
+        ] {
             assert!(!script.text().contains('@'), "{}", script.text());
         }
     }

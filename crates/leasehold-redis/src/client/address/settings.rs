@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::groups::{CRASH_GRACE, LONGEST_LEASE};
-use leasehold_core::internal::StoreUrl;
+use leasehold_core::internal::{Setting, StoreUrl};
 use leasehold_core::{Error, Result};
 
 /// The settings of the store `redis`. The other stores on Redis servers have their defaults.
@@ -12,6 +12,8 @@ pub(crate) struct Settings {
     /// `None`: a crashed client's lock is free when its lease ends.
     pub(crate) crash_grace: Option<Duration>,
     pub(crate) replicas: u32,
+    /// How long a record is kept after its last use.
+    pub(crate) records: Duration,
     /// For how long a master grants nothing after a failover: the longest lease of all clients.
     /// `None`: it grants at once.
     pub(crate) failover_wait: Option<Duration>,
@@ -22,6 +24,7 @@ impl Settings {
         Ok(Self {
             crash_grace: url.settings.duration_unless_off(&CRASH_GRACE),
             replicas: url.settings.number("replicas").unwrap_or(0),
+            records: url.settings.duration(&Setting::RECORDS),
             failover_wait: failover_wait(url)?,
         })
     }
