@@ -30,6 +30,7 @@
 //! | [`kept_files`] | files that stay open between two uses of a name |
 //! | [`folder`] | the folder, its files, and the encoding of names |
 //! | [`counter`] | the token counter of a lock |
+//! | [`record_file`] | the completed jobs of a name |
 //!
 //! A module uses only modules further down.
 
@@ -50,6 +51,7 @@ mod lock_file;
 mod process;
 mod protocol;
 mod queue_file;
+mod record_file;
 mod shared;
 mod subscription;
 mod transact;
@@ -67,10 +69,12 @@ use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
 use crate::runtime::background;
-use crate::store::{Cleanup, Extensions, Housekeeping, InheritableFds, Observe, Subscription};
+use crate::store::{
+    Cleanup, Extensions, Housekeeping, InheritableFds, Observe, RecordReader, Records, Subscription,
+};
 use crate::{
-    Claim, CrashRelease, Entered, Guarantees, LockState, Name, OnContention, Result,
-    SemaphoreSupport, Standing, Store, Token,
+    Claim, Completion, CrashRelease, Entered, Guarantees, LockState, Name, OnContention, Record,
+    Result, SemaphoreSupport, Standing, Store, Token,
 };
 use counter::Boot;
 use entry::check_label;
@@ -82,7 +86,7 @@ use process::{Peer, Process};
 use protocol::{Missing, Situation, Transaction};
 use shared::Shared;
 use subscription::QueueWatch;
-use transact::{on_blocking_thread, transact, view};
+use transact::{on_blocking_thread, transact, transact_durably, view};
 
 pub use builder::FileBuilder;
 pub use kinds::{FILE, SYSTEM};
@@ -140,18 +144,18 @@ impl File {
     #[cfg(test)]
     fn of_boot(folder: &Path, boot: Boot) -> Result<Self> {
         let folder = Folder::open(folder, crate::local_fs::Locality::Known, None)?;
-        let store = Self::open(folder, boot)?;
+        let store = Self::open(folder, boot, Duration::from_secs(60))?;
         store.shared.idle_names.keep_files();
         Ok(store)
     }
 
-    fn open(folder: Folder, boot: Boot) -> Result<Self> {
+    fn open(folder: Folder, boot: Boot, records_kept: Duration) -> Result<Self> {
         let runtime = background::start()?;
         let _entered = runtime.enter();
         let folder = Arc::new(folder);
         let (process, inbox) = Process::join(&folder)?;
 
-        let shared = Arc::new(Shared::new(folder, boot, process));
+        let shared = Arc::new(Shared::new(folder, boot, records_kept, process));
         let listener = Mutex::new(shared::listen(&shared, inbox));
         Ok(Self { shared, listener })
     }
@@ -273,6 +277,7 @@ impl Store for File {
             inheritable_fds: Some(self),
             housekeeping: Some(self),
             observe: Some(self),
+            records: Some(self),
             ..Extensions::default()
         }
     }
@@ -340,6 +345,36 @@ impl Housekeeping for File {
     async fn remove_unused(&self) -> Result<Cleanup> {
         let shared = Arc::clone(&self.shared);
         on_blocking_thread(move || housekeeping::remove_unused(&shared)).await
+    }
+}
+
+#[async_trait]
+impl Records for File {
+    async fn kept(&self) -> Result<Duration> {
+        Ok(self.shared.records_kept)
+    }
+
+    async fn record(&self, name: &Name, reader: RecordReader) -> Result<Record> {
+        let at = Location::record(&self.shared.folder(), name);
+        if reader == RecordReader::Holder {
+            record_file::keep(&at)?;
+        }
+        record_file::read(&at)
+    }
+
+    async fn complete(&self, claim: &Claim, completion: &Completion) -> Result<bool> {
+        let completion = completion.clone();
+        transact_durably(&self.shared, claim, move |transaction, claim| {
+            transaction.complete(claim, &completion)
+        })
+        .await
+    }
+
+    async fn list_records(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        let mut names = self.shared.folder().names_of_records()?;
+        names.retain(|name| name.as_str().starts_with(prefix));
+        names.truncate(count_max);
+        Ok(names)
     }
 }
 

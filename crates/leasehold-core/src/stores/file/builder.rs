@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::folder::sharing::Access;
 use super::folder::{self, Folder};
@@ -18,6 +19,7 @@ pub struct FileBuilder {
     folder: PathBuf,
     locality: Locality,
     access: Option<Access>,
+    records_kept: Duration,
 }
 
 impl FileBuilder {
@@ -26,6 +28,7 @@ impl FileBuilder {
             folder: folder.to_owned(),
             locality: Locality::Known,
             access: None,
+            records_kept: Setting::RECORDS.default_duration(),
         }
     }
 
@@ -52,7 +55,7 @@ impl FileBuilder {
         stray_character::check("the path of the folder", &shown)?;
         let boot = counter::this_boot()?;
         let folder = Folder::open(&self.folder, self.locality, self.access)?;
-        File::open(folder, boot)
+        File::open(folder, boot, self.records_kept)
     }
 
     /// Applies the settings of a URL, after its `?`.
@@ -67,6 +70,7 @@ impl FileBuilder {
             Settings::parse(settings, &FILE_URL).map_err(|error| error.help(SETTINGS_HELP))?;
 
         self = self.local(settings.get("local").is_some());
+        self.records_kept = settings.duration(&Setting::RECORDS);
         self.access = settings.get("mode").map(Access::of_file_mode).transpose()?;
         Ok(self)
     }
@@ -129,7 +133,11 @@ const FORM: UrlForm = UrlForm {
     schemes: &[("file", Transport::Local)],
     example: "file:/some/folder",
     default_port: 0,
-    settings: &[&[Setting::word("local", &["yes"]), Setting::text("mode")]],
+    settings: &[&[
+        Setting::word("local", &["yes"]),
+        Setting::text("mode"),
+        Setting::RECORDS,
+    ]],
     dialect: None,
 };
 pub(super) static FILE_URL: UrlForm = FORM;

@@ -3,7 +3,8 @@
 //! Each lock has two files. flock(1) can also lock `NAME.lock`. `NAME.queue` has the holders and
 //! the waiters. The folder `.members` has one FIFO for each process. `.counter` counts the tokens
 //! that names have taken. The files of a name exist while it is in use, and for a moment longer:
-//! see [`housekeeping`](super::housekeeping).
+//! see [`housekeeping`](super::housekeeping). Only `NAME.record`, with the completed jobs of a name,
+//! is kept for weeks.
 //!
 //! The folder's mode and group decide who may use the files: see [`sharing`].
 
@@ -94,7 +95,12 @@ impl Folder {
         listing::names(&self.root, &self.path, &[QUEUE])
     }
 
-    /// Every name that has any file, sorted.
+    /// Every name that has a record, sorted.
+    pub(super) fn names_of_records(&self) -> Result<Vec<Name>> {
+        listing::names(&self.root, &self.path, &[RECORD])
+    }
+
+    /// Every name that has any file but a record, sorted.
     pub(super) fn names_of_files(&self) -> Result<Vec<Name>> {
         listing::names(&self.root, &self.path, &[QUEUE, LOCK])
     }
@@ -126,4 +132,5 @@ const MEMBERS: &str = ".members";
 const COUNTER: &str = ".counter";
 
 const LOCK: &str = ".lock";
+const RECORD: &str = ".record";
 const QUEUE: &str = ".queue";

@@ -3,7 +3,7 @@
 //! The process that leaves a queue empty notes the name. About [`LINGER`] later, or when the store
 //! closes, it removes the files if the name is still free. So a name in steady use keeps its files,
 //! and acquiring it stays fast. The files that a crashed process leaves are removed by the next
-//! process that frees the name, or by [`remove_unused`].
+//! process that frees the name, or by [`remove_unused`], which removes old records too.
 //!
 //! Removal is safe against arrivals. It holds the lock of the queue file, and it locks `NAME.lock`
 //! exclusively. A leasehold process that opened a file before it was removed compares it with the
@@ -21,6 +21,7 @@ use super::lock_file;
 use super::process::remove_stale;
 use super::protocol::{Missing, Transaction};
 use super::queue_file::{Locking, QueueFile};
+use super::record_file;
 use super::shared::Shared;
 use crate::runtime::background::{self, run_blocking};
 use crate::store::Cleanup;
@@ -55,6 +56,17 @@ pub(super) fn remove_unused(shared: &Arc<Shared>) -> Result<Cleanup> {
             Err(error) => {
                 let store = format!("file:{}", folder.path().display());
                 let error = error.during("remove the files", &store, Some(name.as_str()));
+                cleanup.skipped.push(error);
+            }
+        }
+    }
+
+    for name in folder.names_of_records()? {
+        match remove_record(shared, &name) {
+            Ok(is_removed) => cleanup.removed += u64::from(is_removed),
+            Err(error) => {
+                let store = format!("file:{}", folder.path().display());
+                let error = error.during("remove the record", &store, Some(name.as_str()));
                 cleanup.skipped.push(error);
             }
         }
@@ -113,6 +125,27 @@ enum Removal {
     /// Another process is changing the queue.
     Busy,
     Missing,
+}
+
+/// Removes the record of a name if its last use is long ago. No claim can add to it meanwhile.
+fn remove_record(shared: &Arc<Shared>, name: &Name) -> Result<bool> {
+    let at = Location::record(&shared.folder(), name);
+    if !record_file::is_older(&at, shared.records_kept)? {
+        return Ok(false);
+    }
+
+    let begun = Transaction::begin(shared, name, Missing::Make, Locking::Try, None)?;
+    let Some(transaction) = begun else {
+        return Ok(false);
+    };
+    let removed = match transaction.queue.is_free() {
+        true => record_file::remove_older(&at, shared.records_kept),
+        false => Ok(false),
+    };
+    transaction.queue.unlock();
+    // The queue file was made again.
+    note(shared, name);
+    removed
 }
 
 /// Removes the files like [`remove_if_free`], for a name whose processes may have crashed. Only its

@@ -12,9 +12,10 @@ use super::folder::location::{Location, OpenFile};
 use super::lock_file;
 use super::process::{Peer, ProcessId};
 use super::queue_file::{Locking, QueueFile};
+use super::record_file;
 use super::shared::Shared;
 use crate::store::{check_same_kind, check_shrinks, replies};
-use crate::{Claim, Entry, LockState, Name, OnContention, Refused, Result, Standing};
+use crate::{Claim, Completion, Entry, LockState, Name, OnContention, Refused, Result, Standing};
 
 /// One change of a queue, under its lock.
 pub(super) struct Transaction {
@@ -140,6 +141,26 @@ impl Transaction {
         let process = self.queue.entries()[at].process();
         self.queue.remove(at)?;
         self.shared.wake(vec![(process, claim.id)]);
+        Ok(true)
+    }
+
+    /// Records what a claim has completed, and then removes the claim. Returns whether it is recorded,
+    /// by this call or an earlier one.
+    pub(super) fn complete(&mut self, claim: &Claim, completion: &Completion) -> Result<bool> {
+        let record = Location::record(&self.shared.folder(), &claim.name);
+        let position = self.queue.position(claim.id);
+        let own = self.shared.own_process();
+        let is_held = position.is_some_and(|at| {
+            let stored = &self.queue.entries()[at];
+            stored.token().is_some() && stored.process() == own
+        });
+        if !is_held {
+            return Ok(record_file::read(&record)?.is_of(claim.id));
+        }
+
+        // The record is on the disk before the entry goes, so that the next holder finds it.
+        record_file::add(&record, completion)?;
+        self.leave(claim)?;
         Ok(true)
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
@@ -23,6 +24,8 @@ use crate::{ClaimId, Name, Result};
 pub(super) struct Shared {
     folder: RwLock<Arc<Folder>>,
     pub(super) boot: Boot,
+    /// How long a record is kept after its last use.
+    pub(super) records_kept: Duration,
     pub(super) process: RwLock<Arc<Process>>,
     pub(super) wakers: Wakers,
     /// The lock files that claims of this process have locked, from just before the grant until
@@ -36,10 +39,16 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(folder: Arc<Folder>, boot: Boot, process: Process) -> Self {
+    pub(super) fn new(
+        folder: Arc<Folder>,
+        boot: Boot,
+        records_kept: Duration,
+        process: Process,
+    ) -> Self {
         Self {
             folder: RwLock::new(folder),
             boot,
+            records_kept,
             process: RwLock::new(Arc::new(process)),
             wakers: Wakers::default(),
             flocks: Mutex::default(),

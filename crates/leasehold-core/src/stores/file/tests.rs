@@ -5,6 +5,7 @@ mod folders;
 mod format;
 mod housekeeping;
 mod kept_files;
+mod records;
 mod threads;
 mod tokens;
 mod waiting;

@@ -32,6 +32,25 @@ pub(super) async fn transact<T: Send + 'static>(
         return commit(shared, transaction, claim, step);
     }
 
+    transact_on_thread(shared, claim, missing, begun, step).await
+}
+
+/// Runs a step as [`transact`] does, on a blocking thread: the step syncs a file.
+pub(super) async fn transact_durably<T: Send + 'static>(
+    shared: &Arc<Shared>,
+    claim: &Claim,
+    step: impl FnOnce(&mut Transaction, &Claim) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    transact_on_thread(shared, claim, Missing::Keep, None, step).await
+}
+
+async fn transact_on_thread<T: Send + 'static>(
+    shared: &Arc<Shared>,
+    claim: &Claim,
+    missing: Missing,
+    mut begun: Option<Transaction>,
+    step: impl FnOnce(&mut Transaction, &Claim) -> Result<T> + Send + 'static,
+) -> Result<T> {
     // One thread per name and process waits, however many callers there are. A process that is
     // stopped in the middle of a transaction must not use up all threads.
     let name_lock = match begun {

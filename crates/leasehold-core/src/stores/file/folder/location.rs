@@ -19,7 +19,7 @@ use super::directory::{self, LOOK};
 use super::names::{self, PENDING};
 use super::object::{ObjectKind, OpenError, READ, look, open_checked};
 use super::sharing::Sharing;
-use super::{COUNTER, Folder, LOCK, MEMBERS, QUEUE, sharing_of};
+use super::{COUNTER, Folder, LOCK, MEMBERS, QUEUE, RECORD, sharing_of};
 use crate::local_fs::{check_file_size, io_error, user_shown};
 use crate::store::draw_claim_id;
 use crate::{Error, Name, Result};
@@ -40,6 +40,11 @@ impl Location {
 
     pub(crate) fn queue(folder: &Arc<Folder>, name: &Name) -> Self {
         Self::new(folder, names::path_of(name, QUEUE))
+    }
+
+    /// The record of completed jobs, which outlives the other files of a name.
+    pub(crate) fn record(folder: &Arc<Folder>, name: &Name) -> Self {
+        Self::new(folder, names::path_of(name, RECORD))
     }
 
     /// The token counter of the folder.

@@ -11,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A store that removes the files of free names, as every store outside these tests does.
 fn tidy_store(test_folder: &TestFolder, boot: Boot) -> Arc<File> {
     let folder = Folder::open(test_folder.folder.path(), Locality::Known, None).expect("it opens");
-    Arc::new(File::open(folder, boot).expect("the folder opens"))
+    Arc::new(File::open(folder, boot, Duration::from_secs(60)).expect("the folder opens"))
 }
 
 fn locks_of(store: Arc<File>) -> Locks {
