@@ -180,6 +180,10 @@ pub(crate) enum Action {
     ///                     store forgets it when the lock is free
     ///   ended             only on Redis and PostgreSQL, for a day: the last hold that its holder
     ///                     did not release: token, reason
+    ///   last_success      the last completion of `run --once`: id (null with --once-per), by,
+    ///                     token, started, ended, age_seconds, by the store's clock; absent if
+    ///                     there is none, and in ls, watch and serve
+    ///   last_failure      the same of the last failure
     ///   holders           array: token, share, weight, capacity, since, age_seconds, host, pid,
     ///                     program, label, candidate (only in an election: true; the label is its
     ///                     address), connected (only on Redis and PostgreSQL: false if the

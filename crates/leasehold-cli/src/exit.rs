@@ -25,6 +25,7 @@ impl Exit {
     pub(crate) const IN_USE: Self = Self::Code(1);
     pub(crate) const WARNING: Self = Self::Code(1);
     pub(crate) const DANGER: Self = Self::Code(2);
+    pub(crate) const MISSED: Self = Self::Code(3);
     pub(crate) const USAGE: Self = Self::Code(64);
     pub(crate) const UNAVAILABLE: Self = Self::Code(69);
     pub(crate) const INTERNAL: Self = Self::Code(70);

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use crate::commands::Ls;
 use crate::exit::{Exit, print_error};
 use crate::format::{Escaped, known_age};
+use crate::once;
 use crate::scan::{NAMES_MAX, scan};
 use crate::show::LockJson;
 use crate::usage::Usage;
@@ -37,6 +38,9 @@ pub(crate) async fn list_names(args: &Ls) -> Result<Exit> {
 }
 
 pub(crate) async fn list(args: &Ls) -> Result<Exit> {
+    if args.once {
+        return once::list(args).await;
+    }
     let opened = args.store.open_all().await?;
     let has_formats = opened.len() > 1;
     let mut listed = Vec::new();

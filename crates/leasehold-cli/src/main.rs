@@ -16,6 +16,7 @@ mod locking;
 mod log;
 mod machine_store;
 mod man;
+mod once;
 mod own_program;
 mod process_state;
 mod release;

@@ -22,7 +22,7 @@ pub(crate) mod watchdog_process;
 use std::io;
 
 use anyhow::{Context, Result};
-use leasehold::{Error, MultiGuard};
+use leasehold::{Error, MultiGuard, StartedJob};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -32,6 +32,7 @@ use crate::commands::Run;
 use crate::exit::Exit;
 use crate::guards::{LossReport, inheritable_fds, release_and_report};
 use crate::locking::{Request, SlotNumbers};
+use crate::once;
 use child::{Child, Unended};
 use exec_shim::{Preparation, Spawn};
 use job_control::JobControl;
@@ -49,6 +50,11 @@ pub(crate) async fn run(args: Run) -> Result<Exit> {
         Retry::within(args.lock.wait, &args.store).and_store(args.also_store.as_deref());
     let opened = retry.until_available(|| Stores::open(&args));
     let stores = signals.during(opened).await??;
+    let job = args.job(&stores.main)?;
+    if let Some(job) = &job {
+        let checked = retry.until_available(|| job.check());
+        signals.during(checked).await??;
+    }
     stopping::check_hold_at_least(&args)?;
     let both = [&stores.main].into_iter().chain(&stores.also);
     let stopping = Stopping::new(args.stop_options(), both)?;
@@ -74,7 +80,14 @@ pub(crate) async fn run(args: Run) -> Result<Exit> {
     };
     match waiting::acquire(request, &mut retry, &mut signals).await? {
         Ok(guards) => {
-            let held = hold(guards, &args, &stopping, &mut signals).await?;
+            let (guards, started) = match &job {
+                None => (guards, None),
+                Some(job) => match once::start(job, guards, &args).await? {
+                    Ok((guards, started)) => (guards, Some(started)),
+                    Err(done) => return Ok(done),
+                },
+            };
+            let held = hold(guards, started, &args, &stopping, &mut signals).await?;
             Ok(held.exit)
         }
         Err(NotGranted::TimedOut) => Ok(args.busy.exit()),
@@ -112,6 +125,7 @@ impl Run {
 /// guard exists.
 async fn hold(
     guards: MultiGuard,
+    job: Option<StartedJob>,
     args: &Run,
     stopping: &Stopping,
     signals: &mut Signals,
@@ -176,8 +190,13 @@ async fn hold(
     } else {
         LossReport::Due
     };
-    let released = release_and_report(guards, loss).await;
-    let exit = released.map_or(Exit::LOST, |()| exit);
+    let exit = match job {
+        Some(job) if !ended.stopped => once::end(job, guards, exit).await,
+        _ => {
+            let released = release_and_report(guards, loss).await;
+            released.map_or(Exit::LOST, |()| exit)
+        }
+    };
 
     if let Exit::Signal(signal) = exit
         && ended.from_keyboard

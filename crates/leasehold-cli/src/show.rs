@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::commands::{Inspected, Show};
 use crate::exit::Exit;
 use crate::format::{Escaped, age, hindrance, is_missing, time, tokens, whole_seconds, whole_unit};
+use crate::once::{self, RecordJson};
 use crate::process_state::{is_command_stopped, is_stopped};
 use crate::usage::{Kind, Usage};
 
@@ -23,16 +24,27 @@ pub(crate) async fn show(args: &Show) -> Result<Exit> {
         return show_all(args, &opened).await;
     };
     let lock_state = only.locks.inspect(&args.name).await?;
+    let record = match args.missed_after {
+        Some(_) => Some(only.locks.record(&args.name).await?),
+        None => once::record_of(&only.locks, &args.name).await?,
+    };
 
     let mut out = io::stdout().lock();
     if args.json {
-        let lock = LockJson::from(&lock_state);
+        let mut lock = LockJson::from(&lock_state);
+        lock.record = record.as_ref().map(RecordJson::new).unwrap_or_default();
         writeln!(out, "{}", serde_json::to_string_pretty(&lock)?)?;
     } else {
-        write!(out, "{}", block(&lock_state))?;
+        let rows = record.as_ref().map(once::rows).unwrap_or_default();
+        write!(out, "{}{rows}", block(&lock_state))?;
         writeln!(out, "  {}", args.store.describe(&opened))?;
     }
 
+    if let (Some(record), Some(within)) = (&record, args.missed_after)
+        && once::is_missed(&args.name, record, within)
+    {
+        return Ok(Exit::MISSED);
+    }
     if args.exit_code && !is_free(&lock_state) {
         return Ok(Exit::IN_USE);
     }
@@ -191,6 +203,8 @@ pub(crate) struct LockJson<'a> {
     last_token: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ended: Option<EndedJson>,
+    #[serde(flatten)]
+    record: RecordJson<'a>,
     holders: Vec<ClaimJson<'a>>,
     waiters: Vec<ClaimJson<'a>>,
     external_holders: Vec<ExternalHolderJson<'a>>,
@@ -314,6 +328,7 @@ impl<'a> From<&'a LockState> for LockJson<'a> {
             capacity: usage.and_then(|usage| usage.kind.capacity()),
             last_token: text(lock_state.last_token),
             ended: lock_state.ended.as_ref().map(EndedJson::from),
+            record: RecordJson::default(),
             holders: lock_state.holders().filter_map(holder).collect(),
             waiters: lock_state
                 .waiters()

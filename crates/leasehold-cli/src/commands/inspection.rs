@@ -18,6 +18,10 @@ pub(crate) struct Ls {
     #[command(flatten)]
     pub(crate) store: InspectedStore,
 
+    /// List the records of `run --once` instead, of free names too
+    #[arg(long, conflicts_with_all = ["names", "all"])]
+    pub(crate) once: bool,
+
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -42,6 +46,13 @@ pub(crate) struct Show {
     /// Exit with 1 if the lock is held or waited for
     #[arg(long)]
     pub(crate) exit_code: bool,
+
+    /// Exit with 3 if `run --once` has not completed NAME within this time
+    ///
+    /// A job that was never completed is missed too, and so is one whose record has expired. A line
+    /// on standard error says so.
+    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "all")]
+    pub(crate) missed_after: Option<Duration>,
 }
 
 #[derive(Debug, Args)]

@@ -44,6 +44,9 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) busy: BusyExit,
 
+    #[command(flatten)]
+    pub(crate) once: OnceOptions,
+
     /// What to do with COMMAND when the lock is lost
     #[arg(help_heading = heading::LOSS, long, value_name = "ACTION", value_enum, default_value_t)]
     pub(crate) on_lost: OnLost,
@@ -63,8 +66,8 @@ pub(crate) struct Run {
 
     /// Hold the lock at least this long, even if COMMAND ends sooner
     ///
-    /// For a job that several machines start at the same time by clocks that differ. A machine
-    /// whose clock is late then still finds the lock held. INT, TERM, HUP, QUIT, USR1 and USR2 end
+    /// For a pause between two runs. A job that several machines start by clocks that differ needs
+    /// --once, which knows whether the job succeeded. INT, TERM, HUP, QUIT, USR1 and USR2 end
     /// this wait, and INT and QUIT then end leasehold.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) hold_at_least: Option<Duration>,
@@ -108,6 +111,41 @@ pub(crate) struct Run {
         hide_env_values = true
     )]
     pub(crate) also_store: Option<String>,
+}
+
+/// A job that runs once, however many machines start it.
+#[derive(Debug, Default, Args)]
+pub(crate) struct OnceOptions {
+    /// Run COMMAND once for this ID, whichever machines try it, and whenever
+    ///
+    /// ID is a text of 1 to 64 bytes that the schedule or the commit determines: `date -u +%F`,
+    /// the name of a Kubernetes Job, $CI_COMMIT_SHA. If COMMAND exits with 0, the store records ID
+    /// in the step that releases the lock, and a later run with ID runs nothing, prints by whom and
+    /// when it was done, and exits with 0. If COMMAND fails, is killed or loses the lock, a waiter
+    /// or the next run runs it. The store keeps the last 32 ids of NAME, for 40 days after the last
+    /// use (?records=40d). Redlock, PostgreSQL, ZooKeeper and --dialect have no records.
+    #[arg(help_heading = heading::KIND, long = "once", value_name = "ID", conflicts_with = "period")]
+    pub(crate) id: Option<String>,
+
+    /// Run COMMAND once in each period, for a timer without an id
+    ///
+    /// A success that started less than half a period ago is the one of this period. That is right
+    /// while all starts lie within half a period of when they are due. A machine that boots 13
+    /// hours late, and catches up on a daily job then, runs it again, and swallows the next night's:
+    /// use --once for it.
+    #[arg(
+        help_heading = heading::KIND,
+        id = "period",
+        hide_short_help = true,
+        long = "once-per",
+        value_name = "DURATION",
+        value_parser = duration
+    )]
+    pub(crate) period: Option<Duration>,
+
+    /// The exit code if the job is done already [default: 0]
+    #[arg(help_heading = heading::KIND, long = "done-exit-code", value_name = "N", hide_short_help = true)]
+    pub(crate) done_exit: Option<u8>,
 }
 
 impl Run {

@@ -86,7 +86,7 @@ impl Candidate<'_> {
         };
         self.print_elected(&guards);
 
-        let held = hold(guards, self.args, &self.stopping, &mut self.signals).await?;
+        let held = hold(guards, None, self.args, &self.stopping, &mut self.signals).await?;
         if held.end_requested || held.exit.is_not_started() {
             return Ok(Some(held.exit));
         }

@@ -35,6 +35,7 @@ mod man;
 mod missing_connections;
 mod mistakes;
 mod nested;
+mod once;
 mod outage;
 mod owners;
 mod postgres;

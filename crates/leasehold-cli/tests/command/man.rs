@@ -195,9 +195,12 @@ fn man_pages_are_written_to_a_folder_and_tables_keep_their_lines() {
 fn man_page_lists_each_exit_code_in_a_row_of_its_own() {
     let sandbox = Sandbox::new();
     for (arguments, codes) in [
-        (&["man"][..], "0 1 2 64 69 70 75 76 77 126 127 128+n other"),
+        (
+            &["man"][..],
+            "0 1 2 3 64 69 70 75 76 77 126 127 128+n other",
+        ),
         (&["man", "run"], "0 64 69 70 75 76 77 126 127 128+n other"),
-        (&["man", "show"], "0 1 64 69 70 77"),
+        (&["man", "show"], "0 1 3 64 69 70 77"),
     ] {
         let page = sandbox.done(arguments).out;
         let (_, table) = page.split_once(".SH \"EXIT STATUS\"\n").unwrap();

@@ -1,0 +1,280 @@
+//! Jobs that run once: the options of `run`, and the records that `show` and `ls` print.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use anyhow::Result;
+use jiff::Timestamp;
+use leasehold::{
+    Completion, Done, Error, Locks, MultiGuard, Name, Once, Outcome, Record, StartedJob,
+};
+use serde::Serialize;
+
+use crate::commands::{Ls, Run};
+use crate::exit::{Exit, print_error};
+use crate::format::{Escaped, time, whole_seconds, whole_unit};
+use crate::guards::{LossReport, release_and_report};
+
+impl Run {
+    /// Returns the job of --once and --once-per.
+    ///
+    /// # Errors
+    /// Invalid with an option whose meaning would be doubtful.
+    pub(crate) fn job(&self, locks: &Locks) -> Result<Option<Once>, Error> {
+        let options = &self.once;
+        if options.id.is_none() && options.period.is_none() {
+            return Ok(None);
+        }
+        let names = self.names();
+        let [name] = &names[..] else {
+            return Err(refused(
+                "several names",
+                "each name has a record of its own",
+            ));
+        };
+        self.check_beside_once()?;
+
+        let job = locks.once(name);
+        Ok(Some(match (&options.id, options.period) {
+            (Some(id), _) => job.id(id),
+            (None, Some(period)) => job.per(period),
+            (None, None) => job,
+        }))
+    }
+
+    fn check_beside_once(&self) -> Result<(), Error> {
+        let lock = &self.lock;
+        for (is_given, option, reason) in [
+            (
+                lock.shared,
+                "--shared",
+                "sharing holders run at the same time",
+            ),
+            (
+                lock.slots.is_some(),
+                "--slots",
+                "several holders run at the same time",
+            ),
+            (
+                self.reentrant,
+                "--reentrant",
+                "the outer run releases the lock, and records nothing",
+            ),
+            (
+                self.hold_at_least.is_some(),
+                "--hold-at-least",
+                "the record does what that option was for",
+            ),
+            (
+                self.also_store.is_some(),
+                "--also-store",
+                "each store has a record of its own",
+            ),
+        ] {
+            if is_given {
+                return Err(refused(option, reason));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refused(option: &str, reason: &str) -> Error {
+    Error::invalid(format!("--once cannot be combined with {option}: {reason}"))
+        .help("leave out one of them")
+}
+
+/// Reads the record after the grant; returns the job, or how leasehold ends if it is done.
+pub(crate) async fn start(
+    job: &Once,
+    guards: MultiGuard,
+    args: &Run,
+) -> Result<Result<(MultiGuard, StartedJob), Exit>> {
+    match job.start(&guards.guards()[0]).await? {
+        Ok(started) => Ok(Ok((guards, started))),
+        Err(done) => {
+            if !args.lock.quiet {
+                print_done(&done);
+            }
+            // The job is done, whether the lock was lost meanwhile or not.
+            let _ = release_and_report(guards, LossReport::Due).await;
+            Ok(Err(args.once.done_exit.map_or(Exit::DONE, Exit::Code)))
+        }
+    }
+}
+
+fn print_done(done: &Done) {
+    let name = &done.name;
+    let by = Escaped(&done.by);
+    let at = time(done.at);
+    print_error(format_args!("{name} is done: {by} completed it at {at}"));
+}
+
+/// Records how COMMAND ended and releases the lock. Returns how leasehold ends.
+pub(crate) async fn end(job: StartedJob, guards: MultiGuard, exit: Exit) -> Exit {
+    let guard = guards.into_guards().pop();
+    let guard = guard.expect("a job has one lock");
+    let outcome = if exit == Exit::DONE {
+        Outcome::Success
+    } else {
+        Outcome::Failure
+    };
+
+    let Err(error) = job.end(guard, outcome).await else {
+        return exit;
+    };
+    if outcome == Outcome::Success {
+        print_error(format_args!(
+            "COMMAND succeeded, but no reply shows that this was recorded, so it may run again: \
+             {error}"
+        ));
+    } else {
+        print_error(&error);
+    }
+    match outcome {
+        _ if error.is_lost() => Exit::LOST,
+        Outcome::Success => Exit::UNAVAILABLE,
+        Outcome::Failure => exit,
+    }
+}
+
+/// Reads the record of a lock; `None` if the store has no records.
+pub(crate) async fn record_of(locks: &Locks, name: &str) -> Result<Option<Record>, Error> {
+    match locks.record(name).await {
+        Err(error) if error.is_unsupported() => Ok(None),
+        record => record.map(Some),
+    }
+}
+
+/// Formats a record as rows below a lock.
+pub(crate) fn rows(record: &Record) -> String {
+    let success = record.last_success().map(|last| ("completed", last));
+    let failure = record.failure.as_ref().map(|last| ("failed", last));
+    let rows = success.into_iter().chain(failure).map(|(word, last)| {
+        let by = Escaped(&last.by);
+        let id = shown_id(last);
+        let age = whole_seconds(age(last, record));
+        let at = time(last.ended_at);
+        format!("  {word}{id}: {by}, {age} ago, at {at}\n")
+    });
+    rows.collect()
+}
+
+fn shown_id(completion: &Completion) -> String {
+    match &*completion.id {
+        "" => String::new(),
+        id => format!(" {}", Escaped(id)),
+    }
+}
+
+/// The time since the end of a completion, by the store's clock.
+fn age(completion: &Completion, record: &Record) -> Duration {
+    let age = record.read_at.duration_since(completion.ended_at);
+    age.unwrap_or_default()
+}
+
+/// Whether no success has ended within this time. Prints a line if it is so.
+pub(crate) fn is_missed(name: &str, record: &Record, within: Duration) -> bool {
+    let last = record.last_success();
+    if last.is_some_and(|last| age(last, record) <= within) {
+        return false;
+    }
+
+    let name = Escaped(name);
+    let within = whole_unit(within);
+    let last = last.map_or_else(
+        || "no completion is recorded".to_owned(),
+        |last| format!("the last completion was at {}", time(last.ended_at)),
+    );
+    print_error(format_args!(
+        "{name} was not completed within {within}: {last}"
+    ));
+    true
+}
+
+/// A completion as `show --help` documents it.
+#[derive(Serialize)]
+pub(crate) struct CompletionJson<'a> {
+    id: Option<&'a str>,
+    by: &'a str,
+    token: String,
+    started: Timestamp,
+    ended: Timestamp,
+    age_seconds: u64,
+}
+
+impl<'a> CompletionJson<'a> {
+    fn new(completion: &'a Completion, record: &Record) -> Self {
+        Self {
+            id: Some(&*completion.id).filter(|id| !id.is_empty()),
+            by: &completion.by,
+            token: completion.token.to_string(),
+            started: time(completion.started_at),
+            ended: time(completion.ended_at),
+            age_seconds: age(completion, record).as_secs(),
+        }
+    }
+}
+
+/// The record of a lock in JSON, as fields of the lock.
+#[derive(Default, Serialize)]
+pub(crate) struct RecordJson<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_success: Option<CompletionJson<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_failure: Option<CompletionJson<'a>>,
+}
+
+impl<'a> RecordJson<'a> {
+    pub(crate) fn new(record: &'a Record) -> Self {
+        let json = |completion| CompletionJson::new(completion, record);
+        Self {
+            last_success: record.last_success().map(json),
+            last_failure: record.failure.as_ref().map(json),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct NamedJson<'a> {
+    name: &'a str,
+    #[serde(flatten)]
+    record: RecordJson<'a>,
+}
+
+impl<'a> From<&'a (Name, Record)> for NamedJson<'a> {
+    fn from((name, record): &'a (Name, Record)) -> Self {
+        Self {
+            name: name.as_str(),
+            record: RecordJson::new(record),
+        }
+    }
+}
+
+/// Lists the records of the store, for `ls --once`.
+pub(crate) async fn list(args: &Ls) -> Result<Exit> {
+    let locks = args.store.open().await?;
+    let patient = locks.reply_timeout(LIST_MAX)?;
+    let names = patient.list_records(&args.prefix, NAMES_MAX).await?;
+    let mut records: Vec<(Name, Record)> = Vec::with_capacity(names.len());
+    for name in names {
+        let record = patient.record(&name).await?;
+        records.push((name, record));
+    }
+
+    let mut out = io::stdout().lock();
+    if args.json {
+        let json: Vec<NamedJson<'_>> = records.iter().map(NamedJson::from).collect();
+        writeln!(out, "{}", serde_json::to_string_pretty(&json)?)?;
+        return Ok(Exit::DONE);
+    }
+    for (name, record) in &records {
+        write!(out, "{name}\n{}", rows(record))?;
+    }
+    Ok(Exit::DONE)
+}
+
+/// The most records that are listed, as for locks.
+const NAMES_MAX: usize = 10_000;
+/// How long the listing of the names may take, and the read of each record.
+const LIST_MAX: Duration = Duration::from_secs(10);

@@ -1,0 +1,258 @@
+//! `run --once`: a job that several machines start runs once, and a run that nobody did is seen.
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::sandbox::{Sandbox, until};
+
+/// Runs the tests in a folder and on a server.
+macro_rules! on_stores {
+    ($($test:ident)*) => {
+        mod file {
+            $(#[test] fn $test() { super::$test(&super::Sandbox::new()); })*
+        }
+        mod redis {
+            $(#[test] fn $test() { super::$test(&super::Sandbox::on_redis()); })*
+        }
+    };
+}
+
+on_stores! {
+    job_that_five_processes_start_runs_once_for_each_id
+    job_that_is_done_runs_nothing_and_says_by_whom
+    failed_and_killed_jobs_run_again
+    waiter_runs_the_job_of_a_killed_holder
+    success_of_a_lost_hold_is_not_recorded
+    period_is_done_until_half_of_it_has_passed
+    missed_job_is_reported
+}
+
+fn job_that_five_processes_start_runs_once_for_each_id(sandbox: &Sandbox) {
+    for id in ["1", "3", "2", "1", "2"] {
+        let line = format!("echo {id} >> ran");
+        let started: Vec<_> = (0..5)
+            .map(|_| sandbox.started(&["run", "-q", "--once", id, "a", "-c", &line]))
+            .collect();
+        for run in started {
+            assert_eq!(run.end().code(), 0);
+        }
+    }
+    assert_eq!(sandbox.read("ran"), "1\n3\n2\n");
+    assert!(sandbox.is_free("a"));
+}
+
+fn job_that_is_done_runs_nothing_and_says_by_whom(sandbox: &Sandbox) {
+    sandbox
+        .done(&["run", "--once", "1", "a", "--", "true"])
+        .assert(0, "", "");
+    let again = ["run", "--once", "1", "a", "--", "echo", "again"];
+    sandbox.done(&again).assert(0, "", "a is done: leasehold[");
+    let quiet = sandbox.done(&["run", "-q", "--once", "1", "a", "--", "echo", "again"]);
+    assert_eq!((quiet.code(), &*quiet.err), (0, ""));
+    sandbox
+        .done(&[
+            "run",
+            "--done-exit-code",
+            "9",
+            "--once",
+            "1",
+            "a",
+            "--",
+            "echo",
+            "again",
+        ])
+        .assert(9, "", "a is done: ");
+
+    // Without the option, and under another name or id, it runs.
+    sandbox
+        .done(&["run", "a", "--", "echo", "x"])
+        .assert(0, "x\n", "");
+    sandbox
+        .done(&["run", "--once", "1", "b", "--", "echo", "x"])
+        .assert(0, "x\n", "");
+    sandbox
+        .done(&["run", "--once", "0", "a", "--", "echo", "x"])
+        .assert(0, "x\n", "");
+    sandbox.done(&again).assert(0, "", "a is done: ");
+
+    let shown = sandbox.show("a");
+    assert_eq!(shown["last_success"]["id"], "0");
+    assert_eq!(shown["last_failure"], Value::Null);
+    let shown = sandbox.done(&["show", "a"]).out;
+    assert!(shown.contains("\n  completed 0: leasehold["), "{shown}");
+    let listed = sandbox.done(&["ls", "--once", "--json"]);
+    let listed: Value = serde_json::from_str(&listed.out).unwrap();
+    let names: Vec<_> = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| &one["name"])
+        .collect();
+    assert_eq!(names, ["a", "b"]);
+    let listed = sandbox.done(&["ls", "--once", "b"]);
+    assert!(
+        listed.out.starts_with("b\n  completed 1: leasehold["),
+        "{}",
+        listed.out
+    );
+    assert_eq!(sandbox.done(&["ls", "--json"]).out.trim(), "[]");
+}
+
+fn failed_and_killed_jobs_run_again(sandbox: &Sandbox) {
+    let fails = ["run", "-q", "--once", "1", "a", "--", "sh", "-c", "exit 3"];
+    sandbox.done(&fails).assert(3, "", "");
+    sandbox.done(&fails).assert(3, "", "");
+    sandbox
+        .done(&["run", "--once", "1", "a", "-c", "kill -9 $$"])
+        .assert_signal(Signal::SIGKILL, "");
+    sandbox
+        .done(&["run", "--once", "1", "a", "--", "missing"])
+        .assert(127, "", "missing");
+    let shown = sandbox.show("a");
+    assert_eq!(
+        (&shown["last_success"], &shown["last_failure"]["id"]),
+        (&Value::Null, &"1".into())
+    );
+    sandbox
+        .done(&["run", "--once", "1", "a", "--", "echo", "x"])
+        .assert(0, "x\n", "");
+    sandbox.done(&fails).assert(0, "", "");
+}
+
+fn waiter_runs_the_job_of_a_killed_holder(sandbox: &Sandbox) {
+    let line = "echo begun >> ran; exec sleep 60";
+    let holder = sandbox.started(&["run", "--once", "1", "a", "-c", line]);
+    until("the job runs", || sandbox.path("ran").exists());
+    let waiters: Vec<_> = (0..2)
+        .map(|_| sandbox.started(&["run", "-q", "--once", "1", "a", "-c", "echo x >> ran"]))
+        .collect();
+    until("both wait", || sandbox.waiters("a").len() == 2);
+    holder.signal(Signal::SIGKILL);
+    for waiter in waiters {
+        assert_eq!(waiter.end().code(), 0);
+    }
+    let ran = sandbox.read("ran");
+    assert_eq!(ran.lines().filter(|line| *line == "x").count(), 1, "{ran}");
+}
+
+fn success_of_a_lost_hold_is_not_recorded(sandbox: &Sandbox) {
+    let line = "touch begun; until [ -e end ]; do sleep 0.01; done";
+    let run = sandbox.started(&["run", "--on-lost", "ignore", "--once", "1", "a", "-c", line]);
+    until("the job runs", || sandbox.path("begun").exists());
+    let token = sandbox.token("a");
+    assert_eq!(sandbox.done(&["break", "--token", &token, "a"]).code(), 0);
+    sandbox.touch("end");
+    let ended = run.end();
+    assert_eq!(ended.code(), 76, "{}", ended.err);
+    sandbox
+        .done(&["run", "--once", "1", "a", "--", "echo", "x"])
+        .assert(0, "x\n", "");
+}
+
+fn period_is_done_until_half_of_it_has_passed(sandbox: &Sandbox) {
+    let run =
+        |period: &str| sandbox.done(&["run", "-q", "--once-per", period, "a", "--", "echo", "x"]);
+    run("1d").assert(0, "x\n", "");
+    run("1d").assert(0, "", "");
+    // Another process starts later than after half of a microsecond.
+    run("0.000001").assert(0, "x\n", "");
+    run("90d").assert(64, "", "longer than the store keeps a record");
+    assert_eq!(sandbox.show("a")["last_success"]["id"], Value::Null);
+}
+
+fn missed_job_is_reported(sandbox: &Sandbox) {
+    let missed = |within: &str| sandbox.done(&["show", "--json", "--missed-after", within, "a"]);
+    let first = missed("26h");
+    assert_eq!(first.code(), 3);
+    assert!(
+        first
+            .err
+            .contains("a was not completed within 26h: no completion"),
+        "{}",
+        first.err
+    );
+    sandbox
+        .done(&["run", "--once", "1", "a", "--", "false"])
+        .assert(1, "", "");
+    assert_eq!(missed("26h").code(), 3, "a failure is no completion");
+
+    sandbox
+        .done(&["run", "--once", "1", "a", "--", "true"])
+        .assert(0, "", "");
+    assert_eq!(missed("26h").code(), 0);
+    until("a millisecond has passed", || missed("0.001").code() == 3);
+}
+
+/// Each refusal says why.
+#[test]
+fn doubtful_combinations_are_refused() {
+    let sandbox = Sandbox::new();
+    let other = format!("file:{}", sandbox.path("other").display());
+    for (options, reason) in [
+        (&["b"][..], "each name has a record of its own"),
+        (
+            &["--shared"],
+            "--shared: sharing holders run at the same time",
+        ),
+        (&["--slots", "2"], "--slots: several holders"),
+        (&["--reentrant"], "--reentrant: the outer run"),
+        (
+            &["--hold-at-least", "1s"],
+            "the record does what that option was for",
+        ),
+        (
+            &["--also-store", &other],
+            "--also-store: each store has a record",
+        ),
+        (&["--once-per", "1d"], "cannot be used with"),
+    ] {
+        let mut arguments = vec!["run", "--once", "1", "a"];
+        arguments.extend(options);
+        arguments.extend(["--", "echo", "x"]);
+        sandbox.done(&arguments).assert(64, "", reason);
+    }
+    for id in ["", &"x".repeat(65)] {
+        sandbox
+            .done(&["run", "--once", id, "a", "--", "echo", "x"])
+            .assert(64, "", "1 to 64 bytes");
+    }
+    for subcommand in ["hold", "acquire"] {
+        sandbox
+            .done(&[subcommand, "--once", "1", "a"])
+            .assert(64, "", "--once");
+    }
+}
+
+#[test]
+fn store_without_records_is_refused() {
+    let mut sandbox = Sandbox::on_redis();
+    sandbox.set("dialect=plain");
+    let reason = "this store or format has no records of completed jobs; use redis:";
+    sandbox
+        .done(&["run", "--once", "1", "a", "--", "echo", "x"])
+        .assert(64, "", reason);
+    sandbox
+        .done(&["show", "--missed-after", "1h", "a"])
+        .assert(64, "", reason);
+    sandbox.done(&["ls", "--once"]).assert(64, "", reason);
+    assert_eq!(sandbox.done(&["show", "a"]).code(), 0);
+}
+
+/// The server is silent from the end of COMMAND on.
+#[test]
+fn success_that_cannot_be_recorded_says_that_it_runs_again() {
+    let sandbox = Sandbox::on_redis();
+    let line = "touch begun; until [ -e end ]; do sleep 0.01; done";
+    let run = sandbox.started(&["run", "--once", "1", "a", "-c", line]);
+    until("the job runs", || sandbox.path("begun").exists());
+    sandbox.server().pause();
+    sandbox.touch("end");
+    let ended = run.end();
+    sandbox.server().resume();
+    assert!([69, 76].contains(&ended.code()), "{}", ended.err);
+    assert!(
+        ended.err.contains("COMMAND succeeded, but no reply shows"),
+        "{}",
+        ended.err
+    );
+}
