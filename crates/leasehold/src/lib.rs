@@ -168,10 +168,11 @@ pub use leasehold_core::simulation;
 #[doc(inline)]
 pub use leasehold_core::store;
 pub use leasehold_core::{
-    CheckBinds, ClaimId, ClaimProcess, ClaimantInfo, Cleanup, Completion, CrashRelease, Done, Election, EndReason, EndedHold,
-    Entry, Error, ErrorKind, Examination, ExaminedServer, ExternalHolder, FencingToken, Finding,
-    Guarantees, Guard, Leader, LeaderObserver, Leadership, Lock, LockState, Locks, LossReason,
-    MultiGuard, MultiLock, Name, Need, NotGranted, Observer, Once, OnceGuard, Outcome, Owner, Pin, PinnedBy, Record, Reentrant, ReentrantGuard, Refused,
+    CheckBinds, ClaimId, ClaimProcess, ClaimantInfo, Cleanup, Completion, CrashRelease, Done,
+    Election, EndReason, EndedHold, Entry, Error, ErrorKind, Examination, ExaminedServer,
+    ExternalHolder, FencingToken, Finding, Guarantees, Guard, Leader, LeaderObserver, Leadership,
+    Lock, LockState, Locks, LossReason, MultiGuard, MultiLock, Name, Need, NotGranted, Observer,
+    Once, OnceGuard, Outcome, Owner, Pin, PinnedBy, Record, Reentrant, ReentrantGuard, Refused,
     RenewalStatus, Result, RoundTrip, RwLock, SemaphoreSupport, ServerStatus, ServerVote, Severity,
     Share, Standing, Token, Watch, drain, fence, multi_lock,
 };
