@@ -28,7 +28,7 @@ use async_trait::async_trait;
 use tokio::time::{sleep, timeout};
 
 use address::{Address, PinLimit};
-use claims::{ClaimState, Claims, Renewed, TrackedClaim, uuid_of};
+use claims::{ClaimState, Claims, Renewed, TrackedClaim};
 use examination::examine;
 use leasehold_core::internal::{
     BootInstant, ProcessFile, RevokeEnded, SeenHold, StoreKind, UnopenedStore, background,

@@ -47,7 +47,7 @@ use enter::Entering;
 use leasehold_core::internal::{BootInstant, RevokeEnded, SeenHold, has_ended, revoke_ended};
 use leasehold_core::store::{
     Claim, Entered, Extensions, Observe, OnContention, RecordReader, Records, Standing, Store,
-    Subscription, record_time, replies,
+    Subscription, record_time,
 };
 use leasehold_core::{Completion, Error, Guarantees, LockState, Name, Record, Result, Token};
 use messages::{EnterMode, EnterReply, Push};
