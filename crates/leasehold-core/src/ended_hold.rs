@@ -60,7 +60,8 @@ pub enum EndReason {
 pub fn end_reason(letter: &str, seen_by: &str) -> Option<EndReason> {
     Some(match letter {
         "P" => EndReason::ProcessEnded {
-            seen_by: parse_words(&mut seen_by.split_whitespace()).map(Box::new),
+            // The last word, a label, may be empty.
+            seen_by: parse_words(&mut seen_by.trim_start().split(' ')).map(Box::new),
         },
         "W" => EndReason::ReleasedByWatchdog,
         "C" => EndReason::ConnectionMissing,
@@ -96,6 +97,11 @@ mod tests {
                 "P",
                 words,
                 "its process ended (seen by worker[42]@node-1 (a b))",
+            ),
+            (
+                "P",
+                "1763731234567 42 node-1 worker ",
+                "its process ended (seen by worker[42]@node-1)",
             ),
             ("P", "damaged", "its process ended"),
             ("W", "", "released by its watchdog"),

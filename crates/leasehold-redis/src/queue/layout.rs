@@ -216,7 +216,8 @@ pub(crate) mod ended {
     pub(crate) const TOKEN: Field = CLAIM.then("token", 16);
     /// The fields from the client to the grace of its record.
     pub(crate) const LINK: Field = TOKEN.then("link", 36);
-    /// Words about the client that has seen it, each after a space: since, pid, host, program, label.
+    /// Words about the client that has seen it, each after a space: since, pid, host, program,
+    /// label.
     pub(crate) const SEEN_BY: Field = LINK.then("seen_by", 0);
     /// All of them, in order.
     pub(crate) const FIELDS: &[Field] = &[KIND, CLAIM, TOKEN, LINK, SEEN_BY];

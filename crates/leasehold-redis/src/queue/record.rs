@@ -230,8 +230,8 @@ fn inspected(text: &str, ahead: u32) -> Result<Entry> {
     Ok(entry)
 }
 
-/// Decodes a reply of the inspecting script as a hold that is bound to the connection of its client.
-/// Records of another version are left out: nothing is told about them.
+/// Decodes a claim of that reply as a hold that is bound to the connection of its client. Records of
+/// another version are left out: nothing is told about them.
 pub(super) fn bound_hold(text: &str) -> Option<SeenHold> {
     let text = text.strip_prefix(['+', '-'])?;
     if record::MODE.read(text)? != "H" || record::VERSION.read(text)? != VERSION {

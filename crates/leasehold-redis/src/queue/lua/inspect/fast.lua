@@ -5,6 +5,6 @@
 -- ARGV     none
 -- replies  a list: the token of the last grant (16 digits, zeros if there is none), the value of
 --          key:ended or nothing, and the records of holders by token and of waiters by position,
---          without those whose lease is over. Each record follows '+' if its client is connected, '-' if the connection is
---          missing, and '?' if that is not known or not checked.
+--          without those whose lease is over. Each record follows '+' if its client is connected,
+--          '-' if the connection is missing, and '?' if that is not known or not checked.
 local key

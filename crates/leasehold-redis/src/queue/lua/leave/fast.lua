@@ -3,9 +3,9 @@
 -- layout   Names between at signs stand for the positions of fields; layout.rs has the table.
 -- KEYS[1]  the lock
 -- ARGV[1]  'H' and the claim; 'B' and the claim to break the claim of another client; 'K' and the
---          claim if the watchdog of a killed client releases it; 'D' and the fields of `ended` if the
---          process of another client has ended. It loses the hold only if its record is as told,
---          and its connection is missing.
+--          claim if the watchdog of a killed client releases it; 'D' and the fields of `ended` if
+--          the process of another client has ended. It loses the hold only if its record is as
+--          told, and its connection is missing. No kind but 'H' is the mode of a record.
 -- ARGV[2]  the client that sends the request; the client of a broken claim is notified
 -- ARGV[3]  only with a wait after a failover: the longest lease of the client's URL, in ms
 -- replies  '1' if the claim was there, else '0'; and the claim
