@@ -57,15 +57,10 @@ pub(super) async fn end(session: &Session, name: &Name, limit: Duration) -> Resu
     let rows = session.functions.end_pins.call(client, &arguments).await;
     for row in rows.map_err(|error| session.failed(error))? {
         let pid: i32 = row.get("pid");
-        match row.get::<_, Option<String>>("missing_right") {
-            Some(right) => tracing::warn!(
-                %name, pid,
-                "the transaction of process {pid} delays the next holder, and ending it needs {right}"
-            ),
-            None => tracing::warn!(
-                %name, pid,
-                "process {pid} was ended: its transaction has delayed the next holder for {limit:?}"
-            ),
+        if let Some(right) = row.get::<_, Option<String>>("missing_right") {
+            tracing::warn!(%name, pid, %right, "a session delays the next holder, and cannot be ended");
+        } else {
+            tracing::warn!(%name, pid, ?limit, "a session was ended, which has delayed the next holder");
         }
     }
     Ok(())

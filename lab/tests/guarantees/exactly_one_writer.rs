@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::io::stdin;
+use std::slice::from_ref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -78,10 +79,10 @@ fn stopped_transactions_with_a_check_lose_no_update() -> Result<()> {
 
     let committed = of_stopped(&outcomes, |outcome| outcome == "committed");
     let failed = of_stopped(&outcomes, |outcome| outcome != "committed");
-    let (writes, lost) = database.writes_and_lost_updates();
+    let (updates, lost) = database.count_updates();
     println!(
         "{} stopped past their lease: {committed} committed before the next grant, {failed} failed; \
-         {delayed} next holders waited; {lost} of {writes} updates lost; {outcomes:?}",
+         {delayed} next holders waited; {lost} of {updates} updates lost; {outcomes:?}",
         committed + failed
     );
     ensure!(lost == 0, "{lost} updates were lost");
@@ -124,10 +125,10 @@ fn loses_updates(database: &TestDatabase, protection: Protection) -> Result<()> 
     let mut writers = Writers::start(database, protection, &["READ COMMITTED"])?;
     for _ in 0..ROUNDS_MAX {
         writers.stop_for_longer_than_a_lease(database)?;
-        let (writes, lost) = database.writes_and_lost_updates();
+        let (updates, lost) = database.count_updates();
         if lost > 0 {
             let outcomes = writers.end()?;
-            println!("{protection:?}: {lost} of {writes} updates lost; {outcomes:?}");
+            println!("{protection:?}: {lost} of {updates} updates lost; {outcomes:?}");
             return Ok(());
         }
     }
@@ -175,14 +176,14 @@ impl TestDatabase {
         format!("postgres://postgres@{address}/postgres")
     }
 
-    /// Returns how many transactions have written, and how many of their updates are lost.
-    fn writes_and_lost_updates(&self) -> (u64, u64) {
+    /// Returns how many updates were committed, and how many of them are lost.
+    fn count_updates(&self) -> (u64, u64) {
         let sums = "SELECT (SELECT count(*) FROM written), \
             (SELECT count(*) FROM written) - (SELECT sum(value) FROM cell)";
         let reply = self.server.run(sums);
-        let (writes, lost) = reply[0].split_once('|').expect("two columns");
+        let (updates, lost) = reply[0].split_once('|').expect("two columns");
         (
-            writes.parse().expect("a number"),
+            updates.parse().expect("a number"),
             lost.parse().expect("a number"),
         )
     }
@@ -345,21 +346,16 @@ enum Written {
     GivenUp,
 }
 
-/// Where a transaction takes longer.
+/// Before which step a transaction takes longer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Pause {
-    BeforeCheck,
-    BeforeRead,
-    BeforeWrite,
-    BeforeCommit,
+enum Before {
+    Check,
+    Read,
+    Write,
+    Commit,
 }
 
-const PAUSES: [Pause; 4] = [
-    Pause::BeforeCheck,
-    Pause::BeforeRead,
-    Pause::BeforeWrite,
-    Pause::BeforeCommit,
-];
+const STEPS: [Before; 4] = [Before::Check, Before::Read, Before::Write, Before::Commit];
 
 impl Writer<'_> {
     async fn run(
@@ -411,7 +407,7 @@ impl Writer<'_> {
         client: &Client,
         guard: &Guard,
     ) -> Result<Written, tokio_postgres::Error> {
-        let slow = *self.random.chosen(&PAUSES);
+        let slow = *self.random.chosen(&STEPS);
         let level = self.random.chosen(&self.settings.levels);
         let name: (&(dyn ToSql + Sync), Type) = (&self.name.clone(), Type::TEXT);
         let token: (&(dyn ToSql + Sync), Type) = (&guard.token().to_i64(), Type::INT8);
@@ -424,24 +420,24 @@ impl Writer<'_> {
 
         let begin = format!("BEGIN ISOLATION LEVEL {level}");
         client.batch_execute(&begin).await?;
-        self.pause(client, slow == Pause::BeforeCheck).await?;
+        self.pause(client, slow == Before::Check).await?;
         if !self.is_allowed(client, guard).await? {
             client.batch_execute("ROLLBACK").await?;
             return Ok(Written::GivenUp);
         }
-        self.pause(client, slow == Pause::BeforeRead).await?;
+        self.pause(client, slow == Before::Read).await?;
         let read = "SELECT value FROM cell WHERE name = $1";
-        let row = client.query_typed(read, &[name.clone()]).await?.remove(0);
+        let row = client.query_typed(read, from_ref(&name)).await?.remove(0);
         let value: i64 = row.get(0);
 
-        self.pause(client, slow == Pause::BeforeWrite).await?;
+        self.pause(client, slow == Before::Write).await?;
         let write = "UPDATE cell SET value = $2 WHERE name = $1";
         let next = value + 1;
         let next: (&(dyn ToSql + Sync), Type) = (&next, Type::INT8);
         client.query_typed(write, &[name.clone(), next]).await?;
         let count = "INSERT INTO written VALUES ($1, $2)";
         client.query_typed(count, &[name, token]).await?;
-        self.pause(client, slow == Pause::BeforeCommit).await?;
+        self.pause(client, slow == Before::Commit).await?;
         client.batch_execute("COMMIT").await?;
         Ok(Written::Committed)
     }
