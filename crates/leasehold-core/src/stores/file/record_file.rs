@@ -111,21 +111,25 @@ fn read_open(file: &OpenFile, at: &Location, now: SystemTime) -> Result<Newest> 
         generation: 0,
         record: Record::empty(now),
     };
+    let mut is_foreign = false;
     for begin in [0, BLOCK_LEN as u64] {
         let bytes = read_block(file.file(), begin).map_err(|error| at.io_error(error, "read"))?;
-        if !bytes.starts_with(MAGIC) && bytes.iter().any(|byte| *byte != 0) {
-            let message = format!("{} is not a record of leasehold", at.path().display());
-            return Err(Error::damaged(message).help("move it away, or choose another folder"));
+        match parse(&bytes) {
+            Some((generation, text)) if generation > newest.generation => {
+                newest = Newest {
+                    generation,
+                    record: Record::parse(text, now)?,
+                };
+            }
+            Some(_) => {}
+            None => is_foreign |= !bytes.starts_with(MAGIC) && bytes.iter().any(|byte| *byte != 0),
         }
-        let Some((generation, text)) = parse(&bytes) else {
-            continue;
-        };
-        if generation > newest.generation {
-            newest = Newest {
-                generation,
-                record: Record::parse(text, now)?,
-            };
-        }
+    }
+
+    // Beside a sound block, it is torn.
+    if is_foreign && newest.generation == 0 {
+        let message = format!("{} is not a record of leasehold", at.path().display());
+        return Err(Error::damaged(message).help("move it away, or choose another folder"));
     }
     Ok(newest)
 }
