@@ -8,7 +8,7 @@ use super::support::{
     claim, client, empty, enter, fresh_name, granted, store, waiters, within_timeout,
 };
 use leasehold_core::store::{Claim, OnContention, RecordReader, Records, Store};
-use leasehold_core::{Completion, Done, Locks, NotGranted, Once, OnceGuard, Outcome, Token};
+use leasehold_core::{Completion, Done, Locks, Name, NotGranted, Once, OnceGuard, Outcome, Token};
 
 /// A job that is completed is done for all clients: by its id, in any order of ids, and by its
 /// period.
@@ -238,7 +238,7 @@ pub async fn records_are_listed(service: &dyn Service) {
         .list_records(&format!("{prefix}/"), 10)
         .await
         .expect("listed");
-    let listed: Vec<&str> = listed.iter().map(|name| name.as_str()).collect();
+    let listed: Vec<&str> = listed.iter().map(Name::as_str).collect();
     assert_eq!(listed, names);
     assert_eq!(
         ours.list_records(&prefix, 2).await.expect("listed").len(),

@@ -144,8 +144,9 @@ impl Record {
         let mut text = format!("{VERSION}\n");
         for completion in self.completions.iter().chain(&self.failure) {
             let (head, tail) = completion.line();
-            let ended = millis(completion.ended_at);
-            text.push_str(&format!("{head} {ended} {tail}\n"));
+            let ended = millis(completion.ended_at).to_string();
+            text += &[head, ended, tail].join(" ");
+            text.push('\n');
         }
         text
     }

@@ -138,9 +138,10 @@ fn remove_record(shared: &Arc<Shared>, name: &Name) -> Result<bool> {
     let Some(transaction) = begun else {
         return Ok(false);
     };
-    let removed = match transaction.queue.is_free() {
-        true => record_file::remove_older(&at, shared.records_kept),
-        false => Ok(false),
+    let removed = if transaction.queue.is_free() {
+        record_file::remove_older(&at, shared.records_kept)
+    } else {
+        Ok(false)
     };
     transaction.queue.unlock();
     // The queue file was made again.
