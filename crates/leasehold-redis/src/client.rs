@@ -24,8 +24,10 @@ pub(super) mod groups;
 mod handshake;
 mod ids;
 mod link;
+mod reader;
 mod redirect;
 mod reply_error;
+mod request;
 mod scan;
 mod script;
 mod seeds;
@@ -34,6 +36,7 @@ mod server_info;
 mod servers;
 mod session;
 mod topology;
+mod value;
 
 pub(super) use address::{Address, PORT, SERVER_SCHEMES, Settings};
 pub(super) use channels::{ChannelSubscription, Channels};
@@ -43,20 +46,22 @@ pub(super) use handshake::{Report, ServerId, check_mode, handshake};
 pub(super) use ids::{PLAIN, fresh_client, id_from, id_text};
 pub(super) use leasehold_core::internal::net::{Epochs, Watched};
 pub(super) use link::{DoHandshake, Link, LinkConfig, Links, State};
+pub(super) use request::{Command, RequestError, command};
 pub(super) use scan::{Scan, list, pattern_of};
 pub(super) use script::{Script, list_script, script};
 pub(super) use sentinel::PORT as SENTINEL_PORT;
 pub(super) use server_info::{ServerClock, field, micros_of};
 pub(super) use servers::{ServerCall, StoreServers};
 pub(super) use session::{
-    Command, FromReply, Handshake, INVALIDATION, Opening, PushHandler, READ_TIMEOUT, RequestError,
-    Session, Value, command, connector, decode, reply_timeout, with_reply_timeout,
+    Handshake, INVALIDATION, Opening, PushHandler, READ_TIMEOUT, Session, connector, reply_timeout,
+    with_reply_timeout,
 };
 pub(super) use topology::{CLUSTER_URL, SENTINEL_SCHEMES, SENTINEL_URL, SINGLE_URL, Topology};
+pub(super) use value::{FromReply, Value, decode};
 
 #[cfg(test)]
-pub(super) use reply_error::store_error;
-pub(super) use reply_error::{OTHER_VERSION, detail, protocol_error, shows_replica};
-#[cfg(test)]
 #[allow(unused_imports, reason = "the tests of the queue parse replies")]
-pub(super) use session::parse_reply;
+pub(super) use reader::parse_reply;
+#[cfg(test)]
+pub(super) use reply_error::store_error;
+pub(super) use reply_error::{OTHER_VERSION, cause, detail, protocol_error, shows_replica};

@@ -12,7 +12,8 @@ use futures_util::future::join_all;
 use tokio::time::timeout;
 
 use super::client::{
-    Address, Command, FromReply, RequestError, Session, Value, check_mode, command, decode, field,
+    Address, Command, FromReply, RequestError, Session, Value, cause, check_mode, command, decode,
+    field,
 };
 use super::redisson::Class;
 use checks::CHECKS;
@@ -233,8 +234,4 @@ async fn send(
         *session = open(address).await?;
     }
     Ok(reply)
-}
-
-fn cause(error: &Error) -> Option<&RequestError> {
-    std::error::Error::source(error)?.downcast_ref()
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
@@ -15,9 +15,6 @@ use super::tls::{Encrypted, LoadedTls};
 use super::tls_settings::Tls;
 use crate::runtime::simulation;
 use crate::{Error, Result};
-
-/// How many of the first bytes of a server are kept.
-const FIRST_BYTES_MAX: usize = 1024;
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,10 +142,7 @@ impl Stream {
         W: AsyncWrite + Send + Unpin + 'static,
     {
         Self {
-            reader: Reader {
-                half: Box::new(reader),
-                first_bytes: Weak::new(),
-            },
+            reader: Reader(Box::new(reader)),
             writer: Writer(Box::new(writer)),
         }
     }
@@ -160,13 +154,6 @@ impl Stream {
         Self::new((reader, writer))
     }
 
-    /// Returns where the first bytes of the server are kept while the value exists.
-    pub fn first_bytes(&mut self) -> Arc<Mutex<Vec<u8>>> {
-        let kept = Arc::default();
-        self.reader.first_bytes = Arc::downgrade(&kept);
-        kept
-    }
-
     /// Returns the halves. Dropping the writer ends the stream for the server.
     #[must_use]
     pub fn into_split(self) -> (Reader, Writer) {
@@ -175,11 +162,7 @@ impl Stream {
 }
 
 /// The half of a [`Stream`] that reads.
-pub struct Reader {
-    half: Box<dyn AsyncRead + Send + Unpin>,
-    /// Receives the first bytes of the server.
-    first_bytes: Weak<Mutex<Vec<u8>>>,
-}
+pub struct Reader(Box<dyn AsyncRead + Send + Unpin>);
 
 impl AsyncRead for Reader {
     fn poll_read(
@@ -187,15 +170,7 @@ impl AsyncRead for Reader {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let earlier = buffer.filled().len();
-        let read = Pin::new(&mut self.half).poll_read(context, buffer);
-
-        if let Some(first_bytes) = self.first_bytes.upgrade() {
-            let mut kept = first_bytes.lock();
-            let free = FIRST_BYTES_MAX.saturating_sub(kept.len());
-            kept.extend(buffer.filled()[earlier..].iter().take(free));
-        }
-        read
+        Pin::new(&mut self.0).poll_read(context, buffer)
     }
 }
 

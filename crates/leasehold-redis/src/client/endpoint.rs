@@ -7,8 +7,10 @@ use async_trait::async_trait;
 
 use super::address::{Address, Settings};
 use super::handshake::handshake;
+use super::request::command;
 use super::server_info::ServerClock;
-use super::session::{Session, Value, command, connector};
+use super::session::{Session, connector};
+use super::value::Value;
 use leasehold_core::internal::net::{Connector, Watched};
 use leasehold_core::{Error, Result};
 
@@ -190,7 +192,7 @@ pub(super) async fn verify_master(session: &Session) -> Result<()> {
         Err(error) if error.is_denied() => return Ok(()),
         role => role?,
     };
-    if role.first() == Some(&Value::BulkString(b"master".into())) {
+    if role.first() == Some(&Value::Text(b"master".into())) {
         return Ok(());
     }
     Err(Error::unavailable(

@@ -50,7 +50,8 @@ fn parse(detail: &str) -> Option<(u16, Host)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::session::{Value, parse_reply};
+    use crate::client::reader::parse_reply;
+    use crate::client::value::Value;
     use crate::test_inputs::altered;
     use proptest::prelude::*;
 
@@ -78,7 +79,7 @@ mod tests {
                 "-WRONGTYPE Operation against a key\r\n",
             ]),
         ) {
-            if let Some(Value::ServerError(error)) = parse_reply(&bytes) {
+            if let Some(Value::Error(error)) = parse_reply(&bytes) {
                 let error = reply_error::store_error(error.into());
                 let _redirect = Redirect::of(&error);
                 let _shown = format!("{error:?} {error}");

@@ -1,7 +1,7 @@
 //! The errors of a Redis server, and the help for each.
 
-use redis::{ErrorKind, RedisError, ServerErrorKind};
-
+use super::request::RequestError;
+use super::value::ServerError;
 use leasehold_core::Error;
 
 /// An error of the server: its kind, its meaning, and the help.
@@ -137,18 +137,22 @@ const ROWS: &[Row] = &[
         .help("leasehold needs Redis 6.2 or newer, without a proxy that hides commands"),
 ];
 
+/// Returns the error of the request that failed.
+pub(crate) fn cause(error: &Error) -> Option<&RequestError> {
+    std::error::Error::source(error)?.downcast_ref()
+}
+
 /// Returns the text after `code`, if the server's error has this code.
 pub(crate) fn detail(error: &Error, code: &str) -> Option<String> {
-    let push = std::error::Error::source(error)?.downcast_ref::<RedisError>()?;
-    (push.code() == Some(code)).then(|| push.detail().unwrap_or_default().to_owned())
+    let cause = cause(error)?;
+    (cause.code() == Some(code)).then(|| cause.detail().unwrap_or_default().to_owned())
 }
 
 /// Whether the error shows that the connection leads to the wrong server: to a primary that was
 /// demoted, or that is loading the data of another one.
-pub(crate) fn is_of_wrong_server(error: &RedisError) -> bool {
-    use ServerErrorKind::{BusyLoading, MasterDown, ReadOnly};
-    match error.kind() {
-        ErrorKind::Server(ReadOnly | MasterDown | BusyLoading) => true,
+pub(crate) fn is_of_wrong_server(error: &RequestError) -> bool {
+    match error.code() {
+        Some("READONLY" | "MASTERDOWN" | "LOADING") => true,
         // Redis 6.2 puts the error of a command into that of its script.
         _ => error.to_string().contains(": -READONLY "),
     }
@@ -156,8 +160,7 @@ pub(crate) fn is_of_wrong_server(error: &RedisError) -> bool {
 
 /// Whether a request failed as [`is_of_wrong_server`] says.
 pub(crate) fn shows_wrong_server(error: &Error) -> bool {
-    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref());
-    cause.is_some_and(is_of_wrong_server)
+    cause(error).is_some_and(is_of_wrong_server)
 }
 
 /// Whether a request failed because the server is a replica, and not because it loads its data.
@@ -167,16 +170,15 @@ pub(crate) fn shows_replica(error: &Error) -> bool {
 
 /// The error for a server that says that it is a replica.
 pub(crate) fn read_only() -> Error {
-    let kind = ErrorKind::Server(ServerErrorKind::ReadOnly);
-    store_error((kind, "its role is slave").into())
+    store_error(ServerError::new(b"READONLY its role is slave").into())
 }
 
-pub(crate) fn store_error(error: RedisError) -> Error {
-    let error = without_user(error);
+pub(crate) fn store_error(error: RequestError) -> Error {
+    let error = match error {
+        RequestError::Refused(error) => RequestError::Refused(without_user(error)),
+        error => error,
+    };
     let text = error.to_string();
-    if error.kind() == ErrorKind::AuthenticationFailed {
-        return ROWS[0].error(&text).caused_by(error);
-    }
 
     let find = |is_code: &dyn Fn(&str) -> bool| {
         let mut rows = ROWS.iter();
@@ -185,10 +187,7 @@ pub(crate) fn store_error(error: RedisError) -> Error {
     let found = find(&|code| error.code() == Some(code));
     match found.or_else(|| find(&|code| text.contains(code))) {
         Some(row) => row.error(&text).caused_by(error),
-        None if error.is_io_error()
-            || error.is_connection_dropped()
-            || error.is_unrecoverable_error() =>
-        {
+        None if error.code().is_none() => {
             Error::unavailable(format!("the connection broke: {text}")).caused_by(error)
         }
         None => {
@@ -198,17 +197,18 @@ pub(crate) fn store_error(error: RedisError) -> Error {
 }
 
 /// Removes the name of the user, which Redis 7.2 includes in the error of a missing right.
-fn without_user(error: RedisError) -> RedisError {
-    let parts = error
-        .detail()
-        .and_then(|detail| detail.split_once("User "))
+fn without_user(error: ServerError) -> ServerError {
+    let text = error.to_string();
+    let parts = text
+        .split_once("User ")
         .and_then(|(before, rest)| Some((before, rest.rsplit_once(" has no permissions")?.1)));
-    let Some((before, behind)) = parts else {
-        return error;
-    };
-
-    let detail = format!("{before}this user has no permissions{behind}");
-    RedisError::from((error.kind(), "NOPERM", detail))
+    match parts {
+        Some((before, behind)) => {
+            let text = format!("{before}this user has no permissions{behind}");
+            ServerError::new(text.as_bytes())
+        }
+        None => error,
+    }
 }
 
 /// The error for a reply that no script of leasehold gives.
@@ -224,12 +224,8 @@ pub(crate) const OTHER_VERSION: &str = "let all users of this lock use \
 mod tests {
     use super::*;
 
-    fn server(code: &'static str, text: &str) -> Error {
-        store_error(RedisError::from((
-            ErrorKind::Extension,
-            code,
-            text.to_owned(),
-        )))
+    fn server(code: &str, text: &str) -> Error {
+        store_error(ServerError::new(format!("{code} {text}").as_bytes()).into())
     }
 
     #[test]
@@ -250,8 +246,7 @@ mod tests {
         );
         assert!(server("x", "something new").is_unavailable());
 
-        let loading = ErrorKind::Server(ServerErrorKind::BusyLoading);
-        let loading = store_error((loading, "it loads its data").into());
+        let loading = server("LOADING", "it loads its data");
         assert!(shows_wrong_server(&loading) && !shows_replica(&loading));
         assert!(shows_replica(&read_only()));
     }

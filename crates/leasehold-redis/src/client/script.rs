@@ -3,9 +3,9 @@
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
-use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
-
+use super::request::{Request, RequestError, write_count, write_number, write_part};
 use super::session::Session;
+use super::value::Value;
 use leasehold_core::Result;
 
 /// A script. A client runs it by its hash, and sends the text if the server does not know it.
@@ -99,10 +99,14 @@ impl Script {
         keys: &[&str],
         arguments: &[&str],
     ) -> Result<Value> {
-        let hash = &self.source().hash;
-        let call = |command| call(command, hash, keys, arguments);
-        match self.send(session, call, ["EVALSHA", "EVALSHA_RO"]).await {
-            Err(error) if is(&error, ServerErrorKind::NoScript) => {}
+        let call = Call {
+            command: "EVALSHA",
+            script: &self.source().hash,
+            keys,
+            arguments,
+        };
+        match self.send(session, call, "EVALSHA_RO").await {
+            Err(error) if error.code() == Some("NOSCRIPT") => {}
             reply => return reply.map_err(super::reply_error::store_error),
         }
 
@@ -118,8 +122,8 @@ impl Script {
         keys: &[&str],
         arguments: &[&str],
     ) -> Result<Value> {
-        let call = |command| call(command, &self.source().text, keys, arguments);
-        let reply = self.send(session, call, ["EVAL", "EVAL_RO"]).await;
+        let call = self.text_call(keys, arguments);
+        let reply = self.send(session, call, "EVAL_RO").await;
         reply.map_err(super::reply_error::store_error)
     }
 
@@ -131,21 +135,25 @@ impl Script {
     async fn send(
         &self,
         session: &Session,
-        call: impl Fn(&'static str) -> Cmd,
-        [command, reading]: [&'static str; 2],
-    ) -> Result<Value, RedisError> {
+        call: Call<'_>,
+        reading: &'static str,
+    ) -> Result<Value, RequestError> {
         let mut denied = None;
         if !self.only_reads || !session.only_reads.load(Ordering::Relaxed) {
-            match session.send(&call(command)).await {
-                Err(error) if self.only_reads && is(&error, ServerErrorKind::NoPerm) => {
+            match session.send(&call).await {
+                Err(error) if self.only_reads && error.code() == Some("NOPERM") => {
                     denied = Some(error);
                 }
                 reply => return reply,
             }
         }
 
-        match (session.send(&call(reading)).await, denied) {
-            (Err(error), Some(denied)) if !is(&error, ServerErrorKind::NoScript) => Err(denied),
+        let call = Call {
+            command: reading,
+            ..call
+        };
+        match (session.send(&call).await, denied) {
+            (Err(error), Some(denied)) if error.code() != Some("NOSCRIPT") => Err(denied),
             (reply, _) => {
                 session.only_reads.store(true, Ordering::Relaxed);
                 reply
@@ -161,23 +169,37 @@ impl Script {
         arguments: &[&str],
     ) -> Result<Value> {
         // The text, because this is rare: the node may not know the script.
-        let request = call("EVAL", &self.source().text, keys, arguments);
-        let reply = session.send_asking(&request).await;
+        let call = self.text_call(keys, arguments);
+        let reply = session.send_asking(&call).await;
         reply.map_err(super::reply_error::store_error)
+    }
+
+    fn text_call<'a>(&'a self, keys: &'a [&'a str], arguments: &'a [&'a str]) -> Call<'a> {
+        Call {
+            command: "EVAL",
+            script: &self.source().text,
+            keys,
+            arguments,
+        }
     }
 }
 
-/// The usual length of the keys and arguments of a script.
-const BYTES_USUAL: usize = 512;
-
-fn call(command: &str, script: &str, keys: &[&str], arguments: &[&str]) -> Cmd {
-    let parts = 3 + keys.len() + arguments.len();
-    let mut call = Cmd::with_capacity(parts, script.len() + BYTES_USUAL);
-    call.arg(command).arg(script).arg(keys.len());
-    call.arg(keys).arg(arguments);
-    call
+/// A request to run a script, which is given by its hash or its text.
+struct Call<'a> {
+    command: &'static str,
+    script: &'a str,
+    keys: &'a [&'a str],
+    arguments: &'a [&'a str],
 }
 
-fn is(error: &RedisError, kind: ServerErrorKind) -> bool {
-    error.kind() == ErrorKind::Server(kind)
+impl Request for Call<'_> {
+    fn write(&self, buffer: &mut Vec<u8>) {
+        write_count(buffer, 3 + self.keys.len() + self.arguments.len());
+        write_part(buffer, self.command.as_bytes());
+        write_part(buffer, self.script.as_bytes());
+        write_number(buffer, self.keys.len());
+        for part in self.keys.iter().chain(self.arguments) {
+            write_part(buffer, part.as_bytes());
+        }
+    }
 }

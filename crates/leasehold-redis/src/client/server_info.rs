@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::reply_error;
-use super::session::{Session, command};
+use super::request::command;
+use super::session::Session;
 use leasehold_core::Result;
 use leasehold_core::internal::BootInstant;
 

@@ -12,8 +12,9 @@ use super::link::Link;
 use super::redirect::Redirect;
 use super::script::Script;
 use super::sentinel;
-use super::session::{Session, Value};
+use super::session::Session;
 use super::topology::Topology;
+use super::value::Value;
 use leasehold_core::{Error, Result};
 
 /// The pauses between tries of a request that a cluster cannot execute yet.

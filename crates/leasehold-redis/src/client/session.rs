@@ -1,28 +1,25 @@
 //! One connection to a server, from its opening to its break, and how long a reply may take.
 
+mod calls;
 mod open;
+mod wire;
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redis::aio::{MultiplexedConnection, PubSubSink};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::reply_error;
+use super::request::{Request, RequestError, command};
+use super::value::{FromReply, Value, decode};
 use leasehold_core::internal::net::{self, Watched};
 use leasehold_core::{Error, Result};
+use wire::Wire;
 
 pub(crate) use open::{Opening, connector};
-
-/// The parts of requests and replies. No other file names the crate, but `script.rs` and
-/// `reply_error.rs`.
-pub(crate) use redis::{
-    Cmd as Command, FromRedisValue as FromReply, RedisError as RequestError, Value, cmd as command,
-};
 
 /// What the checks of a connection found: the id of the server's history, if its scripts can detect
 /// a missing connection.
@@ -42,9 +39,9 @@ pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) epoch: u32,
-    connection: MultiplexedConnection,
+    wire: Arc<Wire>,
     /// With RESP2, a subscription needs a connection of its own.
-    subscription: Option<PubSubSink>,
+    subscription: Option<Arc<Wire>>,
     channel: String,
     /// Closed with the connection. The value is the first error that shows that the connection leads
     /// to the wrong server.
@@ -76,16 +73,29 @@ impl Session {
         (in_flight, self.received.load(Ordering::Relaxed))
     }
 
-    pub(crate) async fn send(&self, request: &Command) -> Result<Value, RequestError> {
+    /// Sends a request, and returns its reply.
+    ///
+    /// # Cancel safety
+    /// Once the future was polled, the server may execute the request.
+    pub(crate) async fn send(&self, request: &impl Request) -> Result<Value, RequestError> {
+        self.counted(self.wire.send(request)).await
+    }
+
+    /// Sends a request to a node that is receiving the slot of its keys.
+    pub(crate) async fn send_asking(&self, request: &impl Request) -> Result<Value, RequestError> {
+        self.counted(self.wire.send_asking(request)).await
+    }
+
+    async fn counted(
+        &self,
+        reply: impl Future<Output = Result<Value, RequestError>>,
+    ) -> Result<Value, RequestError> {
         self.sent.fetch_add(1, Ordering::Relaxed);
         let _in_flight = RequestsInFlight(self);
-        let mut connection = self.connection.clone();
-        let reply = self
-            .unless_closed(connection.send_packed_command(request))
-            .await?;
+        let reply = reply.await?;
         self.received.fetch_add(1, Ordering::Relaxed);
         match reply {
-            Value::ServerError(error) => Err(self.refused_with(error.into())),
+            Value::Error(error) => Err(self.refused_with(error.into())),
             reply => Ok(reply),
         }
     }
@@ -110,39 +120,16 @@ impl Session {
     }
 
     /// Sends a request, and returns its reply as the type that the command returns.
-    pub(crate) async fn request<T: FromReply>(&self, request: &Command) -> Result<T> {
+    pub(crate) async fn request<T: FromReply>(&self, request: &impl Request) -> Result<T> {
         let reply = self.send(request).await;
         decode(reply.map_err(reply_error::store_error)?)
-    }
-
-    /// Sends a request to a node that is receiving the slot of its keys.
-    ///
-    /// `ASKING` holds for the next request of the connection only, so both are sent together.
-    pub(crate) async fn send_asking(&self, request: &Command) -> Result<Value, RequestError> {
-        self.sent.fetch_add(1, Ordering::Relaxed);
-        let _in_flight = RequestsInFlight(self);
-        let mut both = redis::pipe();
-        both.add_command(command("ASKING"));
-        both.add_command(request.clone());
-
-        let mut connection = self.connection.clone();
-        let replies = self
-            .unless_closed(connection.send_packed_commands(&both, 1, 1))
-            .await?;
-        self.received.fetch_add(1, Ordering::Relaxed);
-        match replies.into_iter().next() {
-            Some(Value::ServerError(error)) => Err(error.into()),
-            Some(reply) => Ok(reply),
-            None => Err((redis::ErrorKind::UnexpectedReturnType, "no reply").into()),
-        }
     }
 
     /// Checks the subscribed connection and its subscription.
     pub(crate) async fn ping(&self) -> Result<()> {
         if let Some(subscription) = &self.subscription {
             // Any reply proves that the connection works, an error too.
-            let mut subscription = subscription.clone();
-            let reply: Result<Value, RequestError> = self.unless_closed(subscription.ping()).await;
+            let reply = subscription.send(&command("PING")).await;
             return reply.map(drop).map_err(reply_error::store_error);
         }
 
@@ -163,26 +150,26 @@ impl Session {
 
     /// Subscribes to one more channel.
     pub(crate) async fn listen(&self, channel: &str) -> Result<()> {
-        let subscribing = async {
-            match &self.subscription {
-                Some(subscription) => subscription.clone().subscribe(channel).await,
-                None => self.connection.clone().subscribe(channel).await,
-            }
-        };
-        let reply = self.unless_closed(subscribing).await;
-        reply.map_err(reply_error::store_error)
+        self.change_subscription("SUBSCRIBE", channel).await
     }
 
     /// Unsubscribes from a channel.
     pub(crate) async fn unsubscribe(&self, channel: &str) -> Result<()> {
-        let unsubscribing = async {
-            match &self.subscription {
-                Some(subscription) => subscription.clone().unsubscribe(channel).await,
-                None => self.connection.clone().unsubscribe(channel).await,
-            }
-        };
-        let reply = self.unless_closed(unsubscribing).await;
-        reply.map_err(reply_error::store_error)
+        self.change_subscription("UNSUBSCRIBE", channel).await
+    }
+
+    async fn change_subscription(&self, word: &str, channel: &str) -> Result<()> {
+        let wire = self.subscription.as_ref().unwrap_or(&self.wire);
+        let mut request = command(word);
+        request.arg(channel);
+        match wire
+            .subscribe(&request)
+            .await
+            .map_err(reply_error::store_error)?
+        {
+            Value::Error(error) => Err(reply_error::store_error(error.into())),
+            _ => Ok(()),
+        }
     }
 
     /// Makes the server push a message with the channel [`INVALIDATION`] whenever a key with this
@@ -198,23 +185,10 @@ impl Session {
         }
 
         let mut request = command("CLIENT");
-        request.arg(&["TRACKING", "ON", "BCAST", "PREFIX", prefix]);
-        self.request(&request).await
-    }
-
-    /// Waits for a reply. Fails once the connection is closed.
-    ///
-    /// The driver fails the requests that it knows. A request that reaches the driver's queue at
-    /// the moment of the close stays there without a reply.
-    async fn unless_closed<T>(
-        &self,
-        reply: impl Future<Output = Result<T, RequestError>>,
-    ) -> Result<T, RequestError> {
-        tokio::select! {
-            biased;
-            reply = reply => reply,
-            () = self.closed_signal() => Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
+        for word in ["TRACKING", "ON", "BCAST", "PREFIX", prefix] {
+            request.arg(word);
         }
+        self.request(&request).await
     }
 
     /// Closes the connection; every request in flight fails.
@@ -222,7 +196,12 @@ impl Session {
         for task in self.tasks.lock().drain(..) {
             task.abort();
         }
+        // First, so that a caller whose request fails finds the connection closed.
         self.life.close();
+        self.wire.fail(RequestError::closed());
+        if let Some(subscription) = &self.subscription {
+            subscription.fail(RequestError::closed());
+        }
     }
 
     /// Waits until the connection is closed.
@@ -284,15 +263,4 @@ pub(crate) async fn with_reply_timeout<T>(
         )));
     };
     reply
-}
-
-/// Returns the reply as the type that the script or command returns.
-pub(crate) fn decode<T: FromReply>(reply: Value) -> Result<T> {
-    redis::from_redis_value(reply).map_err(|_| reply_error::protocol_error())
-}
-
-/// Parses the bytes of a reply.
-#[cfg(test)]
-pub(crate) fn parse_reply(bytes: &[u8]) -> Option<Value> {
-    redis::parse_redis_value(bytes).ok()
 }

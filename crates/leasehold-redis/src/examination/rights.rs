@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Kind, cause, open, send};
+use super::{Kind, open, send};
 use crate::client::{
-    Address, Command, Opening, RequestError, Session, command, connector, fresh_client,
+    Address, Command, Opening, RequestError, Session, cause, command, connector, fresh_client,
 };
 use crate::redisson::Class;
 use leasehold_core::internal::examination::{danger, warning};

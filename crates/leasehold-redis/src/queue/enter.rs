@@ -166,7 +166,8 @@ impl Entering<'_> {
 async fn count_replicas(session: &Session, wanted: u32, limit: Duration) -> Result<u32> {
     let timeout = (limit / 2).min(REPLICATION_MAX);
     let mut wait = command("WAIT");
-    wait.arg(wanted).arg(timeout.as_millis().to_string());
+    wait.arg(wanted.to_string())
+        .arg(timeout.as_millis().to_string());
     session.request(&wait).await
 }
 
@@ -227,7 +228,7 @@ mod tests {
 
     fn refusal(reply: &str) -> Error {
         let parsed = parse_reply(reply.as_bytes()).expect("a reply");
-        let Value::ServerError(error) = parsed else {
+        let Value::Error(error) = parsed else {
             panic!("{reply} is an error")
         };
         store_error(error.into())

@@ -119,7 +119,7 @@ async fn one_denying_master_does_not_end_the_wait() {
         .await
         .expect_err("two of five");
     assert!(
-        error.is_unavailable() && error.to_string().contains("NoPerm"),
+        error.is_unavailable() && error.to_string().contains("NOPERM"),
         "{error}"
     );
     servers[1..3].iter().for_each(Redis::resume);

@@ -1,8 +1,10 @@
 //! Slots of keys, and the masters that have them.
 
 use crate::client::reply_error;
+use crate::client::request::command;
 use crate::client::server_info::field;
-use crate::client::session::{Session, Value, command};
+use crate::client::session::Session;
+use crate::client::value::Value;
 use leasehold_core::internal::Host;
 use leasehold_core::{Error, Result};
 
@@ -103,7 +105,7 @@ fn parse_range(range: &Value, host: &Host) -> Option<Range> {
 
     // A node that does not know its own address announces none.
     let announced = match name {
-        Value::BulkString(name) => std::str::from_utf8(name).ok()?,
+        Value::Text(name) => std::str::from_utf8(name).ok()?,
         _ => "",
     };
     let is_known = !announced.is_empty() && announced != "?";
@@ -121,7 +123,7 @@ fn parse_range(range: &Value, host: &Host) -> Option<Range> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::session::parse_reply;
+    use crate::client::reader::parse_reply;
     use crate::test_inputs::altered;
     use proptest::prelude::*;
 

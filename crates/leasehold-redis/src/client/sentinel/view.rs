@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::client::session::{Value, decode};
+use crate::client::value::{Value, decode};
 use leasehold_core::internal::Host;
 use leasehold_core::{Error, Result};
 
@@ -149,7 +149,7 @@ impl Sighting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::session::parse_reply;
+    use crate::client::reader::parse_reply;
     use crate::test_inputs::altered;
     use proptest::prelude::*;
 

@@ -1,26 +1,27 @@
 //! How a connection is opened: the login, the protocol and the subscription.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::task::Poll;
 
-use futures_util::StreamExt;
+use futures_util::future::join4;
 use parking_lot::Mutex;
-use redis::aio::{MultiplexedConnection, PubSub, PubSubStream};
-use redis::{
-    AsyncConnectionConfig, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo,
-    RedisError, Value,
-};
+use tokio::io::AsyncRead;
 use tokio::runtime::Handle;
 
-use super::{INVALIDATION, PushHandler, Session};
+use super::wire::{Driver, Pushes, Wire};
+use super::{PushHandler, Session};
 use crate::client::address::Address;
 use crate::client::reply_error;
+use crate::client::request::{Command, RequestError, command};
+use crate::client::value::Value;
 use leasehold_core::internal::background;
-use leasehold_core::internal::net::{CloseOnDrop, Connector, Help, Stream, Watched};
+use leasehold_core::internal::net::{
+    CloseOnDrop, Connector, Help, Password, Reader, Stream, Watched,
+};
 use leasehold_core::{Error, Result};
-
-/// How many requests may be queued for a driver.
-const REQUESTS_MAX: usize = 4096;
 
 /// A connection that is being opened.
 #[derive(Clone, Copy)]
@@ -65,60 +66,41 @@ impl Session {
             channel: "",
             epoch: 1,
         };
-        Self::log_in(opening, ProtocolVersion::RESP2, config()).await
+        let (wire, driver) = opening.wire(Pushes::None, ignored()).await?;
+        let session = Self::of(opening, wire);
+        session.log_in(driver, opening.address).await?;
+        Ok(session)
     }
 
     /// RESP3: one connection for requests, replies and notifications.
     async fn open_new(opening: Opening<'_>, on_push: PushHandler) -> Result<Self> {
-        let config = config().set_push_sender(push_sender(on_push));
-        Self::log_in(opening, ProtocolVersion::RESP3, config).await
+        let (wire, driver) = opening.wire(Pushes::Marked, on_push).await?;
+        let session = Self::of(opening, wire);
+        session.log_in(driver, opening.address).await?;
+        Ok(session)
     }
 
     /// RESP2: a connection for requests, and one that is subscribed already.
     async fn open_old(opening: Opening<'_>, on_push: PushHandler) -> Result<Self> {
-        let (subscription, messages) = subscribe(opening).await?.split();
-        let mut session = Self::log_in(opening, ProtocolVersion::RESP2, config()).await?;
-
-        session.drive(receive(messages, on_push));
+        let (subscription, receiving) = opening.wire(Pushes::Unmarked, on_push).await?;
+        let (wire, driver) = opening.wire(Pushes::None, ignored()).await?;
+        let mut session = Self::of(opening, wire);
         session.subscription = Some(subscription);
+
+        session.log_in(receiving, opening.address).await?;
+        let subscribed = session.listen(opening.channel).await;
+        subscribed.map_err(named_if_closed)?;
+        session.log_in(driver, opening.address).await?;
         Ok(session)
     }
 
-    async fn log_in(
-        opening: Opening<'_>,
-        protocol: ProtocolVersion,
-        config: AsyncConnectionConfig,
-    ) -> Result<Self> {
-        let login = login(opening.address, protocol);
-        let mut stream = opening.stream().await?;
-        let first_bytes = stream.first_bytes();
-        let connecting = MultiplexedConnection::new_with_config(&login, stream, config);
-        let connected = connecting.await;
-        let (connection, driver) =
-            connected.map_err(|error| login_error(error, &first_bytes.lock()))?;
-
-        let mut session = Self::new(opening.epoch, opening.channel, connection);
-        session.drive(driver);
-        Ok(session)
-    }
-
-    /// Spawns a task of the connection. The session is closed when the task ends or is dropped.
-    fn drive(&mut self, task: impl Future<Output = ()> + Send + 'static) {
-        let close_on_drop = CloseOnDrop(self.life.clone());
-        let here = Handle::try_current().ok();
-        let driving = background::spawn_on(here.as_ref(), async move {
-            task.await;
-            drop(close_on_drop);
-        });
-        self.tasks.get_mut().push(driving);
-    }
-
-    fn new(epoch: u32, channel: &str, connection: MultiplexedConnection) -> Self {
+    /// Returns the session of a connection that nobody drives yet.
+    fn of(opening: Opening<'_>, wire: Arc<Wire>) -> Self {
         Self {
-            epoch,
-            connection,
+            epoch: opening.epoch,
+            wire,
             subscription: None,
-            channel: channel.to_owned(),
+            channel: opening.channel.to_owned(),
             life: Watched::new(None),
             tasks: Mutex::default(),
             sent: AtomicU64::new(0),
@@ -126,6 +108,42 @@ impl Session {
             received: AtomicU64::new(0),
             only_reads: AtomicBool::new(false),
         }
+    }
+
+    /// Logs in to a connection of the session, and names the library. All requests are sent at
+    /// once.
+    ///
+    /// A server that refuses a client may say so before it has read a request. So the driver starts
+    /// when there is a request that the refusal replies to.
+    async fn log_in(&self, driver: Driver<Reader>, address: &Address) -> Result<()> {
+        let wire = Arc::clone(driver.wire());
+        let mut replies = pin!(join4(
+            sent(&wire, user_request(address, driver.pushes())),
+            sent(&wire, database_request(address)),
+            sent(&wire, Some(info("LIB-NAME", "leasehold"))),
+            sent(&wire, Some(info("LIB-VER", env!("CARGO_PKG_VERSION")))),
+        ));
+        let begun = poll_fn(|context| Poll::Ready(replies.as_mut().poll(context))).await;
+        self.drive(driver);
+
+        let (user, database, name, version) = match begun {
+            Poll::Ready(replies) => replies,
+            Poll::Pending => replies.await,
+        };
+        check_login([user, database, name, version])?;
+        wire.logged_in();
+        Ok(())
+    }
+
+    /// Spawns the task of a connection. The session is closed when the task ends or is dropped.
+    fn drive(&self, driver: Driver<impl AsyncRead + Send + Unpin + 'static>) {
+        let close_on_drop = CloseOnDrop(self.life.clone());
+        let here = Handle::try_current().ok();
+        let driving = background::spawn_on(here.as_ref(), async move {
+            driver.drive().await;
+            drop(close_on_drop);
+        });
+        self.tasks.lock().push(driving);
     }
 
     /// Subscribes to the channel of the session, unless that was done before.
@@ -138,6 +156,15 @@ impl Session {
 }
 
 impl Opening<'_> {
+    async fn wire(
+        self,
+        pushes: Pushes,
+        on_push: PushHandler,
+    ) -> Result<(Arc<Wire>, Driver<Reader>)> {
+        let (reader, writer) = self.stream().await?.into_split();
+        Ok(Wire::new(reader, writer, pushes, on_push))
+    }
+
     async fn stream(self) -> Result<Stream> {
         let connected = self.connector.connect(&self.address.target).await;
         connected.map_err(|error| {
@@ -162,74 +189,92 @@ pub(crate) fn connector() -> Connector {
     Connector::new(&HELP)
 }
 
-fn config() -> AsyncConnectionConfig {
-    AsyncConnectionConfig::new()
-        .set_response_timeout(None)
-        .set_pipeline_buffer_size(REQUESTS_MAX)
+/// Handles the notifications of a connection that has none.
+fn ignored() -> PushHandler {
+    Arc::new(|_, _| {})
 }
 
-/// Returns the function that forwards messages of a RESP3 connection.
-fn push_sender(on_push: PushHandler) -> impl Fn(PushInfo) -> Result<(), ()> + Send + Sync {
-    move |push| {
-        if push.kind == PushKind::Invalidate {
-            on_push(INVALIDATION, "");
+fn user_request(address: &Address, pushes: Pushes) -> Option<Command> {
+    let user = address.user.as_deref();
+    let password = address.password.as_ref().map(Password::as_str);
+    match pushes {
+        Pushes::Marked => {
+            let mut hello = command("HELLO");
+            hello.arg("3");
+            if let Some(password) = password {
+                let user = user.unwrap_or("default");
+                hello.arg("AUTH").arg(user).arg(password);
+            }
+            Some(hello)
         }
-        if push.kind == PushKind::Message
-            && let [Value::BulkString(channel), Value::BulkString(text)] = &push.data[..]
-            && let (Ok(channel), Ok(text)) =
-                (std::str::from_utf8(channel), std::str::from_utf8(text))
-        {
-            on_push(channel, text);
-        }
-        Ok(())
+        Pushes::Unmarked | Pushes::None => password.map(|password| {
+            let mut auth = command("AUTH");
+            if let Some(user) = user {
+                auth.arg(user);
+            }
+            auth.arg(password);
+            auth
+        }),
     }
 }
 
-async fn subscribe(opening: Opening<'_>) -> Result<PubSub> {
-    let login = login(opening.address, ProtocolVersion::RESP2);
-    let mut stream = opening.stream().await?;
-    let first_bytes = stream.first_bytes();
-    let connected = PubSub::new(&login, stream).await;
-    let mut subscription = connected.map_err(|error| login_error(error, &first_bytes.lock()))?;
-
-    let subscribed = subscription.subscribe(opening.channel).await;
-    subscribed.map_err(|error| named_if_closed(reply_error::store_error(error)))?;
-    Ok(subscription)
+fn database_request(address: &Address) -> Option<Command> {
+    (address.database != 0).then(|| {
+        let mut select = command("SELECT");
+        select.arg(address.database.to_string());
+        select
+    })
 }
 
-/// Forwards messages of a RESP2 subscription.
-async fn receive(mut messages: PubSubStream, on_push: PushHandler) {
-    while let Some(message) = messages.next().await {
-        if let Ok(text) = std::str::from_utf8(message.get_payload_bytes()) {
-            on_push(message.get_channel_name(), text);
-        }
+fn info(what: &str, value: &str) -> Command {
+    let mut request = command("CLIENT");
+    request.arg("SETINFO").arg(what).arg(value);
+    request
+}
+
+/// Sends a request, if there is one.
+async fn sent(wire: &Wire, request: Option<Command>) -> Result<Value, RequestError> {
+    match request {
+        Some(request) => wire.send(&request).await,
+        None => Ok(UNSENT),
     }
 }
 
-fn login(address: &Address, protocol: ProtocolVersion) -> RedisConnectionInfo {
-    let mut login = RedisConnectionInfo::default()
-        .set_db(address.database)
-        .set_protocol(protocol);
-    login = login.set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
-    if let Some(user) = &address.user {
-        login = login.set_username(user);
+/// Stands for the reply to a request that was not sent. No request of a login has such a reply.
+const UNSENT: Value = Value::Nil;
+
+/// Checks the replies to the login: that of the user, of the database, and of the name and version
+/// of the library, which older servers refuse.
+fn check_login(replies: [Result<Value, RequestError>; 4]) -> Result<()> {
+    let mut sent_requests = replies.iter().filter(|reply| !matches!(reply, Ok(UNSENT)));
+    let last_words = match sent_requests.next() {
+        Some(Ok(Value::Error(error))) => Some(error.first_sentence()),
+        _ => None,
+    };
+
+    let [user, database, name, version] = replies;
+    for reply in [accepted(user), accepted(database), name, version] {
+        reply.map_err(|error| match &last_words {
+            // The server has said why it closes the connection.
+            Some(refusal) if error.is_connection_dropped() => login_error(refusal.clone().into()),
+            _ => login_error(error),
+        })?;
     }
-    match &address.password {
-        Some(password) => login.set_password(password.as_str()),
-        None => login,
+    Ok(())
+}
+
+/// Makes the error of the server that of the request; of a long text, the first sentence.
+fn accepted(reply: Result<Value, RequestError>) -> Result<Value, RequestError> {
+    match reply? {
+        Value::Error(error) => Err(error.first_sentence().into()),
+        reply => Ok(reply),
     }
 }
 
 /// The error of a login. A server whose first bytes are no reply, such as one that speaks HTTP, will
 /// not speak Redis later either. A reply without its end is a connection that broke.
-///
-/// `first_bytes` are those of the server: why it has closed the connection, if it says so.
-fn login_error(error: RedisError, first_bytes: &[u8]) -> Error {
-    if let Some(refusal) = refusal_in(first_bytes).filter(|_| error.is_connection_dropped()) {
-        return reply_error::store_error(refusal);
-    }
-    let is_cut = error.to_string().contains("end of input");
-    if error.kind() == ErrorKind::Parse && !is_cut {
+fn login_error(error: RequestError) -> Error {
+    if let RequestError::Malformed(_) = error {
         return Error::unsupported("the server does not speak Redis")
             .help("check the host and the port, and whether the port needs TLS (rediss://)")
             .caused_by(error);
@@ -237,21 +282,9 @@ fn login_error(error: RedisError, first_bytes: &[u8]) -> Error {
     named_if_closed(reply_error::store_error(error))
 }
 
-/// Returns the error that a server has sent as its first reply; of a long text, the first sentence.
-fn refusal_in(bytes: &[u8]) -> Option<RedisError> {
-    let line = std::str::from_utf8(bytes).ok()?.lines().next()?;
-    let sentence = line.split(". ").next()?;
-    match redis::parse_redis_value(format!("{sentence}\r\n").as_bytes()) {
-        Ok(Value::ServerError(error)) => Some(error.into()),
-        _ => None,
-    }
-}
-
 /// Names what may close each new connection, if it was closed.
 fn named_if_closed(error: Error) -> Error {
-    let cause = std::error::Error::source(&error);
-    let cause = cause.and_then(|cause| cause.downcast_ref::<RedisError>());
-    if cause.is_some_and(RedisError::is_connection_dropped) {
+    if reply_error::cause(&error).is_some_and(RequestError::is_connection_dropped) {
         return error.help(
             "if that happens to each connection, a proxy or another service closes it: leasehold \
              needs HELLO and SUBSCRIBE, or with protocol=2 CLIENT and SUBSCRIBE",
@@ -262,54 +295,10 @@ fn named_if_closed(error: Error) -> Error {
 
 /// Whether the server or a proxy does not support RESP3.
 fn lacks_resp3(error: &Error) -> bool {
-    let cause = std::error::Error::source(error);
-    let Some(cause) = cause.and_then(|cause| cause.downcast_ref::<RedisError>()) else {
+    let Some(RequestError::Refused(error)) = reply_error::cause(error) else {
         return false;
     };
-    let text = cause.to_string();
+    let text = error.to_string();
     let is_unknown = text.contains("unknown command") && text.contains("HELLO");
-    is_unknown || text.contains("NOPROTO") || cause.kind() == ErrorKind::RESP3NotSupported
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
-    use tokio::time::timeout;
-
-    use super::*;
-
-    /// Replies to every request of a login.
-    async fn accept(mut server: DuplexStream) {
-        let mut requests = [0; 4096];
-        while let Ok(count @ 1..) = server.read(&mut requests).await {
-            let begun = requests[..count].iter().filter(|byte| **byte == b'*');
-            let replies = "+OK\r\n".repeat(begun.count());
-            if server.write_all(replies.as_bytes()).await.is_err() {
-                return;
-            }
-        }
-    }
-
-    /// No task polls the driver, so the request stays in its queue.
-    #[tokio::test]
-    async fn request_that_the_driver_never_sees_fails_when_the_connection_closes() {
-        let (client, server) = tokio::io::duplex(4096);
-        tokio::spawn(accept(server));
-        let login = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2);
-        let connecting = MultiplexedConnection::new_with_config(&login, client, config());
-        let (connection, _driver) = connecting.await.expect("the login is accepted");
-        let session = Session::new(1, "", connection);
-
-        let request = redis::cmd("PING");
-        let mut sending = std::pin::pin!(session.send(&request));
-        assert!(futures_util::poll!(&mut sending).is_pending());
-        session.close();
-
-        let reply = timeout(Duration::from_secs(5), sending)
-            .await
-            .expect("the request ends with the connection");
-        assert!(reply.is_err_and(|error| error.is_connection_dropped()));
-    }
+    is_unknown || error.code() == "NOPROTO"
 }
