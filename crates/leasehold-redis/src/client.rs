@@ -53,11 +53,11 @@ pub(super) use sentinel::PORT as SENTINEL_PORT;
 pub(super) use server_info::{ServerClock, field, micros_of};
 pub(super) use servers::{ServerCall, StoreServers};
 pub(super) use session::{
-    Handshake, INVALIDATION, Opening, PushHandler, READ_TIMEOUT, Session, connector, reply_timeout,
-    with_reply_timeout,
+    Handshake, INVALIDATION, Opening, PushHandler, READ_TIMEOUT, Session, connector, decode,
+    reply_timeout, with_reply_timeout,
 };
 pub(super) use topology::{CLUSTER_URL, SENTINEL_SCHEMES, SENTINEL_URL, SINGLE_URL, Topology};
-pub(super) use value::{FromReply, Value, decode};
+pub(super) use value::{FromReply, Value};
 
 #[cfg(test)]
 #[allow(unused_imports, reason = "the tests of the queue parse replies")]

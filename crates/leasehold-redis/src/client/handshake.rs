@@ -10,8 +10,8 @@ use super::redirect::Redirect;
 use super::reply_error;
 use super::script::{PROBE, SERVER_ID};
 use super::server_info::{ServerClock, field, info_section, read_clock};
-use super::session::{Handshake, Session};
-use super::value::{Value, decode};
+use super::session::{Handshake, Session, decode};
+use super::value::Value;
 use leasehold_core::{Error, Result};
 
 /// The oldest Redis with all features that leasehold needs: `GETRANGE`, `PUBSUB` and `TIME` in

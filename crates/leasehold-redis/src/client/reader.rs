@@ -27,7 +27,7 @@ pub(super) struct Reader {
     filled: usize,
     /// Where the next reply begins.
     begin: usize,
-    scan: Scan,
+    scan: FrameScan,
 }
 
 impl Reader {
@@ -36,7 +36,7 @@ impl Reader {
             buffer: Vec::new(),
             filled: 0,
             begin: 0,
-            scan: Scan::default(),
+            scan: FrameScan::default(),
         }
     }
 
@@ -88,14 +88,14 @@ impl Reader {
         }
         let frame = Frame(&bytes[..self.scan.at]);
         self.begin += self.scan.at;
-        self.scan = Scan::default();
+        self.scan = FrameScan::default();
         Ok(Some(frame))
     }
 }
 
 /// Looks for the end of a reply, and continues where it stopped.
 #[derive(Debug, Default)]
-struct Scan {
+struct FrameScan {
     /// The length of the parts that are complete.
     at: usize,
     /// How many bytes behind them have no end of a line.
@@ -107,7 +107,7 @@ struct Scan {
     size: usize,
 }
 
-impl Scan {
+impl FrameScan {
     fn is_complete(&mut self, bytes: &[u8], largest: usize) -> Result<bool, Malformed> {
         loop {
             let Some(part) = Header::read(bytes, self.at, &mut self.searched)? else {

@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use super::link::Link;
 use super::reply_error::protocol_error;
 use super::script::Script;
-use super::session::{READ_TIMEOUT, reply_timeout, with_reply_timeout};
-use super::value::decode;
+use super::session::{READ_TIMEOUT, decode, reply_timeout, with_reply_timeout};
 use leasehold_core::{Name, Result};
 
 /// How many keys the server looks at for one reply.

@@ -99,7 +99,7 @@ impl Script {
         keys: &[&str],
         arguments: &[&str],
     ) -> Result<Value> {
-        let call = Call {
+        let call = ScriptRequest {
             command: "EVALSHA",
             script: &self.source().hash,
             keys,
@@ -135,7 +135,7 @@ impl Script {
     async fn send(
         &self,
         session: &Session,
-        call: Call<'_>,
+        call: ScriptRequest<'_>,
         reading: &'static str,
     ) -> Result<Value, RequestError> {
         let mut denied = None;
@@ -148,7 +148,7 @@ impl Script {
             }
         }
 
-        let call = Call {
+        let call = ScriptRequest {
             command: reading,
             ..call
         };
@@ -174,8 +174,8 @@ impl Script {
         reply.map_err(super::reply_error::store_error)
     }
 
-    fn text_call<'a>(&'a self, keys: &'a [&'a str], arguments: &'a [&'a str]) -> Call<'a> {
-        Call {
+    fn text_call<'a>(&'a self, keys: &'a [&'a str], arguments: &'a [&'a str]) -> ScriptRequest<'a> {
+        ScriptRequest {
             command: "EVAL",
             script: &self.source().text,
             keys,
@@ -185,14 +185,14 @@ impl Script {
 }
 
 /// A request to run a script, which is given by its hash or its text.
-struct Call<'a> {
+struct ScriptRequest<'a> {
     command: &'static str,
     script: &'a str,
     keys: &'a [&'a str],
     arguments: &'a [&'a str],
 }
 
-impl Request for Call<'_> {
+impl Request for ScriptRequest<'_> {
     fn write(&self, buffer: &mut Vec<u8>) {
         write_count(buffer, 3 + self.keys.len() + self.arguments.len());
         write_part(buffer, self.command.as_bytes());

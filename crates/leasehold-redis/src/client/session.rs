@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::reply_error;
 use super::request::{Request, RequestError, command};
-use super::value::{FromReply, Value, decode};
+use super::value::{FromReply, Value};
 use leasehold_core::internal::net::{self, Watched};
 use leasehold_core::{Error, Result};
 use wire::Wire;
@@ -263,4 +263,9 @@ pub(crate) async fn with_reply_timeout<T>(
         )));
     };
     reply
+}
+
+/// Returns the reply as the type that the script or command returns.
+pub(crate) fn decode<T: FromReply>(reply: Value) -> Result<T> {
+    T::from_reply(reply).ok_or_else(reply_error::protocol_error)
 }

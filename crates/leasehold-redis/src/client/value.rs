@@ -5,9 +5,6 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::reply_error;
-use leasehold_core::Result;
-
 /// A reply, or a part of one.
 ///
 /// The protocol has more types; the commands that leasehold uses do not tell them apart: RESP2 has
@@ -51,11 +48,6 @@ impl fmt::Display for ServerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
-}
-
-/// Returns the reply as the type that the script or command returns.
-pub(crate) fn decode<T: FromReply>(reply: Value) -> Result<T> {
-    T::from_reply(reply).ok_or_else(reply_error::protocol_error)
 }
 
 /// A type that a reply is read as.

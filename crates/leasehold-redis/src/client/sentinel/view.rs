@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::client::value::{Value, decode};
+use crate::client::session::decode;
+use crate::client::value::Value;
 use leasehold_core::internal::Host;
 use leasehold_core::{Error, Result};
 

@@ -7,13 +7,13 @@ use crate::client::value::Value;
 /// The calls of a connection. A number is used again, so that a request needs no allocation.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    calls: Vec<Call>,
+    calls: Vec<CallState>,
     /// The numbers that no call has.
     free: Vec<usize>,
 }
 
 #[derive(Debug)]
-pub(super) enum Call {
+pub(super) enum CallState {
     Free,
     /// The waker is that of the caller, once it waits.
     Waiting(Option<Waker>),
@@ -26,7 +26,7 @@ pub(super) enum Call {
 
 impl Calls {
     pub(super) fn add(&mut self) -> usize {
-        let waiting = Call::Waiting(None);
+        let waiting = CallState::Waiting(None);
         if let Some(call) = self.free.pop() {
             self.calls[call] = waiting;
             return call;
@@ -38,16 +38,18 @@ impl Calls {
     /// Notes the reply, and returns who waits for it. The reply of an abandoned call is dropped.
     pub(super) fn complete(&mut self, call: usize, reply: Value) -> Option<Waker> {
         match &mut self.calls[call] {
-            Call::Waiting(waker) => {
+            CallState::Waiting(waker) => {
                 let waker = waker.take();
-                self.calls[call] = Call::Done(reply);
+                self.calls[call] = CallState::Done(reply);
                 waker
             }
-            Call::Abandoned => {
+            CallState::Abandoned => {
                 self.release(call);
                 None
             }
-            Call::Free | Call::Done(_) | Call::Taken => unreachable!("a call has one reply"),
+            CallState::Free | CallState::Done(_) | CallState::Taken => {
+                unreachable!("a call has one reply")
+            }
         }
     }
 
@@ -55,32 +57,32 @@ impl Calls {
     /// whoever has locked the calls drops it after that, because it may own a task with a call.
     pub(super) fn poll(&mut self, call: usize, waker: &Waker) -> (Option<Value>, Option<Waker>) {
         match &mut self.calls[call] {
-            Call::Waiting(Some(present)) if present.will_wake(waker) => (None, None),
-            Call::Waiting(present) => (None, present.replace(waker.clone())),
-            done @ Call::Done(_) => match std::mem::replace(done, Call::Taken) {
-                Call::Done(reply) => (Some(reply), None),
+            CallState::Waiting(Some(present)) if present.will_wake(waker) => (None, None),
+            CallState::Waiting(present) => (None, present.replace(waker.clone())),
+            done @ CallState::Done(_) => match std::mem::replace(done, CallState::Taken) {
+                CallState::Done(reply) => (Some(reply), None),
                 _ => unreachable!("it is done"),
             },
-            Call::Free | Call::Taken | Call::Abandoned => (None, None),
+            CallState::Free | CallState::Taken | CallState::Abandoned => (None, None),
         }
     }
 
     /// Ends the wait of a caller. Returns what it leaves behind, which is dropped as [`poll`] says.
     ///
     /// [`poll`]: Self::poll
-    pub(super) fn abandon(&mut self, call: usize) -> Call {
+    pub(super) fn abandon(&mut self, call: usize) -> CallState {
         match &mut self.calls[call] {
-            waiting @ Call::Waiting(_) => std::mem::replace(waiting, Call::Abandoned),
-            Call::Done(_) | Call::Taken => self.release(call),
-            Call::Free | Call::Abandoned => Call::Free,
+            waiting @ CallState::Waiting(_) => std::mem::replace(waiting, CallState::Abandoned),
+            CallState::Done(_) | CallState::Taken => self.release(call),
+            CallState::Free | CallState::Abandoned => CallState::Free,
         }
     }
 
     /// Returns who waits.
     pub(super) fn wakers(&mut self) -> Vec<Waker> {
         let waiting = self.calls.iter_mut().filter_map(|call| match call {
-            Call::Waiting(waker) => waker.take(),
-            Call::Free | Call::Done(_) | Call::Taken | Call::Abandoned => None,
+            CallState::Waiting(waker) => waker.take(),
+            CallState::Free | CallState::Done(_) | CallState::Taken | CallState::Abandoned => None,
         });
         waiting.collect()
     }
@@ -91,8 +93,8 @@ impl Calls {
         self.calls.len() - self.free.len()
     }
 
-    fn release(&mut self, call: usize) -> Call {
+    fn release(&mut self, call: usize) -> CallState {
         self.free.push(call);
-        std::mem::replace(&mut self.calls[call], Call::Free)
+        std::mem::replace(&mut self.calls[call], CallState::Free)
     }
 }

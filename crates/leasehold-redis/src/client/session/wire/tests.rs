@@ -217,12 +217,12 @@ async fn requests_end_with_the_connection() {
     let first = server.read_u8().await.expect("a request");
     assert_eq!(first, b'*');
     server.write_all(b"+x\r\n").await.expect("it reads");
-    let replied = async {
+    let first_reply = async {
         while wire.state.lock().expected.len() == REQUESTS_MAX {
             yield_now().await;
         }
     };
-    soon(replied).await;
+    soon(first_reply).await;
     drop(server);
 
     let replies = soon(sending).await;
