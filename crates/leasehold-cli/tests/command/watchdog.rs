@@ -177,11 +177,11 @@ fn runs_that_are_killed_at_any_moment_exclude_each_other() {
 fn kill_runs(sandbox: &Sandbox, lane: u64, kills: u64) {
     let name = format!("kill-{lane}");
     // Without the trap, and without a session of its own, the kernel may end the writer sooner.
-    let line = format!(
+    let writers = format!(
         "(setsid sh -c 'trap \"\" TERM; while :; do echo $LEASEHOLD_TOKEN >> {name}; done' &) \
          ; while :; do echo $LEASEHOLD_TOKEN >> {name}; done"
     );
-    let start = || sandbox.started(&["run", &name, "--quiet", "--", "sh", "-c", &line]);
+    let start = || sandbox.started(&["run", &name, "--quiet", "--", "sh", "-c", &writers]);
 
     let mut waiting = start();
     let mut tokens = Tokens::default();
