@@ -69,7 +69,13 @@ pub(crate) struct Run {
     /// For a pause between two runs. A job that several machines start by clocks that differ needs
     /// --once, which knows whether the job succeeded. INT, TERM, HUP, QUIT, USR1 and USR2 end
     /// this wait, and INT and QUIT then end leasehold.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(
+        help_heading = heading::RARE,
+        long,
+        value_name = "DURATION",
+        value_parser = duration,
+        hide_short_help = true
+    )]
     pub(crate) hold_at_least: Option<Duration>,
 
     /// Hold the lock until all processes that COMMAND has started have ended, too

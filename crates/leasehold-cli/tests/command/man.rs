@@ -238,7 +238,7 @@ fn urls_of_stores_are_listed_once() {
     assert!(short.lines().count() <= 40, "{short}");
     let example = "Example:  leasehold run backup -- /usr/local/bin/backup.sh --full\n\nHold NAME ";
     assert!(short.starts_with(example), "{short}");
-    has_all(&short, ["--hold-at-least", "LEASEHOLD_STORE"]);
+    has_all(&short, ["--once <ID>", "LEASEHOLD_STORE"]);
     let short = sandbox.done(&["wait", "-h"]).out;
     let (_, waiting) = short.split_once("\nWaiting:\n").expect("a heading");
     has_all(waiting, ["-w, --wait", "-n, --nonblock", "-E, --busy"]);
