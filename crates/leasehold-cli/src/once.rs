@@ -87,10 +87,19 @@ fn refused(option: &str, reason: &str) -> Error {
 /// Reads the record after the grant; returns the job, or how leasehold ends if it is done.
 pub(crate) async fn start(
     job: &Once,
+    waited: Duration,
     guards: MultiGuard,
     args: &Run,
 ) -> Result<Result<(MultiGuard, StartedJob), Exit>> {
-    match job.start(&guards.guards()[0]).await? {
+    let started = match job.start(&guards.guards()[0], waited).await {
+        Ok(started) => started,
+        Err(error) => {
+            // The process ends, and would leave the lock to the crash grace.
+            let _ = release_and_report(guards, LossReport::Due).await;
+            return Err(error.into());
+        }
+    };
+    match started {
         Ok(started) => Ok(Ok((guards, started))),
         Err(done) => {
             if !args.lock.quiet {

@@ -78,11 +78,12 @@ pub(crate) async fn run(args: Run) -> Result<Exit> {
         origin: args.store.origin,
         also: stores.also.as_ref(),
     };
+    let asked = Instant::now();
     match waiting::acquire(request, &mut retry, &mut signals).await? {
         Ok(guards) => {
             let (guards, started) = match &job {
                 None => (guards, None),
-                Some(job) => match once::start(job, guards, &args).await? {
+                Some(job) => match once::start(job, asked.elapsed(), guards, &args).await? {
                     Ok((guards, started)) => (guards, Some(started)),
                     Err(done) => return Ok(done),
                 },

@@ -9,6 +9,7 @@ use futures_util::TryFutureExt;
 use crate::engine::{LONGEST_REPLY, WaitLimit};
 use crate::record::{Completion, ID_MAX, Occasion, Outcome};
 use crate::runtime::background::on_background;
+use crate::runtime::clock::BootInstant;
 use crate::store::RecordReader;
 use crate::{Error, Guard, Lock, Locks, Name, Record, Refused, Result, Token};
 
@@ -108,7 +109,7 @@ impl Once {
 
     /// Runs the job once in each period, for schedules without an id.
     ///
-    /// A success that started less than half a period ago is this one's. That is right while all
+    /// A success that started less than half a period before this acquire is this one's, or after it. That is right while all
     /// starts lie within half a period of when they are due. After a start that is later, use
     /// [`id`](Self::id): a daily job that starts 13 hours late swallows the next one.
     #[must_use]
@@ -197,13 +198,15 @@ impl Once {
             WaitLimit::Forever => LONGEST_REPLY,
             WaitLimit::Never | WaitLimit::AtMost(_) => self.lock.locks().reply_timeout,
         };
+        let asked = BootInstant::now();
         self.check_within(reply_timeout).await?;
         let guard = match self.lock.acquire_within(limit).await? {
             Ok(guard) => guard,
             Err(refused) => return Ok(Err(NotGranted::Refused(refused))),
         };
 
-        match self.start_within(&guard, reply_timeout).await? {
+        let waited = BootInstant::now().duration_since(asked);
+        match self.start_within(&guard, waited, reply_timeout).await? {
             Ok(job) => Ok(Ok(OnceGuard { guard, job })),
             Err(done) => {
                 // The job is done, whether the lock was lost meanwhile or not.
@@ -220,9 +223,11 @@ impl Once {
     }
 
     /// Reads the record after the grant: a completion may be recorded up to that moment.
+    ///
+    /// The caller has `waited` for the guard.
     #[doc(hidden)]
-    pub async fn start(&self, guard: &Guard) -> Result<Result<StartedJob, Done>> {
-        self.start_within(guard, LONGEST_REPLY).await
+    pub async fn start(&self, guard: &Guard, waited: Duration) -> Result<Result<StartedJob, Done>> {
+        self.start_within(guard, waited, LONGEST_REPLY).await
     }
 
     async fn check_within(&self, reply_timeout: Duration) -> Result<()> {
@@ -252,20 +257,26 @@ impl Once {
     async fn start_within(
         &self,
         guard: &Guard,
+        waited: Duration,
         reply_timeout: Duration,
     ) -> Result<Result<StartedJob, Done>> {
         let calls = &self.lock.locks().engine.calls;
         let name = &guard.hold().claim().name;
         let record = on_background(calls.record(name, RecordReader::Holder, reply_timeout)).await?;
-        self.decide(guard, &record)
+        self.decide(guard, waited, &record)
     }
 
     /// Decides whether the job is done by a record that was read while the guard was held.
-    fn decide(&self, guard: &Guard, record: &Record) -> Result<Result<StartedJob, Done>> {
+    fn decide(
+        &self,
+        guard: &Guard,
+        waited: Duration,
+        record: &Record,
+    ) -> Result<Result<StartedJob, Done>> {
         // After a loss, another claim may have completed the job since the read.
         guard.check()?;
         let occasion = self.occasion.clone().map_err(|error| self.context(error))?;
-        if let Some(completion) = record.done(&occasion) {
+        if let Some(completion) = record.done(&occasion, waited) {
             return Ok(Err(Done {
                 name: guard.hold().claim().name.clone(),
                 by: completion.by.clone(),

@@ -90,12 +90,16 @@ impl Record {
         self.past().next()
     }
 
-    /// Returns the completion after which a job need not run.
-    pub(crate) fn done(&self, occasion: &Occasion) -> Option<&Completion> {
+    /// Returns the completion after which a job need not run that was asked for so long ago.
+    ///
+    /// A waiter is due since it began to wait: however long the job of another one takes, it is this
+    /// one's too.
+    pub(crate) fn done(&self, occasion: &Occasion, waited: Duration) -> Option<&Completion> {
+        let asked_at = self.read_at.checked_sub(waited).unwrap_or(self.read_at);
         let is_this = |completion: &&Completion| match occasion {
             // Ids have no order: a waiter or a catch-up may try one after its successor.
             Occasion::Id(id) => completion.id == *id,
-            Occasion::Period(period) => age(completion.started_at, self.read_at) < *period / 2,
+            Occasion::Period(period) => age(completion.started_at, asked_at) < *period / 2,
         };
         self.past().find(is_this)
     }
@@ -346,7 +350,11 @@ mod tests {
         for id in ["friday", "saturday", "sunday"] {
             record.add(&completion(id, 900));
         }
-        let done = |id: &str| record.done(&Occasion::Id(id.to_owned())).is_some();
+        let done = |id: &str| {
+            record
+                .done(&Occasion::Id(id.to_owned()), Duration::ZERO)
+                .is_some()
+        };
         assert!(done("friday") && done("sunday") && !done("monday") && !done(""));
     }
 
@@ -354,8 +362,13 @@ mod tests {
     fn period_is_done_for_half_of_it_after_the_start() {
         let mut record = Record::empty(at(1_000));
         record.add(&completion("", 950));
-        let done = |seconds| record.done(&Occasion::Period(Duration::from_secs(seconds)));
-        assert!(done(102).is_some() && done(100).is_none());
+        let done = |seconds, waited| {
+            let period = Occasion::Period(Duration::from_secs(seconds));
+            record.done(&period, Duration::from_secs(waited)).is_some()
+        };
+        assert!(done(102, 0) && !done(100, 0));
+        // The job began after this one was due, or shortly before.
+        assert!(done(100, 60) && done(100, 1));
     }
 
     #[test]
@@ -365,7 +378,7 @@ mod tests {
         let id = Occasion::Id("a".to_owned());
         for (read_at, is_done) in [(940, true), (939, false)] {
             record.read_at = at(read_at);
-            assert_eq!(record.done(&id).is_some(), is_done);
+            assert_eq!(record.done(&id, Duration::ZERO).is_some(), is_done);
             assert_eq!(record.last_success().is_some(), is_done);
         }
     }

@@ -46,7 +46,7 @@ BEGIN
     END IF;
 
     IF remaining IS NOT NULL THEN
-        millis := greatest(1, extract(epoch FROM remaining) * 1000);
+        millis := least(2147483647, greatest(1, extract(epoch FROM remaining) * 1000));
         allowed := (SELECT s.setting FROM pg_settings s
             WHERE s.name = 'idle_in_transaction_session_timeout');
         IF allowed = 0 OR millis < allowed THEN

@@ -188,6 +188,7 @@ CREATE FUNCTION leasehold_private.leaving(INOUT c leasehold_private.claimant)
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     c.is_leaving := true;
+    c.nonce := NULL;
     c.deadline := least(c.deadline, pg_catalog.clock_timestamp());
 END $$;
 
@@ -208,6 +209,9 @@ BEGIN
         IF NOT c.is_leaving THEN
             l.last_end := ROW(c.token, 'L', NULL, NULL);
             PERFORM leasehold_private.notify(c, caller, 'G');
+        ELSIF (l.last_end).token = c.token THEN
+            -- Its end was noted while it was pinned. The grant of this step follows it.
+            l.last_end := ROW(c.token, (l.last_end).reason, NULL, (l.last_end).seen_by);
         END IF;
     END LOOP;
 END $$;

@@ -135,10 +135,10 @@ pub(crate) struct OnceOptions {
 
     /// Run COMMAND once in each period, for a timer without an id
     ///
-    /// A success that started less than half a period ago is the one of this period. That is right
-    /// while all starts lie within half a period of when they are due. A machine that boots 13
-    /// hours late, and catches up on a daily job then, runs it again, and swallows the next night's:
-    /// use --once for it.
+    /// A success that started less than half a period before this run, or while it waited, is the
+    /// one of this period. That is right while all starts lie within half a period of when they are
+    /// due. A machine that boots 13 hours late, and catches up on a daily job then, runs it again,
+    /// and swallows the next night's: use --once for it.
     #[arg(
         help_heading = heading::KIND,
         id = "period",

@@ -13,6 +13,7 @@ use tokio::net::UnixStream;
 use super::host::{Help, Host, has_closed};
 use super::tls::{Encrypted, LoadedTls};
 use super::tls_settings::Tls;
+use crate::runtime::fork::is_forked;
 use crate::runtime::simulation;
 use crate::{Error, Result};
 
@@ -143,7 +144,7 @@ impl Stream {
     {
         Self {
             reader: Reader(Box::new(reader)),
-            writer: Writer(Box::new(writer)),
+            writer: Writer(Some(Box::new(writer))),
         }
     }
 
@@ -178,7 +179,23 @@ impl AsyncRead for Reader {
 ///
 /// A server that refuses a client writes the reason and closes the connection. Then a write of this
 /// client fails before the reason is read, so a failed write is left to the next read.
-pub struct Writer(Box<dyn AsyncWrite + Send + Unpin>);
+pub struct Writer(Option<Box<dyn AsyncWrite + Send + Unpin>>);
+
+impl Writer {
+    fn half(&mut self) -> Pin<&mut (dyn AsyncWrite + Send + Unpin)> {
+        let half = self.0.as_mut().expect("only a drop takes it");
+        Pin::new(half.as_mut())
+    }
+}
+
+impl Drop for Writer {
+    /// Ends the stream, unless this process is a fork: then it is the stream of the parent.
+    fn drop(&mut self) {
+        if is_forked() {
+            std::mem::forget(self.0.take());
+        }
+    }
+}
 
 impl AsyncWrite for Writer {
     fn poll_write(
@@ -186,18 +203,21 @@ impl AsyncWrite for Writer {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match Pin::new(&mut self.0).poll_write(context, bytes) {
+        match self.half().poll_write(context, bytes) {
             Poll::Ready(Err(error)) if has_closed(&error) => Poll::Ready(Ok(bytes.len())),
             written => written,
         }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(context)
+        match self.half().poll_flush(context) {
+            Poll::Ready(Err(error)) if has_closed(&error) => Poll::Ready(Ok(())),
+            flushed => flushed,
+        }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(context)
+        self.half().poll_shutdown(context)
     }
 }
 

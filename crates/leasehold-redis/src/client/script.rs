@@ -153,7 +153,9 @@ impl Script {
             ..call
         };
         match (session.send(&call).await, denied) {
-            (Err(error), Some(denied)) if error.code() != Some("NOSCRIPT") => Err(denied),
+            (Err(error), Some(denied)) if error.code().is_some_and(|code| code != "NOSCRIPT") => {
+                Err(denied)
+            }
             (reply, _) => {
                 session.only_reads.store(true, Ordering::Relaxed);
                 reply

@@ -5,7 +5,7 @@ mod open;
 mod wire;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -47,30 +47,14 @@ pub(crate) struct Session {
     /// to the wrong server.
     life: Watched<Option<Error>>,
     tasks: Mutex<Vec<AbortHandle>>,
-    sent: AtomicU64,
-    /// Requests with a reply, and requests whose caller no longer waits.
-    done: AtomicU64,
-    /// Requests with a reply.
-    received: AtomicU64,
     /// Whether the user may run scripts only by the commands for reading.
     pub(super) only_reads: AtomicBool,
-}
-
-/// Counts a request as done when its future returns or is dropped.
-struct RequestsInFlight<'a>(&'a Session);
-
-impl Drop for RequestsInFlight<'_> {
-    fn drop(&mut self) {
-        self.0.done.fetch_add(1, Ordering::Relaxed);
-    }
 }
 
 impl Session {
     /// Returns whether a request is in flight, and the number of replies.
     pub(crate) fn progress(&self) -> (bool, u64) {
-        let done = self.done.load(Ordering::Relaxed);
-        let in_flight = self.sent.load(Ordering::Relaxed) > done;
-        (in_flight, self.received.load(Ordering::Relaxed))
+        self.wire.progress()
     }
 
     /// Sends a request, and returns its reply.
@@ -78,23 +62,16 @@ impl Session {
     /// # Cancel safety
     /// Once the future was polled, the server may execute the request.
     pub(crate) async fn send(&self, request: &impl Request) -> Result<Value, RequestError> {
-        self.counted(self.wire.send(request)).await
+        self.checked(self.wire.send(request).await)
     }
 
     /// Sends a request to a node that is receiving the slot of its keys.
     pub(crate) async fn send_asking(&self, request: &impl Request) -> Result<Value, RequestError> {
-        self.counted(self.wire.send_asking(request)).await
+        self.checked(self.wire.send_asking(request).await)
     }
 
-    async fn counted(
-        &self,
-        reply: impl Future<Output = Result<Value, RequestError>>,
-    ) -> Result<Value, RequestError> {
-        self.sent.fetch_add(1, Ordering::Relaxed);
-        let _in_flight = RequestsInFlight(self);
-        let reply = reply.await?;
-        self.received.fetch_add(1, Ordering::Relaxed);
-        match reply {
+    fn checked(&self, reply: Result<Value, RequestError>) -> Result<Value, RequestError> {
+        match reply? {
             Value::Error(error) => Err(self.refused_with(error.into())),
             reply => Ok(reply),
         }

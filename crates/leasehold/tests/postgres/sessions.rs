@@ -45,11 +45,15 @@ async fn defaults_of_a_role_do_not_disturb_sessions() {
     ] {
         database.run(&format!("ALTER ROLE difficult SET {default}"));
     }
-    let clients = [
-        open(&database.url_of("difficult")).await,
-        open(&database.url_of("difficult")).await,
-    ];
-    contend(clients.to_vec(), 20).await;
+    let mut clients = Vec::new();
+    while clients.len() < 2 {
+        // The role's limit of a millisecond holds for the first statement of a session too.
+        match leasehold::open(&database.url_of("difficult")).await {
+            Ok(locks) => clients.push(locks),
+            Err(error) => assert!(error.to_string().contains("canceling statement"), "{error}"),
+        }
+    }
+    contend(clients.clone(), 20).await;
 
     let held = acquire(&clients[0], "a").await;
     let waiting = queue_up(&clients[1], "a").await;

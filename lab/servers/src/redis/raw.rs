@@ -132,7 +132,13 @@ impl<S: Read + Write> Raw<S> {
             self.buffer.resize(2 * self.end, 0);
         }
 
-        let size = self.stream.read(&mut self.buffer[self.end..])?;
+        let size = loop {
+            match self.stream.read(&mut self.buffer[self.end..]) {
+                // A read with a time limit is not continued after a signal.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => break read?,
+            }
+        };
         self.end += size;
         if size == 0 {
             Err(ErrorKind::UnexpectedEof.into())

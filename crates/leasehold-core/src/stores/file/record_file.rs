@@ -38,6 +38,9 @@ pub(super) fn read(at: &Location) -> Result<Record> {
 pub(super) fn keep(at: &Location) -> Result<()> {
     if let Some(file) = at.open_file(OFlags::RDWR, OPEN)? {
         touch(file.file());
+        // A holder that was killed may have written a completion, and not synced it.
+        let synced = file.file().sync_data();
+        synced.map_err(|error| at.io_error(error, "sync the record"))?;
     }
     Ok(())
 }
@@ -50,7 +53,11 @@ pub(super) fn add(at: &Location, completion: &Completion) -> Result<()> {
         mut record,
     } = read_open(&file, at, SystemTime::now())?;
     if record.is_of(completion.claim) {
-        return Ok(());
+        // It was written before, and the sync may have failed then.
+        let synced = file.file().sync_data();
+        return synced
+            .and_then(|()| sync_name(at, &file, generation).map_err(Into::into))
+            .map_err(|error| at.io_error(error, "sync the record"));
     }
 
     record.add(completion);

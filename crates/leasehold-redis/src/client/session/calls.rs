@@ -78,6 +78,12 @@ impl Calls {
         }
     }
 
+    /// Whether a caller waits for a reply.
+    pub(super) fn any_waits(&self) -> bool {
+        let waits = |call: &CallState| matches!(call, CallState::Waiting(_));
+        self.calls.iter().any(waits)
+    }
+
     /// Returns who waits.
     pub(super) fn wakers(&mut self) -> Vec<Waker> {
         let waiting = self.calls.iter_mut().filter_map(|call| match call {

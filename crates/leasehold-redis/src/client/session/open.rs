@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 use std::task::Poll;
 
 use futures_util::future::join4;
@@ -103,9 +103,6 @@ impl Session {
             channel: opening.channel.to_owned(),
             life: Watched::new(None),
             tasks: Mutex::default(),
-            sent: AtomicU64::new(0),
-            done: AtomicU64::new(0),
-            received: AtomicU64::new(0),
             only_reads: AtomicBool::new(false),
         }
     }

@@ -59,6 +59,8 @@ struct State {
     /// Who receives the next replies.
     expected: VecDeque<Expected>,
     calls: Calls,
+    /// The number of replies.
+    replied: u64,
     is_logged_in: bool,
 }
 
@@ -129,6 +131,7 @@ impl Wire {
                 driver: None,
                 expected: VecDeque::new(),
                 calls: Calls::default(),
+                replied: 0,
                 is_logged_in: false,
             }),
             output: Mutex::new(Some(Output {
@@ -186,6 +189,12 @@ impl Wire {
         Reply { wire: self, call }.await
     }
 
+    /// Returns whether a caller waits for a reply, and the number of replies.
+    pub(super) fn progress(&self) -> (bool, u64) {
+        let state = self.state.lock();
+        (state.calls.any_waits(), state.replied)
+    }
+
     /// From now on, replies may be large.
     pub(super) fn logged_in(&self) {
         self.state.lock().is_logged_in = true;
@@ -201,7 +210,9 @@ impl Wire {
             state.broken = Some(error);
             state.requests = Vec::new();
             state.expected = VecDeque::new();
-            state.calls.wakers()
+            let mut wakers = state.calls.wakers();
+            wakers.extend(state.driver.take());
+            wakers
         };
         self.places.close();
 
@@ -209,6 +220,11 @@ impl Wire {
         let output = self.output.lock().take();
         drop(output);
         wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Why the connection has ended.
+    fn broken(&self) -> Option<RequestError> {
+        self.state.lock().broken.clone()
     }
 
     /// Waits until one more request may be sent. The permit comes back with the reply.
@@ -223,10 +239,7 @@ impl Wire {
                 place.forget();
                 Ok(())
             }
-            Err(_closed) => {
-                let broken = self.state.lock().broken.clone();
-                Err(broken.unwrap_or_else(RequestError::closed))
-            }
+            Err(_closed) => Err(self.broken().unwrap_or_else(RequestError::closed)),
         }
     }
 
@@ -344,6 +357,7 @@ impl Wire {
     fn complete(&self, reply: Value) -> Result<(), Malformed> {
         let mut state = self.state.lock();
         let expected = state.expected.pop_front().ok_or(Malformed::Unrequested)?;
+        state.replied += 1;
         let call = match expected {
             Expected::Reply(call) | Expected::Confirmation(call) => call,
             Expected::Ignored => return Ok(()),
@@ -477,6 +491,10 @@ impl<R: AsyncRead + Unpin> Driver<R> {
 
     fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<RequestError> {
         let largest = self.wire.poll_write(context);
+        // A write may have failed, of this task or of a caller.
+        if let Some(broken) = self.wire.broken() {
+            return Poll::Ready(broken);
+        }
         loop {
             let mut space = ReadBuf::new(self.reader.space());
             let read = Pin::new(&mut self.stream).poll_read(context, &mut space);

@@ -195,6 +195,24 @@ async fn caller_that_is_not_polled_holds_nobody_back() {
     );
 }
 
+/// Otherwise the connection would look silent, and be closed.
+#[tokio::test]
+async fn reply_counts_though_its_caller_is_not_polled() {
+    let (wire, mut server) = open(1 << 16);
+    let request = echo("1");
+    let mut sending = std::pin::pin!(wire.send(&request));
+    assert!(poll!(&mut sending).is_pending());
+    assert_eq!(wire.progress(), (true, 0));
+
+    server.write_all(b"+1\r\n").await.expect("it reads");
+    let counted = async {
+        while wire.progress() != (false, 1) {
+            yield_now().await;
+        }
+    };
+    soon(counted).await;
+}
+
 #[tokio::test]
 async fn more_requests_than_places_wait() {
     let (wire, server) = open(1 << 16);
