@@ -119,6 +119,7 @@ pub async fn waiter_finds_the_job_done(service: &dyn Service) {
     assert!(matches!(refused, NotGranted::Refused(_)));
 
     let waiting = tokio::spawn(theirs.once(&name).id("1").acquire());
+    waiters(&ours, &name, 1).await;
     let behind = tokio::spawn(theirs.once(&name).id("2").acquire());
     waiters(&ours, &name, 2).await;
     let token = guard.token();
