@@ -26,8 +26,9 @@ pub struct LockState {
     pub entries: Vec<Entry>,
     /// The token of the last grant, if the store still has it.
     pub last_token: Option<Token>,
-    /// The last hold that its client did not release, for a day after its end, if the store knows
-    /// why it has ended: the stores on one Redis server, Sentinel, Cluster and PostgreSQL do.
+    /// The last hold that its client did not release, if the store knows why it has ended: the
+    /// stores on one Redis server, Sentinel and Cluster do, for a day after its end, and PostgreSQL
+    /// does until the next such end.
     pub ended: Option<EndedHold>,
     /// Processes that hold the lock by flock(1) on the file store, without an entry in the queue.
     pub external_holders: Vec<ExternalHolder>,
