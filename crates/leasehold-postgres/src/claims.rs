@@ -49,8 +49,8 @@ pub(super) struct ClaimState {
     is_passed_on: bool,
     /// The highest token in a reply. A notification with a smaller one is about an earlier grant.
     last_token: u64,
-    /// Until when the server may execute a request that has no reply.
-    late_until: Option<BootInstant>,
+    /// Until when the server may execute each request that has no reply.
+    unanswered: Vec<BootInstant>,
     /// When the sessions that keep this waiter waiting may be ended again.
     next_pins_end: Option<BootInstant>,
 }
@@ -154,9 +154,17 @@ impl TrackedClaim {
         self.state.lock().is_passed_on = true;
     }
 
+    /// A request is sent, which the server may execute until then if its reply is missing.
     pub(super) fn may_be_late(&self, until: BootInstant) {
-        let mut state = self.state.lock();
-        state.late_until = Some(state.late_until.map_or(until, |known| known.max(until)));
+        self.state.lock().unanswered.push(until);
+    }
+
+    /// The server has replied to the request of [`may_be_late`](Self::may_be_late).
+    pub(super) fn is_answered(&self, until: BootInstant) {
+        let unanswered = &mut self.state.lock().unanswered;
+        if let Some(at) = unanswered.iter().position(|known| *known == until) {
+            unanswered.swap_remove(at);
+        }
     }
 }
 
@@ -286,7 +294,7 @@ impl ClaimState {
 
     /// Returns until when a request without a reply may still be executed.
     pub(super) fn late_until(&self) -> Option<BootInstant> {
-        self.late_until
+        self.unanswered.iter().max().copied()
     }
 
     /// Returns for how long after `from` the store keeps the claim, minus what two clocks may have

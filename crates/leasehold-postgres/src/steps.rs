@@ -128,7 +128,8 @@ pub(super) async fn enter(
     loop {
         tries += 1;
         let until = BootInstant::now().saturating_add(limit);
-        tracked.may_be_late(until.saturating_add(limit / 4));
+        let late_until = until.saturating_add(limit / 4);
+        tracked.may_be_late(late_until);
         let late_at = session.server_time(until);
         let arguments: [&(dyn ToSql + Sync); 17] = [
             &name,
@@ -156,6 +157,11 @@ pub(super) async fn enter(
             session.missed_reply(heard);
             return Err(no_reply(limit));
         };
+        // Without a reply of the server the request may still be executed.
+        let is_reply = |error: &tokio_postgres::Error| error.as_db_error().is_some();
+        if replied.as_ref().err().is_none_or(is_reply) {
+            tracked.is_answered(late_until);
+        }
         match replied {
             Ok(rows) => {
                 return rows

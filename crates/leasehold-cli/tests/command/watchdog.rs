@@ -276,6 +276,44 @@ fn watchdog_of_killed_run_gives_up_with_the_hold() {
         .assert_signal(Signal::SIGKILL, "its locks cannot be released: ");
 }
 
+/// A run and its watchdog are killed together, and the network fails at the same moment. Nobody
+/// knows whether the command has ended, so the grace decides, also for a try on the same machine.
+///
+/// Shows G-36.
+#[test]
+fn run_killed_with_its_watchdog_is_held_for_the_grace() {
+    let server = lab_servers::Redis::start();
+    let wire = lab_servers::Wire::to(server.address());
+    let sandbox = Sandbox::at(format!("{}?crash-grace=3600s", wire.url_of("redis")));
+    let direct = format!("{}?crash-grace=3600s", server.url());
+    let refused = || {
+        let attempt = ["run", "a", "-n", "--store", &direct, "--", "true"];
+        sandbox.done(&attempt).assert(75, "", "held by");
+    };
+    let line = "echo $PPID > ready; exec cat";
+    let run = sandbox.started(&[
+        "run", "a", "--lease", "2h", "--quiet", "--", "sh", "-c", line,
+    ]);
+    let watchdog = sandbox.pid("ready");
+
+    // Neither acts on the other's end, because both are stopped first.
+    for signal in [Signal::SIGSTOP, Signal::SIGKILL] {
+        run.signal(signal);
+        kill(watchdog, signal).unwrap();
+    }
+    wire.freeze(true);
+    run.wait().assert_signal(Signal::SIGKILL, "");
+    refused();
+
+    let connections = || server.command(&["CLIENT", "LIST"]).text().lines().count();
+    let before = connections();
+    wire.partition();
+    until("the server sees the end of the connections", || {
+        connections() < before
+    });
+    refused();
+}
+
 /// Of two holds with one name, the later one has another id.
 ///
 /// Shows G-36.

@@ -170,6 +170,27 @@ async fn full_server_is_unavailable_until_it_is_not() {
     eventually("a connection is free", recovered).await;
 }
 
+/// A dropped client closes its connections, and leaves each claim once: a reply says that nothing
+/// is under way that could come later.
+#[tokio::test]
+async fn released_claim_is_left_once() {
+    let server = Postgres::configured(&["track_functions=all"]);
+    let database = Database::on(&server);
+    let locks = open(&database.url()).await;
+    for name in ["a", "b", "c"] {
+        use_once(&locks, name).await;
+    }
+    drop(locks);
+
+    let one = |query: &str| database.run(query).concat();
+    let are_closed = || async {
+        one("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'leasehold'") == "0"
+    };
+    eventually("the connections are closed", are_closed).await;
+    let calls = "SELECT calls FROM pg_stat_user_functions WHERE funcname = 'leave_1'";
+    assert_eq!(one(calls), "3");
+}
+
 /// Shows G-01, G-02.
 #[tokio::test]
 async fn client_follows_the_promotion_of_a_replica() {
