@@ -1,4 +1,4 @@
-//! One lock on PostgreSQL, taken by psql, by psycopg and by leasehold.
+//! One lock on PostgreSQL, taken by psql, by psycopg, by node-postgres and by leasehold.
 //!
 //! `LAB_CYCLES` is how often each party acquires it.
 //!
@@ -6,22 +6,29 @@
 
 use std::fs::{self, File};
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use lab::{Event, EventKind, Testbed, WorkerConfig, check, foreign, now};
+use lab::{Event, EventKind, Testbed, WorkerConfig, check, foreign, now, suspended};
 use lab_servers::{Postgres, PostgresSession};
 
 use crate::WORKER;
+use crate::redis_locks::client_command;
 
 const CYCLES: u64 = 50;
-/// A thread of psql, and the first one of psycopg.
-const PSQL: u32 = 1_000;
-const PSYCOPG: [u32; 2] = [2_000, 2_001];
+const PSQL_THREAD: u32 = 1_000;
+/// The programs, each with the number of its thread. Their holds write a row.
+const PROGRAMS: [(&str, u32); 4] = [
+    ("psycopg", 2_000),
+    ("psycopg", 2_001),
+    ("node_postgres", 3_000),
+    ("node_postgres", 3_001),
+];
 
 #[test]
-fn psql_psycopg_and_leasehold_exclude_each_other() -> Result<()> {
+fn clients_in_four_languages_exclude_each_other() -> Result<()> {
     let cycles = std::env::var("LAB_CYCLES").map_or(Ok(CYCLES), |cycles| cycles.parse())?;
     let server = Postgres::start();
     let testbed = Testbed::at(
@@ -35,39 +42,56 @@ fn psql_psycopg_and_leasehold_exclude_each_other() -> Result<()> {
         ..WorkerConfig::default()
     };
     let workers = [testbed.start(config.clone())?, testbed.start(config)?];
-    let psycopg = PSYCOPG.map(|thread| -> Result<_> {
-        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/peers");
-        let (host, port) = server.address().split_once(':').map_or_else(
-            || unreachable!("it has a port"),
-            |(host, port)| (host.to_owned(), port.to_owned()),
-        );
-        let dsn = format!("host={host} port={port} user=postgres dbname=postgres");
-        let mut command = foreign::python(&program.join("psycopg_peer.py"));
-        command.args([&dsn, "a", &thread.to_string(), &cycles.to_string()]);
+    let programs = PROGRAMS.map(|(program, thread)| -> Result<_> {
+        let mut command = program_command(program, &server.address(), thread, cycles)?;
         let events = testbed.scratch_file();
         command.stdout(File::create(&events)?);
-        Ok((command.spawn().context("cannot start psycopg")?, events))
+        let child = command.spawn();
+        let child = child.with_context(|| format!("cannot start {program}"))?;
+        Ok((program, child, events))
     });
     let mut session = server.session();
     let psql = thread::spawn(move || acquire_by_psql(&mut session, cycles));
 
     let mut events = psql.join().expect("psql does not panic")?;
-    for peer in psycopg {
-        let (mut child, file) = peer?;
-        ensure!(child.wait()?.success(), "psycopg has failed");
+    for started in programs {
+        let (program, mut child, file) = started?;
+        ensure!(child.wait()?.success(), "{program} has failed");
+        // Node reads the monotonic clock.
+        let offset = if program.starts_with("node") {
+            suspended()
+        } else {
+            0
+        };
         for line in fs::read_to_string(file)?.lines() {
-            events.push(line.parse()?);
+            let mut event: Event = line.parse()?;
+            event.at += offset;
+            events.push(event);
         }
     }
     for worker in workers {
         events.extend(worker.finish()?);
     }
     let holds = check::all(&events)?.len() as u64;
-    println!("{holds} holds of 5 parties");
-    ensure!(holds == 5 * cycles, "{holds} holds");
+    let parties = 3 + PROGRAMS.len() as u64;
+    println!("{holds} holds of {parties} parties");
+    ensure!(holds == parties * cycles, "{holds} holds");
     let written: u64 = server.run("SELECT value FROM orders")[0].parse()?;
-    ensure!(written == 2 * cycles, "psycopg has lost updates: {written}");
+    let writes = PROGRAMS.len() as u64 * cycles;
+    ensure!(written == writes, "updates are lost: {written} of {writes}");
     testbed.check_empty(&["a".to_owned()])
+}
+
+/// Returns the command that starts a program in another language.
+fn program_command(program: &str, address: &str, thread: u32, cycles: u64) -> Result<Command> {
+    let url = format!("postgresql://postgres@{address}/postgres");
+    if program != "psycopg" {
+        return client_command(program, &url, &["a", &thread.to_string()], cycles);
+    }
+    let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/peers");
+    let mut command = foreign::python(&peers.join("psycopg_peer.py"));
+    command.args([&*url, "a", &thread.to_string(), &cycles.to_string()]);
+    Ok(command)
 }
 
 fn acquire_by_psql(session: &mut PostgresSession, cycles: u64) -> Result<Vec<Event>> {
@@ -75,7 +99,7 @@ fn acquire_by_psql(session: &mut PostgresSession, cycles: u64) -> Result<Vec<Eve
     let mut record = |kind| {
         events.push(Event {
             at: now(),
-            thread: PSQL,
+            thread: PSQL_THREAD,
             name: 0,
             kind,
         });
