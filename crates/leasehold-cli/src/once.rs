@@ -120,14 +120,27 @@ fn print_done(done: &Done) {
 }
 
 /// Records how COMMAND ended and releases the lock. Returns how leasehold ends.
-pub(crate) async fn end(job: StartedJob, guards: MultiGuard, exit: Exit) -> Exit {
+///
+/// A COMMAND that was asked to end may stop in the middle of its work, and still exit with 0. A
+/// second run is better than one that nobody did.
+pub(crate) async fn end(
+    job: StartedJob,
+    guards: MultiGuard,
+    exit: Exit,
+    end_requested: bool,
+) -> Exit {
     let guard = guards.into_guards().pop();
     let guard = guard.expect("a job has one lock");
-    let outcome = if exit == Exit::DONE {
-        Outcome::Success
-    } else {
-        Outcome::Failure
+    let outcome = match exit {
+        Exit::DONE if !end_requested => Outcome::Success,
+        _ => Outcome::Failure,
     };
+    if exit == Exit::DONE && end_requested {
+        print_error(
+            "COMMAND exited with 0 after a signal had asked it to end: this is not recorded as \
+             done, so it may run again",
+        );
+    }
 
     let Err(error) = job.end(guard, outcome).await else {
         return exit;

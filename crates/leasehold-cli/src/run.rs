@@ -192,7 +192,7 @@ async fn hold(
         LossReport::Due
     };
     let exit = match job {
-        Some(job) if !ended.stopped => once::end(job, guards, exit).await,
+        Some(job) if !ended.stopped => once::end(job, guards, exit, ended.end_requested).await,
         _ => {
             let released = release_and_report(guards, loss).await;
             released.map_or(Exit::LOST, |()| exit)

@@ -23,6 +23,7 @@ on_stores! {
     failed_and_killed_jobs_run_again
     waiter_runs_the_job_of_a_killed_holder
     success_of_a_lost_hold_is_not_recorded
+    job_that_was_asked_to_end_is_not_done
     period_is_done_until_half_of_it_has_passed
     missed_job_is_reported
 }
@@ -144,6 +145,17 @@ fn success_of_a_lost_hold_is_not_recorded(sandbox: &Sandbox) {
     sandbox.touch("end");
     let ended = run.end();
     assert_eq!(ended.code(), 76, "{}", ended.err);
+    sandbox
+        .done(&["run", "--once", "1", "a", "--", "echo", "x"])
+        .assert(0, "x\n", "");
+}
+
+fn job_that_was_asked_to_end_is_not_done(sandbox: &Sandbox) {
+    let line = "trap 'exit 0' TERM; touch begun; while :; do sleep 0.01; done";
+    let run = sandbox.started(&["run", "--once", "1", "a", "-c", line]);
+    until("the job runs", || sandbox.path("begun").exists());
+    run.signal(Signal::SIGTERM);
+    run.end().assert(0, "", "is not recorded as done");
     sandbox
         .done(&["run", "--once", "1", "a", "--", "echo", "x"])
         .assert(0, "x\n", "");
