@@ -63,7 +63,7 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// The guarantees, which are headings, and the invariants, which are rows of a table.
+/// The guarantees, which are headings or rows of a table, and the invariants, which are rows.
 fn known_ids(root: &Path) -> Result<Vec<String>> {
     let page = fs::read_to_string(root.join("GUARANTEES.md"))?;
     let ids = page.lines().filter_map(|line| {
