@@ -27,8 +27,7 @@ pub struct LockState {
     /// The token of the last grant, if the store still has it.
     pub last_token: Option<Token>,
     /// The last hold that its client did not release, if the store knows why it has ended: the
-    /// stores on one Redis server, Sentinel and Cluster do, for a day after its end, and PostgreSQL
-    /// does until the next such end.
+    /// stores on one Redis server, Sentinel, Cluster and PostgreSQL do, for a day after its end.
     pub ended: Option<EndedHold>,
     /// Processes that hold the lock by flock(1) on the file store, without an entry in the queue.
     pub external_holders: Vec<ExternalHolder>,

@@ -39,7 +39,7 @@ use crate::{Error, Guard, Lock, Locks, Name, Record, Refused, Result, Token};
 ///
 /// # Errors
 /// An acquire fails with [`is_unsupported`](Error::is_unsupported) on a store without records:
-/// Redlock, the formats of other libraries, PostgreSQL and ZooKeeper.
+/// Redlock, the formats of other libraries and ZooKeeper.
 #[derive(Clone, Debug)]
 pub struct Once {
     lock: Lock,

@@ -187,8 +187,8 @@ impl<'a> Extensions<'a> {
                 "this store or format has no records of completed jobs"
             };
             Error::unsupported(reason).help(
-                "use redis:, redis+sentinel:, redis+cluster:, file:, system: or memory: without \
-                 a dialect",
+                "use redis:, redis+sentinel:, redis+cluster:, postgres:, file:, system: or memory: \
+                 without a dialect",
             )
         })
     }

@@ -145,8 +145,13 @@ DECLARE
     c leasehold_private.claimant;
 BEGIN
     last_token := l.last_token;
-    last_end := (l.last_end).token || ' ' || (l.last_end).reason::text || ' '
-        || (l.last_end).followed_by || coalesce(' ' || (l.last_end).seen_by, '');
+    -- For a day after its end. It is as old as the token that followed it, or as the row if none did.
+    IF (l.last_end).followed_by > leasehold_private.micros() - 86400000000
+        OR (l.last_end).followed_by = l.last_token
+            AND l.used > clock_timestamp() - interval '1 day' THEN
+        last_end := (l.last_end).token || ' ' || (l.last_end).reason::text || ' '
+            || (l.last_end).followed_by || coalesce(' ' || (l.last_end).seen_by, '');
+    END IF;
     FOR c IN
         SELECT (l.holder).* WHERE (l.holder).claim IS NOT NULL
         UNION ALL
@@ -196,7 +201,8 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
     ORDER BY u.at;
 $$;
 
--- What a client reads when it connects.
+-- What a client of the schema's version 1 reads when it connects. A later version of the schema replies
+-- 1 too while it serves these clients. The client of each version has such a function.
 CREATE FUNCTION leasehold.connect_1(
     OUT schema_version int, OUT server text, OUT clock bigint, OUT pid int
 ) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

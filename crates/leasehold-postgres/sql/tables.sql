@@ -7,62 +7,89 @@
 -- A name is a row of `lock`. The row has a claim that holds the whole of the lock, and the next
 -- waiter, so that an uncontended pair and a hand-over update one row each. All other claims are
 -- rows of `claim`. No index has a column that a grant changes, so all these updates are heap-only.
+--
+-- The statements may be executed again, and over an earlier version: tables are made if they are
+-- missing, and routines are replaced, which running clients do not notice. No public routine changes
+-- its arguments or columns.
 
-CREATE SCHEMA leasehold_private;
+DO $schema$
+DECLARE
+    owner name;
+BEGIN
+    PERFORM pg_catalog.pg_advisory_xact_lock(
+        pg_catalog.hashtextextended('leasehold schema leasehold', 4711));
+    IF pg_catalog.to_regproc('leasehold.connect_3') IS NOT NULL THEN
+        RAISE EXCEPTION 'leasehold: the schema is newer than version 2' USING ERRCODE = 'LH009';
+    END IF;
+    SELECT pg_catalog.pg_get_userbyid(k.relowner) INTO owner FROM pg_catalog.pg_class k
+        WHERE k.oid = pg_catalog.to_regclass('leasehold_private.lock');
+    IF owner = current_user THEN RETURN; END IF;
+    IF FOUND THEN
+        -- The functions run with the rights of their owner.
+        RAISE EXCEPTION 'leasehold: only its owner % upgrades the schema', owner
+            USING ERRCODE = '42501';
+    END IF;
 
--- A claim that holds or waits. Durations are in milliseconds. A claim is bound to the session of its
--- client by `link`, an advisory lock of that session on `server`; it is null without such a session.
-CREATE TYPE leasehold_private.claimant AS (
-    claim     uuid,
-    weight    int,              -- as requested: a mutex has 1 of 1
-    capacity  int,
-    lease     int,
-    deadline  timestamptz,
-    token     bigint,           -- null while it waits; that of a sole holder is `last_token`
-    reserved  int,              -- how many tokens below its own are reserved for its client
-    place     bigint,           -- the order of arrival
-    is_leaving boolean,         -- released, but a transaction still pins the grant
-    link      bigint,
-    epoch     int,              -- counts the sessions of the client
-    client    uuid,
-    server    text,
-    grace     int,              -- how long the client trusts a session that is gone
-    nonce     uuid,             -- marks an absence of the session
-    channel   text,             -- secret: who knows it could send grants to the client
-    info      text
-);
+    CREATE SCHEMA leasehold;
+    CREATE SCHEMA leasehold_private;
 
--- A hold that its client did not release. Nothing depends on it.
-CREATE TYPE leasehold_private.hold_end AS (
-    token       bigint,
-    reason      "char",         -- P process ended, W by its watchdog, C connection missing, L lease
-    followed_by bigint,         -- the last token after the step that has ended it
-    seen_by     text
-);
+    -- A claim that holds or waits. Durations are in milliseconds. A claim is bound to the session of
+    -- its client by `link`, an advisory lock of that session on `server`; it is null without such a
+    -- session.
+    CREATE TYPE leasehold_private.claimant AS (
+        claim     uuid,
+        weight    int,              -- as requested: a mutex has 1 of 1
+        capacity  int,
+        lease     int,
+        deadline  timestamptz,
+        token     bigint,           -- null while it waits; that of a sole holder is `last_token`
+        reserved  int,              -- how many tokens below its own are reserved for its client
+        place     bigint,           -- the order of arrival
+        is_leaving boolean,         -- released, but a transaction still pins the grant
+        link      bigint,
+        epoch     int,              -- counts the sessions of the client
+        client    uuid,
+        server    text,
+        grace     int,              -- how long the client trusts a session that is gone
+        nonce     uuid,             -- marks an absence of the session
+        channel   text,             -- secret: who knows it could send grants to the client
+        info      text
+    );
 
-CREATE TABLE leasehold_private.lock (
-    name       text COLLATE "C" PRIMARY KEY,
-    last_token bigint NOT NULL,
-    min_token  bigint NOT NULL DEFAULT 0,       -- the next token exceeds it
-    capacity   int NOT NULL,                    -- in units, as `taken`
-    taken      int NOT NULL,
-    waiting    int NOT NULL DEFAULT 0,          -- with the next waiter
-    last_place bigint NOT NULL DEFAULT 0,
-    used       timestamptz NOT NULL,            -- when it was last entered or left
-    holder     leasehold_private.claimant,      -- only a claim of the whole
-    next       leasehold_private.claimant,      -- ahead of all waiters in `claim`
-    last_end   leasehold_private.hold_end
-) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+    -- A hold that its client did not release. Nothing depends on it.
+    CREATE TYPE leasehold_private.hold_end AS (
+        token       bigint,
+        reason      "char",         -- P process ended, W by its watchdog, C connection missing, L lease
+        followed_by bigint,         -- the last token after the step that has ended it
+        seen_by     text
+    );
 
-CREATE TABLE leasehold_private.claim (
-    name  text COLLATE "C" NOT NULL,
-    claim uuid NOT NULL,
-    place bigint NOT NULL,
-    holds boolean NOT NULL,
-    data  leasehold_private.claimant NOT NULL,
-    PRIMARY KEY (name, claim)
-) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
-CREATE INDEX claim_order ON leasehold_private.claim (name, holds, place);
+    CREATE TABLE leasehold_private.lock (
+        name       text COLLATE "C" PRIMARY KEY,
+        last_token bigint NOT NULL,
+        min_token  bigint NOT NULL DEFAULT 0,       -- the next token exceeds it
+        capacity   int NOT NULL,                    -- in units, as `taken`
+        taken      int NOT NULL,
+        waiting    int NOT NULL DEFAULT 0,          -- with the next waiter
+        last_place bigint NOT NULL DEFAULT 0,
+        used       timestamptz NOT NULL,            -- when it was last entered or left
+        holder     leasehold_private.claimant,      -- only a claim of the whole
+        next       leasehold_private.claimant,      -- ahead of all waiters in `claim`
+        last_end   leasehold_private.hold_end
+    ) WITH (
+        fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+
+    CREATE TABLE leasehold_private.claim (
+        name  text COLLATE "C" NOT NULL,
+        claim uuid NOT NULL,
+        place bigint NOT NULL,
+        holds boolean NOT NULL,
+        data  leasehold_private.claimant NOT NULL,
+        PRIMARY KEY (name, claim)
+    ) WITH (
+        fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+    CREATE INDEX claim_order ON leasehold_private.claim (name, holds, place);
+END $schema$;
 
 CREATE FUNCTION leasehold_private.micros() RETURNS bigint LANGUAGE sql VOLATILE
 RETURN (extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::bigint;

@@ -32,6 +32,8 @@ pub(super) struct PostgresSettings {
     /// How long a client trusts a session that is gone; `None` without crash detection.
     pub(super) crash_grace: Option<Duration>,
     pub(super) pin_limit: PinLimit,
+    /// How long a record is kept after its last use.
+    pub(super) records: Duration,
 }
 
 /// For how long a waiter lets a transaction pin a grant whose hold is over, before it ends the session.
@@ -53,6 +55,7 @@ pub(super) static FORM: UrlForm = UrlForm {
             Setting::text("sslmode"),
             CRASH_GRACE,
             PIN_LIMIT,
+            Setting::RECORDS,
             Setting::text("schema"),
             Setting::file("host"),
             Setting::text("direct"),
@@ -101,6 +104,7 @@ impl Address {
             settings: PostgresSettings {
                 crash_grace: url.settings.duration_unless_off(&CRASH_GRACE),
                 pin_limit: pin_limit(&url),
+                records: url.settings.duration(&Setting::RECORDS),
             },
             shown_url: url.shown_with(&url.path),
             database,

@@ -7,6 +7,7 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::claims::uuid_of;
+use super::function::Function;
 use super::pins;
 use super::session::Session;
 use super::steps::{name_of, stored};
@@ -87,17 +88,19 @@ fn parse_ended_hold(text: &str) -> Option<EndedHold> {
     Some(replies::ended_hold(token, reason, followed_by))
 }
 
-pub(super) async fn list(session: &Session, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+/// Calls a function that lists names.
+pub(super) async fn list(
+    session: &Session,
+    function: &Function,
+    prefix: &str,
+    count_max: usize,
+) -> Result<Vec<Name>> {
     let count_max = i32::try_from(count_max).unwrap_or(i32::MAX);
     let prefix = prefix.replace('\u{1}', "\u{1}1").replace('\0', "\u{1}0");
     let client = &session.requests.client;
     let arguments: [&(dyn ToSql + Sync); 2] = [&prefix, &count_max];
-    let rows = session
-        .functions
-        .list
-        .call(client, &arguments)
-        .await
-        .map_err(|error| session.failed(error))?;
+    let rows = function.call(client, &arguments).await;
+    let rows = rows.map_err(|error| session.failed(error))?;
     let mut names: Vec<Name> = rows.iter().filter_map(|row| name_of(row.get(0))).collect();
     names.sort_unstable();
     Ok(names)

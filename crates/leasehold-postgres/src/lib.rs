@@ -15,6 +15,7 @@ mod function;
 mod inspect;
 mod password_file;
 mod pins;
+mod records;
 mod reply_error;
 mod schema;
 mod session;
@@ -35,9 +36,12 @@ use leasehold_core::internal::{
     revoke_ended,
 };
 use leasehold_core::store::{
-    Claim, Entered, Extensions, OnContention, Pinning, Standing, Store, replies,
+    Claim, Entered, Extensions, OnContention, Pinning, RecordReader, Records, Standing, Store,
+    replies,
 };
-use leasehold_core::{CrashRelease, Guarantees, LockState, Name, Result, SemaphoreSupport, Token};
+use leasehold_core::{
+    Completion, CrashRelease, Guarantees, LockState, Name, Record, Result, SemaphoreSupport, Token,
+};
 pub use schema::CHECK;
 use session::{Context, Session, Supervisor};
 use steps::{Absences, Mode, Reply};
@@ -105,6 +109,7 @@ impl Postgres {
     /// |---|---|
     /// | `crash-grace=10s` | how long the client trusts a connection that is gone; `off` turns crash detection off |
     /// | `pin-limit=30s` | for how long a waiter lets a transaction [pin](leasehold_core::Guard::check_binds) a grant that is over, before it ends its session; `off`: for ever; by default for the waiter's lease |
+    /// | `records=40d` | how long the record of a job that runs [once](leasehold_core::Once) is kept |
     /// | `schema=leasehold` | the schema of the functions |
     /// | `host=/path` | the folder of the server's socket |
     /// | `sslmode=disable` | allows a connection to another machine without encryption; or `verify-full` |
@@ -216,6 +221,12 @@ impl Postgres {
         }
     }
 
+    /// Forgets a claim that leaves; returns until when a request to enter it may still be executed.
+    fn forget(&self, claim: &Claim) -> Option<BootInstant> {
+        let tracked = self.claims.end(claim.id)?;
+        tracked.state().late_until()
+    }
+
     /// Waits until the standing of a claim differs from `seen`.
     async fn changed_from(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
         let waits = seen.token().is_none();
@@ -260,6 +271,19 @@ impl Postgres {
     }
 }
 
+/// Lets a claim that has left leave once more, after the last moment at which a request without a reply
+/// may have entered it.
+fn leave_again(session: Arc<Session>, claim: &Claim, late_until: Option<BootInstant>) {
+    if let Some(until) = late_until.filter(|until| *until > BootInstant::now()) {
+        let claim = claim.clone();
+        background::spawn(async move {
+            sleep(until.duration_since(BootInstant::now())).await;
+            // If it fails, the claim ends with its lease.
+            let _ = steps::leave(&session, &claim).await;
+        });
+    }
+}
+
 /// A PostgreSQL store that is not connected yet.
 #[derive(Clone, Debug)]
 pub struct PostgresBuilder {
@@ -273,8 +297,8 @@ impl PostgresBuilder {
         self.address.to_string()
     }
 
-    /// Returns the statements that make the schema, for a tool that migrates databases, and those that
-    /// let the roles use it.
+    /// Returns the statements that make the schema or upgrade an older one, for a tool that migrates
+    /// databases, and those that let the roles use it. They may be executed again.
     ///
     /// ```
     /// # fn main() -> leasehold::Result<()> {
@@ -290,7 +314,9 @@ impl PostgresBuilder {
         schema::text(schema) + &grants.collect::<String>()
     }
 
-    /// Makes the schema if there is none, and lets the roles use it. This may be repeated.
+    /// Makes the schema or upgrades an older one, and lets the roles use it. This may be repeated.
+    ///
+    /// Running clients go on. Roles that use the schema may also call what an upgrade adds.
     ///
     /// # Errors
     /// As [`connect`](Self::connect); [`is_denied`](leasehold_core::Error::is_denied) if the role of the
@@ -300,7 +326,8 @@ impl PostgresBuilder {
         background::on_background(session::set_up(self.address, roles.to_vec())).await
     }
 
-    /// Connects to the server, and makes the schema if there is none.
+    /// Connects to the server. Makes the schema if there is none, and upgrades an older one if the role
+    /// owns it; another role uses the older one, which has no records of completed jobs.
     ///
     /// # Errors
     /// - [`is_unavailable`](leasehold_core::Error::is_unavailable) if no server can be reached;
@@ -421,31 +448,20 @@ impl Store for Postgres {
     }
 
     async fn leave(&self, claim: &Claim) -> Result<bool> {
-        let late_until = self
-            .claims
-            .end(claim.id)
-            .and_then(|tracked| tracked.state().late_until());
+        let late_until = self.forget(claim);
         let session = self
             .supervisor
             .session(steps::reply_timeout(claim.lease))
             .await?;
         let was_there = steps::leave(&session, claim).await?;
-
-        // A request without a reply may still be executed. Then the claim is left once more.
-        if let Some(until) = late_until.filter(|until| *until > BootInstant::now()) {
-            let claim = claim.clone();
-            background::spawn(async move {
-                sleep(until.duration_since(BootInstant::now())).await;
-                // If it fails, the claim ends with its lease.
-                let _ = steps::leave(&session, &claim).await;
-            });
-        }
+        leave_again(session, claim, late_until);
         Ok(was_there)
     }
 
     fn extensions(&self) -> Extensions<'_> {
         Extensions {
             pinning: Some(self),
+            records: Some(self),
             ..Extensions::default()
         }
     }
@@ -457,7 +473,7 @@ impl Store for Postgres {
 
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
         let session = self.supervisor.session(READ_TIMEOUT).await?;
-        inspect::list(&session, prefix, count_max).await
+        inspect::list(&session, &session.functions.list, prefix, count_max).await
     }
 }
 
@@ -468,6 +484,41 @@ impl Pinning for Postgres {
 
     fn bound_name(&self, name: &Name) -> String {
         steps::stored(name)
+    }
+}
+
+#[async_trait]
+impl Records for Postgres {
+    async fn kept(&self) -> Result<Duration> {
+        let session = self.supervisor.session(READ_TIMEOUT).await?;
+        records::functions(&session)?;
+        Ok(self.address.settings.records)
+    }
+
+    async fn record(&self, name: &Name, reader: RecordReader) -> Result<Record> {
+        let life = match reader {
+            RecordReader::Holder => self.address.settings.records,
+            RecordReader::Observer => Duration::ZERO,
+        };
+        let session = self.supervisor.session(READ_TIMEOUT).await?;
+        records::read(&session, name, life).await
+    }
+
+    async fn complete(&self, claim: &Claim, completion: &Completion) -> Result<bool> {
+        let limit = steps::reply_timeout(claim.lease);
+        let session = self.supervisor.session(limit).await?;
+        let life = self.address.settings.records;
+        let is_recorded = records::complete(&session, claim, completion, life).await?;
+        if is_recorded {
+            leave_again(session, claim, self.forget(claim));
+        }
+        Ok(is_recorded)
+    }
+
+    async fn list_records(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        let session = self.supervisor.session(READ_TIMEOUT).await?;
+        let function = &records::functions(&session)?.list;
+        inspect::list(&session, function, prefix, count_max).await
     }
 }
 

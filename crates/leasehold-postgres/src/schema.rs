@@ -6,8 +6,10 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 
 use super::reply_error::store_error;
 
-/// The version of the schema that this client uses.
-pub(super) const VERSION: i32 = 1;
+/// The version of the schema that this client makes. It also uses the versions from 1 on.
+///
+/// A client of the version N connects with the function `connect_N`.
+pub(super) const VERSION: i32 = 2;
 
 /// Pins a grant in a transaction of the user, if it is still there: the name `$1` (text), the token `$2`
 /// (bigint), the claim `$3` (text), and the milliseconds `$4` (bigint) for which the transaction may
@@ -17,7 +19,7 @@ pub(super) const VERSION: i32 = 1;
 /// for a schema with another name.
 pub const CHECK: &str = include_str!("../sql/check.sql").trim_ascii_end();
 
-/// Returns the statements that make the schema, in one transaction.
+/// Returns the statements that make the schema or upgrade it, in one transaction.
 #[must_use]
 pub(super) fn text(schema: &str) -> String {
     let parts = [
@@ -26,10 +28,15 @@ pub(super) fn text(schema: &str) -> String {
         include_str!("../sql/enter.sql"),
         include_str!("../sql/leave.sql"),
         include_str!("../sql/api.sql"),
+        include_str!("../sql/records.sql"),
         include_str!("../sql/rights.sql"),
     ];
-    let create = "CREATE SCHEMA leasehold;\n".to_owned();
-    named(schema, &(create + &parts.concat()))
+    // An earlier version has most of the routines.
+    let text = parts
+        .concat()
+        .replace("\nCREATE FUNCTION", "\nCREATE OR REPLACE FUNCTION")
+        .replace("\nCREATE PROCEDURE", "\nCREATE OR REPLACE PROCEDURE");
+    named(schema, &text)
 }
 
 /// Returns the statements that let a role use the schema, and nothing more.
@@ -53,27 +60,29 @@ pub(super) fn named(schema: &str, text: &str) -> String {
     text.replace("leasehold_private", &format!("{schema}_private"))
         .replace("leasehold.", &format!("{schema}."))
         .replace("SCHEMA leasehold", &format!("SCHEMA {schema}"))
+        .replace(
+            "'leasehold schema leasehold'",
+            &format!("'leasehold schema {schema}'"),
+        )
         .replace("'leasehold queue ", &format!("'{schema} queue "))
         .replace("'leasehold pin ", &format!("'{schema} pin "))
         .replace("'leasehold_'", &format!("'{schema}_'"))
 }
 
-/// Makes the schema. Two clients that make it at once both succeed.
+/// Makes the schema, or upgrades an older one. Two clients that do it at once both succeed, and a newer
+/// schema stays as it is.
 pub(super) async fn create(client: &Client, schema: &str) -> Result<()> {
-    let script = format!(
-        "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('leasehold schema {schema}', 4711)); \
-         {}; COMMIT",
-        text(schema)
-    );
+    let script = format!("BEGIN; {}; COMMIT", text(schema));
     let Err(error) = client.batch_execute(&script).await else {
         return Ok(());
     };
     // The transaction is still open, and its error is what matters.
     let _ = client.batch_execute("ROLLBACK").await;
     match error.code() {
+        Some(code) if code.code() == NEWER => Ok(()),
         Some(&SqlState::DUPLICATE_SCHEMA | &SqlState::UNIQUE_VIOLATION) => Ok(()),
         Some(&SqlState::INSUFFICIENT_PRIVILEGE) => Err(Error::denied(format!(
-            "the database has no schema {schema}, and this role cannot create it"
+            "the database has no schema {schema} of version {VERSION}, and this role cannot make it"
         ))
         .help("let the owner of the database run: leasehold setup-postgres --store URL")
         .caused_by(error)),
@@ -150,6 +159,8 @@ pub(super) fn check_version(schema: &str, version: i32) -> Result<()> {
     Err(Error::unsupported(what).help("use a newer leasehold"))
 }
 
+/// The schema is newer than the statements that upgrade it.
+const NEWER: &str = "LH009";
 const RELEASE_MIN: u32 = 15;
 const VERSION_SHOWN_MAX: usize = 60;
 /// Words in the versions of programs that speak PostgreSQL's protocol, and call themselves so.
@@ -203,7 +214,8 @@ mod tests {
             let code = line.split("--").next().unwrap_or_default();
             let rest = code
                 .replace("leasehold: ", "")
-                .replace("IS 'leasehold 1'", "")
+                .replace("'leasehold schema orders'", "")
+                .replace("IS 'leasehold 2'", "")
                 .replace("leasehold.quiet", "");
             assert!(!rest.contains("leasehold"), "{line}");
         }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::runtime;
 use tokio::time::{sleep, timeout};
+use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
@@ -69,6 +70,16 @@ pub(super) struct Functions {
     pub(super) bound_holds: Function,
     pub(super) revoke_ended: Function,
     pub(super) release_ended: Function,
+    /// `None` if the schema is older.
+    pub(super) records: Option<RecordFunctions>,
+}
+
+/// The functions for records of completed jobs, which the schema has since version 2.
+#[derive(Debug)]
+pub(super) struct RecordFunctions {
+    pub(super) read: Function,
+    pub(super) complete: Function,
+    pub(super) list: Function,
 }
 
 impl Session {
@@ -136,7 +147,8 @@ impl Session {
         if other.server != server.server {
             return Err(Error::unavailable("two connections reached two servers"));
         }
-        let functions = Functions::prepare(&requests, &listener, &address.schema).await?;
+        let functions =
+            Functions::prepare(&requests, &listener, &address.schema, other.version).await?;
         Ok(Self {
             requests,
             listener,
@@ -257,46 +269,78 @@ impl net::Session for Session {
 struct Greeting {
     server: String,
     clock: i64,
+    /// The version of the schema that this client uses.
+    version: i32,
 }
 
 impl Greeting {
-    /// Reads it, and makes the schema if there is none.
+    /// Reads it. Makes the schema if there is none, and upgrades an older one, which is used as it is if
+    /// this role may not do that.
     async fn read(connection: &Connection, address: &Address) -> Result<Self> {
         let client = &connection.client;
-        let statement = schema::named(&address.schema, "SELECT * FROM leasehold.connect_1()");
-        let row = match client.query_typed(&statement, &[]).await {
-            Err(error) if schema::is_missing(&error) => {
-                schema::create(client, &address.schema).await?;
-                client.query_typed(&statement, &[]).await
-            }
-            rows => rows,
+        if let Some(greeting) = Self::of_version(schema::VERSION, client, &address.schema).await? {
+            return Ok(greeting);
+        }
+
+        let (version, made) = match schema::create(client, &address.schema).await {
+            Err(error) if error.is_denied() => (1, Err(error)),
+            made => (schema::VERSION, made),
         };
-        let rows = row.map_err(store_error)?;
+        match Self::of_version(version, client, &address.schema).await? {
+            Some(greeting) => Ok(greeting),
+            None => Err(made.err().unwrap_or_else(|| {
+                Error::unavailable("the schema of leasehold was dropped while it was made")
+            })),
+        }
+    }
+
+    /// Returns `None` if the schema is missing or older.
+    async fn of_version(version: i32, client: &Client, schema: &str) -> Result<Option<Self>> {
+        let statement = format!("SELECT * FROM leasehold.connect_{version}()");
+        let rows = match client.query_typed(&schema::named(schema, &statement), &[]).await {
+            Err(error) if schema::is_missing(&error) => return Ok(None),
+            rows => rows.map_err(store_error)?,
+        };
         let row = rows
             .first()
             .ok_or_else(|| Error::damaged("PostgreSQL: a reply has no row"))?;
 
-        schema::check_version(&address.schema, row.get("schema_version"))?;
-        Ok(Self {
+        schema::check_version(schema, row.get("schema_version"))?;
+        Ok(Some(Self {
             server: row.get("server"),
             clock: row.get("clock"),
-        })
+            version,
+        }))
     }
 }
 
 impl Functions {
-    async fn prepare(requests: &Connection, listener: &Connection, schema: &str) -> Result<Self> {
+    async fn prepare(
+        requests: &Connection,
+        listener: &Connection,
+        schema: &str,
+        version: i32,
+    ) -> Result<Self> {
         let on_requests =
             async |name, types| Function::prepare(requests, (schema, name), types).await;
         let on_listener =
             async |name, types| Function::prepare(listener, (schema, name), types).await;
+        let records = match version {
+            1 => None,
+            _ => Some(RecordFunctions {
+                read: on_requests("leasehold.record_1", &[Type::TEXT, Type::INT8]).await?,
+                complete: on_requests("leasehold.complete_1", COMPLETE).await?,
+                list: on_requests("leasehold.list_records_1", LIST).await?,
+            }),
+        };
         Ok(Self {
+            records,
             enter: on_requests("leasehold.enter_1", ENTER).await?,
             leave: on_requests("leasehold.leave_1", LEAVE).await?,
             inspect: on_requests("leasehold.inspect_1", &[Type::TEXT]).await?,
             pins: on_requests("leasehold.pins_1", &[Type::TEXT]).await?,
             end_pins: on_requests("leasehold.end_pins_1", &[Type::TEXT, Type::INT4]).await?,
-            list: on_requests("leasehold.list_1", &[Type::TEXT, Type::INT4]).await?,
+            list: on_requests("leasehold.list_1", LIST).await?,
             renew: on_listener("leasehold.renew_1", RENEW).await?,
             held: on_listener("leasehold.held_1", &[Type::TEXT_ARRAY, Type::UUID_ARRAY]).await?,
             bound_holds: on_requests("leasehold.bound_holds_1", &[Type::TEXT]).await?,
@@ -327,6 +371,15 @@ const ENTER: &[Type] = &[
 ];
 const REVOKE_ENDED: &[Type] = &[Type::TEXT, Type::UUID, Type::INT8, Type::TEXT, Type::TEXT];
 const RELEASE_ENDED: &[Type] = &[Type::TEXT, Type::UUID];
+const LIST: &[Type] = &[Type::TEXT, Type::INT4];
+const COMPLETE: &[Type] = &[
+    Type::TEXT,
+    Type::UUID,
+    Type::UUID,
+    Type::TEXT,
+    Type::TEXT,
+    Type::INT8,
+];
 const LEAVE: &[Type] = &[Type::TEXT, Type::UUID, Type::UUID];
 const RENEW: &[Type] = &[
     Type::TEXT_ARRAY,
@@ -443,11 +496,15 @@ impl Connect<Session> for Context {
     }
 }
 
-/// Makes the schema if there is none, and lets the roles use it.
+/// Makes the schema or upgrades it, and lets the roles use it.
 pub(super) async fn set_up(address: Address, roles: Vec<String>) -> Result<()> {
     let schema = address.schema.clone();
     let context = Context::new(Arc::new(address), Arc::default());
     let session = Session::open(&context, 0).await?;
+    if session.functions.records.is_none() {
+        // It is denied for the reason for which this session uses an older schema.
+        schema::create(&session.requests.client, &schema).await?;
+    }
     for role in &roles {
         let grants = schema::grants(&schema, role);
         let granting = session.requests.client.batch_execute(&grants);

@@ -10,6 +10,7 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::claims::{Renewed, TrackedClaim, uuid_of};
+use super::function::Function;
 use super::reply_error::{claim_error, is_in_the_way, is_queue_full, late_clock, store_error};
 use super::session::Session;
 use leasehold_core::internal::BootInstant;
@@ -194,7 +195,15 @@ pub(super) async fn leave(session: &Session, claim: &Claim) -> Result<bool> {
     } else {
         (&session.functions.leave, &arguments[..])
     };
+    call_step(session, function, arguments).await
+}
 
+/// Calls a step in which a claim leaves; returns what it replies.
+pub(super) async fn call_step(
+    session: &Session,
+    function: &Function,
+    arguments: &[&(dyn ToSql + Sync)],
+) -> Result<bool> {
     let mut tries = 0;
     loop {
         tries += 1;

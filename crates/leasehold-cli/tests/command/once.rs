@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::sandbox::{Sandbox, until};
 
-/// Runs the tests in a folder and on a server.
+/// Runs the tests in a folder and on servers.
 macro_rules! on_stores {
     ($($test:ident)*) => {
         mod file {
@@ -13,6 +13,9 @@ macro_rules! on_stores {
         }
         mod redis {
             $(#[test] fn $test() { super::$test(&super::Sandbox::on_redis()); })*
+        }
+        mod postgres {
+            $(#[test] fn $test() { super::$test(&crate::postgres::sandbox()); })*
         }
     };
 }

@@ -14,7 +14,8 @@ use crate::servers::{
 /// One server for all tests. Each test has a schema of its own.
 static SERVER: LazyLock<Postgres> = LazyLock::new(Postgres::start);
 
-fn sandbox() -> Sandbox {
+/// A sandbox with a schema of its own.
+pub(crate) fn sandbox() -> Sandbox {
     static SCHEMAS: AtomicU32 = AtomicU32::new(0);
     let number = SCHEMAS.fetch_add(1, Ordering::Relaxed);
     let mut sandbox = Sandbox::at(format!("postgres://postgres@{}/postgres", SERVER.address()));

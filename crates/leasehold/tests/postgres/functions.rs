@@ -112,6 +112,77 @@ async fn procedures_fail_within_a_transaction() {
     held.check().expect("still held");
 }
 
+/// By the time of the token that followed it, or else by that of the row.
+#[tokio::test]
+async fn end_of_a_hold_is_shown_for_a_day() {
+    let database = Database::new();
+    let locks = open(&database.url()).await;
+    let held = acquire(&locks, "a").await;
+    let ending = format!(
+        "SELECT leasehold.release_ended_1('a', '{}')",
+        held.claim_id()
+    );
+    assert_eq!(database.run(&ending), ["t"]);
+    for (change, is_shown) in [
+        ("used = used", true),
+        ("used = used - interval '1 day'", true),
+        (
+            "used = clock_timestamp(), last_token = last_token - 86400000000, \
+             last_end.followed_by = (last_end).followed_by - 86400000000",
+            true,
+        ),
+        ("used = used - interval '1 day'", false),
+        (
+            "used = clock_timestamp(), last_token = last_token + 1",
+            false,
+        ),
+    ] {
+        let change = format!("UPDATE leasehold_private.lock SET {change}");
+        assert_eq!(database.run(&change), [""; 0]);
+        let lock_state = locks.inspect("a").await.expect("inspected");
+        assert_eq!(lock_state.ended.is_some(), is_shown, "{change}");
+    }
+}
+
+/// A holder that reads a record keeps it for longer, and an observer does not.
+///
+/// Shows G-58.
+#[tokio::test]
+async fn old_records_are_removed() {
+    let database = Database::new();
+    let locks = open(&format!("{}?records=60s", database.url())).await;
+    let complete = async |name| {
+        let job = locks.once(name).id("1").acquire().await.expect("granted");
+        job.expect("not done").complete().await.expect("recorded");
+    };
+    let keep = |time: &str| {
+        let keeping = "UPDATE leasehold_private.record SET kept_until = clock_timestamp()";
+        assert_eq!(database.run(&format!("{keeping} + '{time}'")), [""; 0]);
+    };
+    let is_kept = "SELECT kept_until > clock_timestamp() + interval '40 s' FROM leasehold_private.record";
+
+    complete("b").await;
+    keep("30 s");
+    let record = locks.record("b").await.expect("read");
+    assert!(record.last_success().is_some());
+    assert_eq!(database.run(is_kept), ["f"]);
+    let done = locks.once("b").id("1").acquire().await.expect("granted");
+    assert!(done.is_err(), "it is done");
+    assert_eq!(database.run(is_kept), ["t"]);
+
+    keep("0 s");
+    let record = locks.record("b").await.expect("read");
+    assert!(record.last_success().is_none());
+    assert!(locks.list_records("", 9).await.expect("listed").is_empty());
+    complete("b").await;
+    let record = locks.record("b").await.expect("read");
+    assert_eq!(record.completions.len(), 1);
+    keep("0 s");
+    complete("a").await;
+    let names = database.run("SELECT name FROM leasehold_private.record");
+    assert_eq!(names, ["a"]);
+}
+
 #[tokio::test]
 async fn invalid_arguments_are_refused() {
     let database = Database::new();

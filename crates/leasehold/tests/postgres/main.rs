@@ -13,6 +13,7 @@ mod rights;
 mod servers;
 mod sessions;
 mod transactions;
+mod upgrades;
 mod urls;
 
 use std::io::{BufRead, BufReader};
@@ -85,10 +86,15 @@ impl<'a> Database<'a> {
 
     /// Makes the schema, and lets roles call its functions.
     async fn set_up(&self, roles: &[&str]) {
-        let builder = leasehold::stores::Postgres::builder(&self.url()).expect("a URL");
-        let roles: Vec<String> = roles.iter().map(ToString::to_string).collect();
-        builder.set_up(&roles).await.expect("it is the owner");
+        let set_up = set_up(&self.url(), roles).await;
+        set_up.expect("it is the owner");
     }
+}
+
+async fn set_up(url: &str, roles: &[&str]) -> Result<()> {
+    let builder = leasehold::stores::Postgres::builder(url).expect("a URL");
+    let roles: Vec<String> = roles.iter().map(ToString::to_string).collect();
+    builder.set_up(&roles).await
 }
 
 async fn open(url: &str) -> Locks {

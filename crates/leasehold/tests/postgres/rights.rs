@@ -209,19 +209,3 @@ async fn clients_that_make_the_schema_at_once_all_succeed() {
     held.release().await.expect("released");
     eventually("the lock is free", || is_free(&clients[7], "a")).await;
 }
-
-#[tokio::test]
-async fn newer_schema_is_refused_by_name() {
-    let database = Database::new();
-    database.set_up(&[]).await;
-    database.run(
-        "CREATE OR REPLACE FUNCTION leasehold.connect_1(OUT schema_version int, OUT server text, \
-         OUT clock bigint, OUT pid int) LANGUAGE sql AS $$ SELECT 2, 's/1', 0::bigint, 0 $$",
-    );
-    let error = open_error(&database.url()).await;
-    assert!(error.is_unsupported(), "{error}");
-    assert!(
-        error.to_string().contains("schema leasehold has version 2"),
-        "{error}"
-    );
-}

@@ -16,13 +16,13 @@ use crate::{Database, TIMEOUT, acquire, is_free, open, open_error, queue_up, use
 
 /// Contenders for one lock, whose errors are expected. Each grant must follow the end of the hold
 /// before it, by release or loss.
-struct Contention {
+pub(crate) struct Contention {
     ends: Arc<AtomicBool>,
     contenders: JoinSet<u32>,
 }
 
 impl Contention {
-    async fn start(urls: &[String]) -> Self {
+    pub(crate) async fn start(urls: &[String]) -> Self {
         let ends = Arc::new(AtomicBool::new(false));
         let holder: Arc<Mutex<Option<Watch>>> = Arc::default();
         let mut contenders = JoinSet::new();
@@ -34,7 +34,7 @@ impl Contention {
     }
 
     /// Ends the contention; every contender was granted the lock since it is asked to end.
-    async fn end(self) -> u32 {
+    pub(crate) async fn end(self) -> u32 {
         self.ends.store(true, Ordering::Relaxed);
         let ended = tokio::time::timeout(TIMEOUT * 2, self.contenders.join_all());
         ended.await.expect("all contenders end").iter().sum()
@@ -318,31 +318,6 @@ async fn claim_with_lost_reply_is_found_once() {
         held.release().await.expect("released");
         assert!(is_free(&theirs, "a").await);
     }
-}
-
-/// As an upgrade of the schema does.
-///
-/// Shows G-01, G-02.
-#[tokio::test]
-async fn functions_are_replaced_under_running_clients() {
-    let database = Database::new();
-    let locks = open(&database.url()).await;
-    let held = acquire(&locks, "a").await;
-    let waiting = queue_up(&locks, "a").await;
-    let contention = Contention::start(&vec![database.url(); 8]).await;
-    for _ in 0..20 {
-        let errors = database.run(
-            "DO $do$ DECLARE f oid; BEGIN FOR f IN SELECT p.oid FROM pg_proc p \
-             WHERE p.pronamespace IN ('leasehold'::regnamespace, 'leasehold_private'::regnamespace) \
-             LOOP EXECUTE pg_get_functiondef(f); END LOOP; END $do$",
-        );
-        assert_eq!(errors, [""; 0]);
-        use_once(&locks, "b").await;
-    }
-    assert_ne!(contention.end().await, 0);
-    held.release().await.expect("still held");
-    let next = crate::granted(waiting).await;
-    next.release().await.expect("released");
 }
 
 /// Only the first few waiters of a queue look often. It prints how many requests each client sends.

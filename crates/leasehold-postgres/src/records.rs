@@ -1,0 +1,62 @@
+//! The records of completed jobs.
+
+use std::time::Duration;
+
+use tokio_postgres::types::ToSql;
+
+use super::claims::uuid_of;
+use super::session::{RecordFunctions, Session};
+use super::steps::{call_step, stored};
+use leasehold_core::store::{Claim, record_time};
+use leasehold_core::{Completion, Error, Name, Record, Result};
+
+/// Returns the functions for records.
+///
+/// # Errors
+/// Unsupported if the schema is of a version without them.
+pub(super) fn functions(session: &Session) -> Result<&RecordFunctions> {
+    session.functions.records.as_ref().ok_or_else(|| {
+        Error::unsupported("the schema in the database has no records of completed jobs: it is old")
+            .help("let its owner upgrade it: leasehold setup-postgres --store URL; then open the store")
+    })
+}
+
+/// Reads the record of a lock, which is kept for `life` from now on at least.
+pub(super) async fn read(session: &Session, name: &Name, life: Duration) -> Result<Record> {
+    let function = &functions(session)?.read;
+    let stored = stored(name);
+    let life = millis(life);
+    let arguments: [&(dyn ToSql + Sync); 2] = [&stored, &life];
+    let reading = function.call(&session.requests.client, &arguments);
+    let rows = reading.await.map_err(|error| session.failed(error))?;
+
+    let row = rows.first();
+    let read_at = row.and_then(|row| record_time(&row.get::<_, i64>("read_at").to_string()));
+    let (Some(row), Some(read_at)) = (row, read_at) else {
+        return Err(Error::damaged("PostgreSQL: a reply cannot be understood"));
+    };
+    match row.get("record") {
+        Some(text) => Record::parse(text, read_at),
+        None => Ok(Record::empty(read_at)),
+    }
+}
+
+/// Adds a completion and removes the claim, if it holds; returns whether the completion is recorded.
+pub(super) async fn complete(
+    session: &Session,
+    claim: &Claim,
+    completion: &Completion,
+    life: Duration,
+) -> Result<bool> {
+    let function = &functions(session)?.complete;
+    let name = stored(&claim.name);
+    let id = uuid_of(claim.id);
+    let (head, tail) = completion.line();
+    let life = millis(life);
+    let arguments: [&(dyn ToSql + Sync); 6] = [&name, &id, &session.client, &head, &tail, &life];
+    call_step(session, function, &arguments).await
+}
+
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
