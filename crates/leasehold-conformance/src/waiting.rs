@@ -98,7 +98,7 @@ fn names_holder(refused: &Refused, held: &Guard) {
     assert_eq!(refused.ahead, Some(1), "{refused}");
 
     let program = &refused.holders[0].info.program;
-    assert!(refused.to_string().contains(program), "{refused}");
+    assert!(refused.to_string().contains(&**program), "{refused}");
 }
 
 /// A dropped guard is released in the background, even if a thread without a runtime drops it.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
@@ -25,11 +25,11 @@ use crate::{Error, Result};
 #[non_exhaustive]
 pub struct ClaimantInfo {
     /// The host name of the machine, truncated to 64 bytes.
-    pub host: String,
+    pub host: Arc<str>,
     /// The process id, as the process's own machine or container numbers it.
     pub pid: u32,
     /// The file name of the program, truncated to 32 bytes.
-    pub program: String,
+    pub program: Arc<str>,
     /// The label that the user gave the claim; empty without one.
     pub label: String,
     /// Whether it is a candidate of an [election](crate::Election): its label is an address.
@@ -53,9 +53,9 @@ impl ClaimantInfo {
     }
 
     /// Returns the program of a stored one, and whether it is a candidate.
-    pub(crate) fn from_stored_program(stored: &str) -> (String, bool) {
+    pub(crate) fn from_stored_program(stored: &str) -> (Arc<str>, bool) {
         let program = stored.strip_suffix(CANDIDATE);
-        (program.unwrap_or(stored).to_owned(), program.is_some())
+        (program.unwrap_or(stored).into(), program.is_some())
     }
 }
 
@@ -88,9 +88,9 @@ pub fn claimant_here(label: &str) -> Result<ClaimantInfo> {
 
     let process = this_process();
     Ok(ClaimantInfo {
-        host: process.host.clone(),
+        host: Arc::clone(&process.host),
         pid: std::process::id(),
-        program: process.program.clone(),
+        program: Arc::clone(&process.program),
         label: label.to_owned(),
         is_candidate: false,
         since: SystemTime::now(),
@@ -101,9 +101,9 @@ pub fn claimant_here(label: &str) -> Result<ClaimantInfo> {
 #[must_use]
 pub fn foreign_claimant(program: &str, label: String) -> ClaimantInfo {
     ClaimantInfo {
-        host: String::new(),
+        host: Arc::default(),
         pid: 0,
-        program: program.to_owned(),
+        program: program.into(),
         label,
         is_candidate: false,
         since: UNIX_EPOCH,
@@ -134,13 +134,33 @@ pub fn write_words(info: &ClaimantInfo, text: &mut String) {
 /// The set must contain the space and the percent sign. [`parse_words`] reads words that were
 /// encoded with any such set.
 pub fn write_words_encoded(info: &ClaimantInfo, text: &mut String, encoded: &'static AsciiSet) {
-    let since = info.since.duration_since(UNIX_EPOCH).unwrap_or_default();
     // Writing to a string cannot fail.
-    let _ = write!(text, " {} {}", since.as_millis(), info.pid);
+    let _ = write!(text, "{}", Words { info, encoded });
+}
 
-    for word in [&info.host, &*info.stored_program(), &info.label] {
-        text.push(' ');
-        text.extend(utf8_percent_encode(word, encoded));
+/// Returns the words of [`write_words`], to be written into another text.
+pub fn words(info: &ClaimantInfo) -> Words<'_> {
+    let encoded = ENCODED;
+    Words { info, encoded }
+}
+
+/// The words of [`write_words_encoded`].
+#[derive(Clone, Copy, Debug)]
+pub struct Words<'a> {
+    info: &'a ClaimantInfo,
+    encoded: &'static AsciiSet,
+}
+
+impl fmt::Display for Words<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let info = self.info;
+        let since = info.since.duration_since(UNIX_EPOCH).unwrap_or_default();
+        write!(f, " {} {}", since.as_millis(), info.pid)?;
+
+        for word in [&*info.host, &*info.stored_program(), &info.label] {
+            write!(f, " {}", utf8_percent_encode(word, self.encoded))?;
+        }
+        Ok(())
     }
 }
 
@@ -150,7 +170,7 @@ pub fn write_words_encoded(info: &ClaimantInfo, text: &mut String, encoded: &'st
 pub fn parse_words<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<ClaimantInfo> {
     let since = Duration::from_millis(words.next()?.parse().ok()?);
     let pid = words.next()?.parse().ok()?;
-    let host = decode(words.next()?)?;
+    let host = decode(words.next()?)?.into();
     let (program, is_candidate) = ClaimantInfo::from_stored_program(&decode(words.next()?)?);
 
     Some(ClaimantInfo {
@@ -179,8 +199,8 @@ fn decode(word: &str) -> Option<String> {
 }
 
 struct ThisProcess {
-    host: String,
-    program: String,
+    host: Arc<str>,
+    program: Arc<str>,
 }
 
 fn this_process() -> &'static ThisProcess {
@@ -194,8 +214,8 @@ fn this_process() -> &'static ThisProcess {
         let program = path.file_name().unwrap_or_default().to_string_lossy();
 
         ThisProcess {
-            host: truncate(&host, HOST_MAX),
-            program: truncate(&program, PROGRAM_MAX),
+            host: truncate(&host, HOST_MAX).into(),
+            program: truncate(&program, PROGRAM_MAX).into(),
         }
     })
 }
@@ -240,7 +260,7 @@ mod tests {
         for label in [" two  words, 50 % of ü/ß\n\0", &longest] {
             let mut info = claimant_here(label).expect("it is short enough");
             info.since = UNIX_EPOCH + Duration::from_millis(1_763_731_234_567);
-            info.program = String::new();
+            info.program = Arc::default();
 
             let mut text = String::new();
             write_words(&info, &mut text);
@@ -256,12 +276,12 @@ mod tests {
     fn mark_of_a_candidate_round_trips() {
         for program in ["worker", &"ü".repeat(16), ""] {
             let mut info = claimant_here("").expect("a short label");
-            (info.program, info.is_candidate) = (program.to_owned(), true);
+            (info.program, info.is_candidate) = (program.into(), true);
 
             let stored = info.stored_program();
             assert!(stored.len() <= PROGRAM_MAX);
             let (kept, is_candidate) = ClaimantInfo::from_stored_program(&stored);
-            assert!(is_candidate && program.starts_with(&kept), "{stored}");
+            assert!(is_candidate && program.starts_with(&*kept), "{stored}");
         }
     }
 

@@ -31,7 +31,7 @@ use crate::{Claim, ClaimId, Error, Guard, Locks, Name, Need, Refused, Result, Sh
 #[derive(Clone)]
 pub struct Lock {
     locks: Locks,
-    name: String,
+    name: Arc<str>,
     share: Result<Share>,
     lease: Duration,
     label: String,
@@ -51,7 +51,7 @@ impl Lock {
     pub(crate) fn new(locks: Locks, name: &str, share: Result<Share>) -> Self {
         Self {
             locks,
-            name: name.to_owned(),
+            name: name.into(),
             share,
             lease: Self::LEASE,
             label: String::new(),
@@ -339,7 +339,7 @@ impl Lock {
         }
 
         Ok(AcquireOptions {
-            name: Name::parse(&self.name)?,
+            name: Name::shared(&self.name)?,
             share: self.share.clone()?,
             lease: self.lease,
             label: self.label.clone(),

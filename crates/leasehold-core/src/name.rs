@@ -31,9 +31,20 @@ impl Name {
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) if it is empty or longer than [`LEN_MAX`](Self::LEN_MAX).
     pub fn parse(text: &str) -> Result<Self> {
+        Self::check(text)?;
+        Ok(Self(text.into()))
+    }
+
+    /// As [`parse`](Self::parse), without a copy of the text.
+    pub(crate) fn shared(text: &Arc<str>) -> Result<Self> {
+        Self::check(text)?;
+        Ok(Self(Arc::clone(text)))
+    }
+
+    fn check(text: &str) -> Result<()> {
         match text.len() {
             0 => Err(Error::invalid("the name of a lock cannot be empty")),
-            1..=Self::LEN_MAX => Ok(Self(text.into())),
+            1..=Self::LEN_MAX => Ok(()),
             long => Err(Error::invalid(format!(
                 "the name of a lock has at most {} bytes, and this one has {long}",
                 Self::LEN_MAX

@@ -69,7 +69,7 @@ pub(super) fn foreign_info(data: &[u8], library: &str, created_millis: i64) -> C
     let printable = text.chars().filter(|c| !c.is_control());
 
     let mut info = foreign_claimant(library, String::new());
-    info.host = printable.take(HOST_MAX / 4).collect();
+    info.host = printable.take(HOST_MAX / 4).collect::<String>().into();
     info.since = UNIX_EPOCH + Duration::from_millis(created_millis.try_into().unwrap_or(0));
     info
 }
@@ -127,9 +127,9 @@ mod tests {
     #[test]
     fn record_has_stable_bytes() {
         let mut info = info("a/b c%ü-_.:@");
-        info.host = "node-1".to_owned();
+        info.host = "node-1".into();
         info.pid = 42;
-        info.program = "worker".to_owned();
+        info.program = "worker".into();
 
         let bytes = write(&claim(info), Token::new(7));
         let text = String::from_utf8(bytes).expect("it is encoded");
@@ -165,7 +165,7 @@ mod tests {
             assert_eq!(read(data), None);
         }
         let info = foreign_info(b"192.168.0.7\x1b[2J", "Curator", 0);
-        assert_eq!(info.host, "192.168.0.7[2J");
+        assert_eq!(&*info.host, "192.168.0.7[2J");
     }
 
     proptest! {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Mutex as AsyncMutex;
@@ -34,9 +34,9 @@ pub(crate) struct Hold {
     /// `None` if the hold is not passed on, and once it was or has departed.
     pass_on: Option<Box<dyn PassOn>>,
     departed: bool,
-    /// Every downgrade takes this mutex, and so does the departure: leaving must not overtake
-    /// entering.
-    downgrading: Arc<AsyncMutex<()>>,
+    /// Every downgrade takes this mutex, which the first one creates. The departure takes it too:
+    /// leaving must not overtake entering.
+    downgrading: OnceLock<Arc<AsyncMutex<()>>>,
 }
 
 impl Hold {
@@ -48,7 +48,7 @@ impl Hold {
             store_token: token,
             pass_on: None,
             departed: false,
-            downgrading: Arc::default(),
+            downgrading: OnceLock::new(),
         }
     }
 
@@ -189,7 +189,7 @@ impl Hold {
         let calls = self.engine.calls.clone();
         let token = self.store_token;
         let validity = Arc::clone(&self.validity);
-        let alone = Arc::clone(&self.downgrading);
+        let alone = Arc::clone(self.downgrading.get_or_init(Arc::default));
         let shrinking = Detached::new(async move {
             let _alone = alone.lock_owned().await;
             shrink_share(calls, claim, token, &validity).await
@@ -277,7 +277,7 @@ impl Hold {
 
         let calls = self.engine.calls.clone();
         let validity = Arc::clone(&self.validity);
-        let alone = Arc::clone(&self.downgrading);
+        let downgrading = self.downgrading.get().cloned();
         let events = validity.events();
         let held = events.map(HoldEvents::held);
         let span = events
@@ -285,7 +285,10 @@ impl Hold {
             .unwrap_or_else(Span::none);
         let instrumented_by = span.clone();
         let departure = async move {
-            let _alone = alone.lock_owned().await;
+            let _alone = match &downgrading {
+                Some(downgrading) => Some(downgrading.lock().await),
+                None => None,
+            };
             let claim = Arc::clone(&validity.claim);
             let left = match completion {
                 None => depart(calls, claim, PendingEntry::Replied).await,

@@ -428,7 +428,7 @@ mod tests {
     fn longest_record_round_trips() {
         let mut claim = claim(&"ü ".repeat(21));
         let info = Arc::make_mut(&mut claim.info);
-        info.host = "h".repeat(64);
+        info.host = "h".repeat(64).into();
         info.since = UNIX_EPOCH + Duration::from_millis(1_763_731_234_567);
 
         for server in [None, Some("0123456789")] {

@@ -227,7 +227,7 @@ mod tests {
     fn holder_of_redisson_is_shown_with_client_and_thread() {
         let field = "285475da-9152-4c83-822a-67ee2f116a79:52";
         let entry = holder(&raw(field, "M"), None, 0);
-        assert_eq!(entry.info.program, "Redisson");
+        assert_eq!(&*entry.info.program, "Redisson");
         assert_eq!(entry.info.label, format!("{field} ×3"));
 
         let other = holder(

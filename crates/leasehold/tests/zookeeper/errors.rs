@@ -65,7 +65,7 @@ async fn foreign_lock_can_be_inspected_and_broken() {
     let holder = &lock_state.entries[0];
     let token = holder.token().expect("it holds");
     assert_eq!(token.get().cast_signed(), stat.czxid);
-    assert_eq!(holder.info.host, "10.0.0.7");
+    assert_eq!(&*holder.info.host, "10.0.0.7");
     assert!(!is_free(&locks, "a").await);
     assert!(locks.break_hold("a", token).await.expect("sent").is_some());
 

@@ -105,7 +105,7 @@ impl StoredClaim {
         let stored_program = self.text(PROGRAM_AT, PROGRAM_MAX);
         let (program, is_candidate) = ClaimantInfo::from_stored_program(&stored_program);
         ClaimantInfo {
-            host: self.text(HOST_AT, HOST_MAX),
+            host: self.text(HOST_AT, HOST_MAX).into(),
             pid: u32::from_le_bytes(self.field(PID_AT)),
             program,
             label: self.text(LABEL_AT, LABEL_MAX),

@@ -327,7 +327,7 @@ proptest! {
         label in "\\PC{0,16}",
         token in 1u64..,
     ) {
-        let info = ClaimantInfo { host, label, ..ClaimantInfo::clone(&claim().info) };
+        let info = ClaimantInfo { host: host.into(), label, ..ClaimantInfo::clone(&claim().info) };
         let claim = Claim { info: info.clone().into(), ..claim() };
         let process = ProcessId::from_bytes([7; 16]);
         let mut stored = entry::StoredClaim::new(&claim, process, slot, sequence);
