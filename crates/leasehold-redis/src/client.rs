@@ -43,12 +43,12 @@ pub(super) use channels::{ChannelSubscription, Channels};
 pub(super) use cluster::ClusterNode;
 pub(super) use endpoint::Endpoint;
 pub(super) use handshake::{Report, ServerId, check_mode, handshake};
-pub(super) use ids::{PLAIN, fresh_client, id_from, id_text};
+pub(super) use ids::{IdText, PLAIN, fresh_client, id_from, id_text};
 pub(super) use leasehold_core::internal::net::{Epochs, Watched};
 pub(super) use link::{DoHandshake, Link, LinkConfig, Links, State};
 pub(super) use request::{Command, RequestError, command};
 pub(super) use scan::{Scan, list, pattern_of};
-pub(super) use script::{Script, list_script, script};
+pub(super) use script::{NO_TEXTS, Script, Text, list_script, script};
 pub(super) use sentinel::PORT as SENTINEL_PORT;
 pub(super) use server_info::{ServerClock, field, micros_of};
 pub(super) use servers::{ServerCall, StoreServers};
@@ -57,7 +57,7 @@ pub(super) use session::{
     reply_timeout, with_reply_timeout,
 };
 pub(super) use topology::{CLUSTER_URL, SENTINEL_SCHEMES, SENTINEL_URL, SINGLE_URL, Topology};
-pub(super) use value::{FromReply, Value};
+pub(super) use value::{FromReply, ReplyText, Value};
 
 #[cfg(test)]
 #[allow(unused_imports, reason = "the tests of the queue parse replies")]

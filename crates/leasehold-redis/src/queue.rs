@@ -37,8 +37,8 @@ use tokio::runtime::Handle;
 use crate::builder::ServerStore;
 use crate::client;
 use crate::client::{
-    Epochs, READ_TIMEOUT, Scan, Script, ServerCall, Settings, StoreServers, Topology, Value,
-    decode, id_text, reply_timeout,
+    Epochs, NO_TEXTS, READ_TIMEOUT, ReplyText, Scan, Script, ServerCall, Settings, StoreServers,
+    Text, Topology, Value, decode, id_text, reply_timeout,
 };
 pub use builder::RedisBuilder;
 
@@ -49,11 +49,13 @@ use leasehold_core::store::{
     Claim, Entered, Extensions, Observe, OnContention, RecordReader, Records, Standing, Store,
     Subscription, record_time,
 };
-use leasehold_core::{Completion, Error, Guarantees, LockState, Name, Record, Result, Token};
-use messages::{EnterMode, EnterReply, Push};
+use leasehold_core::{
+    ClaimId, Completion, Error, Guarantees, LockState, Name, Record, Result, Token,
+};
+use messages::{EnterMode, EnterReply, LeaveRequest, Part, Push, with_longest_lease};
 use observations::{Nonces, Observations};
 use orphans::{Orphan, Orphans, apply_pushes, leave_arguments};
-use record::LockKeys;
+use record::{EndedRequest, LockKey, LockKeys};
 use server::{Server, StoreContext, first_connections, longest_lease, protocol_error};
 use subscription::TrackedKeys;
 use wait::{is_other, may_poll, next_poll, probe_push_channel};
@@ -125,7 +127,7 @@ impl Redis {
 
     /// Returns the server that keeps the lock of a claim.
     fn server_of(&self, claim: &Claim) -> Result<Arc<Server>> {
-        self.servers.server_of(&record::key_of(&claim.name))
+        self.servers.server_of(&LockKey(&claim.name))
     }
 
     /// Runs a script on the server of a lock, on the caller link if the caller's runtime drives it,
@@ -137,12 +139,11 @@ impl Redis {
         &self,
         script: &Script,
         lease: Duration,
-        key: &str,
-        arguments: &[&str],
+        name: &Name,
+        arguments: &[impl Text],
     ) -> Result<Value> {
-        let keys = LockKeys::new(key, &self.servers);
-        self.run_with_keys(script, lease, &keys.texts(), arguments)
-            .await
+        let keys = LockKeys::new(LockKey(name), &self.servers);
+        self.run_with_keys(script, lease, &keys, arguments).await
     }
 
     /// Runs a script that uses the record of a lock, whose key is the last one.
@@ -150,13 +151,12 @@ impl Redis {
         &self,
         script: &Script,
         lease: Duration,
-        key: &str,
+        name: &Name,
         arguments: &[&str],
     ) -> Result<Value> {
-        let lock_keys = LockKeys::new(key, &self.servers);
-        let record_key = record::record_key(key);
-        let mut keys = lock_keys.texts();
-        keys.push(&record_key);
+        let lock_keys = LockKeys::new(LockKey(name), &self.servers);
+        let record_key = record::record_key(LockKey(name));
+        let keys = [&*lock_keys, &[record_key]].concat();
         self.run_with_keys(script, lease, &keys, arguments).await
     }
 
@@ -164,8 +164,8 @@ impl Redis {
         &self,
         script: &Script,
         lease: Duration,
-        keys: &[&str],
-        arguments: &[&str],
+        keys: &[impl Text],
+        arguments: &[impl Text],
     ) -> Result<Value> {
         let call = ServerCall {
             script,
@@ -179,24 +179,31 @@ impl Redis {
     }
 
     /// Removes the claim of a request to leave; returns whether it was there.
-    async fn remove(&self, name: &Name, lease: Duration, request: &str) -> Result<bool> {
-        let key = record::key_of(name);
-        let client = Arc::clone(&self.servers.server_of(&key)?.client);
-        let arguments = leave_arguments(request, &client, self.longest_lease.as_deref());
-        let reply = self.run(&scripts::LEAVE, lease, &key, &arguments).await?;
+    async fn remove(&self, leaving: Leaving<'_>) -> Result<bool> {
+        let Leaving {
+            id,
+            name,
+            lease,
+            request,
+        } = leaving;
+        let server = self.servers.server_of(&LockKey(name))?;
+        let longest_lease = self.longest_lease.as_deref().unwrap_or_default();
+        let arguments: [Part<'_>; 3] = [request, &server.client, &longest_lease];
+        let arguments = with_longest_lease(&arguments, self.longest_lease.as_deref());
+        let reply = self.run(&scripts::LEAVE, lease, name, arguments).await?;
 
-        let left: String = decode(reply)?;
-        if layout::leave_reply::CLAIM.read(&left) != layout::ended::CLAIM.read(request) {
+        let reply: ReplyText = decode(reply)?;
+        let left = reply.as_str().unwrap_or_default();
+        if layout::leave_reply::CLAIM.read(left) != Some(&*id_text(id)) {
             return Err(protocol_error(&self.servers));
         }
-        Ok(layout::leave_reply::WAS_THERE.read(&left) == Some("1"))
+        Ok(layout::leave_reply::WAS_THERE.read(left) == Some("1"))
     }
 
     /// Reads a lock: the token of its last grant, how its last hold has ended, and its claims.
     async fn read(&self, name: &Name) -> Result<Vec<String>> {
-        let key = record::key_of(name);
-        let reply = self.run(&scripts::INSPECT, READ_TIMEOUT, &key, &[]).await?;
-        decode(reply)
+        let inspecting = self.run(&scripts::INSPECT, READ_TIMEOUT, name, NO_TEXTS);
+        decode(inspecting.await?)
     }
 
     /// Lists the names of the keys of a scan on all masters.
@@ -226,7 +233,7 @@ impl Redis {
         let late_until = tracked.late_until();
         if let Some(until) = late_until.filter(|until| *until > BootInstant::now()) {
             let orphan = Orphan {
-                key: record::key_of(&claim.name),
+                key: LockKey(&claim.name).to_string(),
                 id: id_text(claim.id),
             };
             self.orphans.release(orphan, until);
@@ -405,13 +412,22 @@ impl Store for Redis {
     async fn leave(&self, claim: &Claim) -> Result<bool> {
         let is_own = self.end(claim);
         // If the claim belongs to another client, the slow path notifies that client.
-        let whose = match (is_own, claim.by_watchdog) {
+        let kind = match (is_own, claim.by_watchdog) {
             (true, _) => 'H',
             (false, true) => 'K',
             (false, false) => 'B',
         };
-        let request = format!("{whose}{}", id_text(claim.id));
-        self.remove(&claim.name, claim.lease, &request).await
+        let request = LeaveRequest {
+            kind,
+            id: id_text(claim.id),
+        };
+        self.remove(Leaving {
+            id: claim.id,
+            name: &claim.name,
+            lease: claim.lease,
+            request: &request,
+        })
+        .await
     }
 
     fn extensions(&self) -> Extensions<'_> {
@@ -440,7 +456,7 @@ impl Store for Redis {
 #[async_trait]
 impl Observe for Redis {
     async fn subscribe(&self, name: &Name) -> Result<Box<dyn Subscription>> {
-        let key = record::key_of(name);
+        let key = LockKey(name).to_string();
         let tracked = TrackedKeys::begin(Arc::clone(&self.servers), key).await?;
         Ok(Box::new(tracked))
     }
@@ -457,12 +473,11 @@ impl Records for Redis {
             RecordReader::Holder => record::millis(self.settings.records),
             RecordReader::Observer => 0,
         };
-        let key = record::key_of(name);
         let reply = self
             .run_with_record(
                 &scripts::READ_RECORD,
                 READ_TIMEOUT,
-                &key,
+                name,
                 &[&life.to_string()],
             )
             .await?;
@@ -478,8 +493,7 @@ impl Records for Redis {
     }
 
     async fn complete(&self, claim: &Claim, completion: &Completion) -> Result<bool> {
-        let key = record::key_of(&claim.name);
-        let client = Arc::clone(&self.servers.server_of(&key)?.client);
+        let client = Arc::clone(&self.server_of(claim)?.client);
         let id = id_text(claim.id);
         let request = format!("H{id}");
         let life = record::millis(self.settings.records).to_string();
@@ -487,7 +501,8 @@ impl Records for Redis {
         let mut arguments = leave_arguments(&request, &client, self.longest_lease.as_deref());
         arguments.extend([&*life, &head, &tail]);
 
-        let running = self.run_with_record(&scripts::COMPLETE, claim.lease, &key, &arguments);
+        let running =
+            self.run_with_record(&scripts::COMPLETE, claim.lease, &claim.name, &arguments);
         let reply: String = decode(running.await?)?;
         if layout::leave_reply::CLAIM.read(&reply) != Some(&id) {
             return Err(protocol_error(&self.servers));
@@ -501,7 +516,7 @@ impl Records for Redis {
 
     async fn list_records(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
         let scan = Scan {
-            pattern: &record::record_key(&record::pattern_of(prefix)),
+            pattern: &record::record_key(record::pattern_of(prefix)).to_string(),
             key_type: "string",
             script: &scripts::LIST_RECORDS,
             count_max,
@@ -522,9 +537,22 @@ impl RevokeEnded for Redis {
     }
 
     async fn revoke_ended(&self, seen: &SeenHold, seen_by: &Claim) -> Result<bool> {
-        let request = record::ended(seen, seen_by);
-        self.remove(&seen_by.name, READ_TIMEOUT, &request).await
+        self.remove(Leaving {
+            id: seen.claim,
+            name: &seen_by.name,
+            lease: READ_TIMEOUT,
+            request: &EndedRequest { seen, seen_by },
+        })
+        .await
     }
+}
+
+/// A request to leave, and the lock that it concerns.
+struct Leaving<'a> {
+    id: ClaimId,
+    name: &'a Name,
+    lease: Duration,
+    request: Part<'a>,
 }
 
 /// Whether a holder that has refused a claim may have crashed: its connection is missing, or its
@@ -545,7 +573,7 @@ fn too_long(longest: Duration) -> Error {
 /// Waits until the standing of a claim differs from `seen`, and returns it.
 async fn wait_for_change(store: &Redis, claim: &Claim, seen: Standing) -> Result<Standing> {
     let tracked = store.claims.listen(claim, store.validity(claim));
-    let key = record::key_of(&claim.name);
+    let key = LockKey(&claim.name).to_string();
     let waits = seen.token().is_none();
     loop {
         let server = store.servers.server_of(&key)?;

@@ -493,7 +493,7 @@ impl Voting {
         VoteRequest {
             format: self.format,
             keys: tracked.details.keys.clone(),
-            id: id_text(claim.id),
+            id: id_text(claim.id).to_string(),
             token,
             record,
             record_life: millis(self.record_life(claim.lease)).to_string(),
@@ -617,7 +617,7 @@ impl Voting {
         LeaveRequest {
             format: self.format,
             keys,
-            id: id_text(claim.id),
+            id: id_text(claim.id).to_string(),
             hexadecimal_id: claim.id.to_string(),
             highest_token: format!("{highest_token:019}"),
             client: self.client.to_string(),

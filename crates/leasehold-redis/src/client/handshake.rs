@@ -8,7 +8,7 @@ use futures_util::future::join5;
 use super::ids::fresh_client;
 use super::redirect::Redirect;
 use super::reply_error;
-use super::script::{PROBE, SERVER_ID};
+use super::script::{NO_TEXTS, PROBE, SERVER_ID};
 use super::server_info::{ServerClock, field, info_section, read_clock};
 use super::session::{Handshake, Session, decode};
 use super::value::Value;
@@ -40,7 +40,7 @@ impl Report {
             info_section(session, "memory"),
             info_section(session, "replication"),
             read_clock(session, clock),
-            PROBE.send_text(session, &[PROBE_KEY], &[]),
+            PROBE.send_text(session, &[PROBE_KEY], NO_TEXTS),
         )
         .await;
 
@@ -164,7 +164,7 @@ impl ServerId {
     pub(crate) async fn read(&self, session: &Arc<Session>, channel: &str) -> Result<Handshake> {
         let unused = format!("{channel}:{}", fresh_client());
         let arguments = [channel, &unused];
-        let reply = match SERVER_ID.send_text(session, &[], &arguments).await {
+        let reply = match SERVER_ID.send_text(session, NO_TEXTS, &arguments).await {
             Err(error) if error.is_denied() => None,
             reply => decode::<(String, String, String)>(reply?).ok(),
         };

@@ -1,5 +1,8 @@
 //! Identifiers as text in keys, channels and records.
 
+use std::fmt;
+use std::ops::Deref;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
@@ -21,8 +24,29 @@ pub(crate) fn fresh_client() -> String {
     URL_SAFE_NO_PAD.encode(&draw_claim_id().to_bytes()[..8])
 }
 
-pub(crate) fn id_text(id: ClaimId) -> String {
-    URL_SAFE_NO_PAD.encode(id.to_bytes())
+/// The text of a claim's id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IdText([u8; 22]);
+
+pub(crate) fn id_text(id: ClaimId) -> IdText {
+    let mut text = [0; 22];
+    let encoded = URL_SAFE_NO_PAD.encode_slice(id.to_bytes(), &mut text);
+    encoded.expect("the text has room for 16 bytes");
+    IdText(text)
+}
+
+impl Deref for IdText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("base64 is ASCII")
+    }
+}
+
+impl fmt::Display for IdText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self)
+    }
 }
 
 pub(crate) fn id_from(text: &str) -> Option<ClaimId> {

@@ -304,15 +304,15 @@ fn parse(bytes: &mut &[u8]) -> Result<Value, Malformed> {
     let header = next_header(bytes)?;
     let line = header.line;
     Ok(match (header.kind, header.text) {
-        (b'$', Some(len)) => Value::Text(text_behind(bytes, len).to_vec()),
+        (b'$', Some(len)) => Value::Text(text_behind(bytes, len).into()),
         (b'!', Some(len)) => Value::Error(ServerError::new(text_behind(bytes, len))),
         (b'=', Some(len)) => {
             // The format of the text and a colon precede it.
             let text = text_behind(bytes, len);
-            Value::Text(text.get(4..).ok_or(Malformed::Bytes)?.to_vec())
+            Value::Text(text.get(4..).ok_or(Malformed::Bytes)?.into())
         }
         (b'-', _) => Value::Error(ServerError::new(line)),
-        (b'+' | b',' | b'(', _) => Value::Text(line.to_vec()),
+        (b'+' | b',' | b'(', _) => Value::Text(line.into()),
         (b':', _) => Value::Int(number(line)?),
         (b'#', _) if line == b"t" => Value::Int(1),
         (b'#', _) if line == b"f" => Value::Int(0),
@@ -423,7 +423,7 @@ mod tests {
                 let value = if kind == b'!' {
                     Value::Error(ServerError::new(&text))
                 } else {
-                    Value::Text(text)
+                    Value::Text(text.into())
                 };
                 (value, bytes)
             }),

@@ -1,6 +1,7 @@
 //! Requests as a server reads them, and why one has no reply.
 
-use std::io;
+use std::fmt;
+use std::io::{self, Write as _};
 use std::sync::Arc;
 
 use super::value::ServerError;
@@ -55,6 +56,16 @@ pub(super) fn write_part(buffer: &mut Vec<u8>, part: &[u8]) {
 /// Writes a number as a part.
 pub(super) fn write_number(buffer: &mut Vec<u8>, number: usize) {
     write_part(buffer, digits(number, &mut [0; DIGITS_MAX]));
+}
+
+/// Writes a part in place: its length is known only behind it, and then moves to its front.
+pub(super) fn write_shown(buffer: &mut Vec<u8>, part: &impl fmt::Display) {
+    let begin = buffer.len();
+    write!(buffer, "{part}").expect("memory takes every text");
+    let end = buffer.len();
+    write_header(buffer, b'$', end - begin);
+    buffer[begin..].rotate_left(end - begin);
+    buffer.extend_from_slice(b"\r\n");
 }
 
 fn write_header(buffer: &mut Vec<u8>, kind: u8, number: usize) {
@@ -166,8 +177,8 @@ impl From<Malformed> for RequestError {
     }
 }
 
-impl std::fmt::Display for RequestError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(error) => error.fmt(f),
             Self::Broken(error) => error.fmt(f),
@@ -202,6 +213,14 @@ mod tests {
         let mut buffer = b"+".to_vec();
         request.write(&mut buffer);
         assert_eq!(buffer, b"+*3\r\n$3\r\nSET\r\n$1\r\na\r\n$3\r\nx\r\n\r\n");
+    }
+
+    #[test]
+    fn shown_part_is_written_behind_its_length() {
+        let mut buffer = b"+".to_vec();
+        write_shown(&mut buffer, &format_args!("{:>11}|", "x"));
+        write_shown(&mut buffer, &"");
+        assert_eq!(buffer, b"+$12\r\n          x|\r\n$0\r\n\r\n");
     }
 
     proptest! {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::link::Link;
 use super::reply_error::protocol_error;
-use super::script::Script;
+use super::script::{NO_TEXTS, Script};
 use super::session::{READ_TIMEOUT, decode, reply_timeout, with_reply_timeout};
 use leasehold_core::{Name, Result};
 
@@ -46,8 +46,8 @@ pub(crate) async fn list(
     let mut cursor = "0".to_owned();
     loop {
         let session = link.session(timeout).await?;
-        let arguments = [&cursor, scan.pattern, PAGE, scan.key_type];
-        let running = scan.script.run(&session, &[], &arguments);
+        let arguments = [&*cursor, scan.pattern, PAGE, scan.key_type];
+        let running = scan.script.run(&session, NO_TEXTS, &arguments);
         let page = with_reply_timeout(&session, timeout, running).await?;
         let page: Vec<Vec<u8>> = decode(page)?;
 

@@ -1,12 +1,21 @@
 //! Lua scripts, and how a client runs them.
 
+use std::fmt::Display;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
-use super::request::{Request, RequestError, write_count, write_number, write_part};
+use super::request::{Request, RequestError, write_count, write_number, write_part, write_shown};
 use super::session::Session;
 use super::value::Value;
 use leasehold_core::Result;
+
+/// A key or an argument, which is written into the request without a copy.
+pub(crate) trait Text: Display + Sync {}
+
+impl<T: Display + Sync> Text for T {}
+
+/// The keys or the arguments of a script that has none.
+pub(crate) const NO_TEXTS: &[&str] = &[];
 
 /// A script. A client runs it by its hash, and sends the text if the server does not know it.
 #[derive(Debug)]
@@ -96,8 +105,8 @@ impl Script {
     pub(crate) async fn run(
         &self,
         session: &Session,
-        keys: &[&str],
-        arguments: &[&str],
+        keys: &[impl Text],
+        arguments: &[impl Text],
     ) -> Result<Value> {
         let call = ScriptRequest {
             command: "EVALSHA",
@@ -119,8 +128,8 @@ impl Script {
     pub(crate) async fn send_text(
         &self,
         session: &Session,
-        keys: &[&str],
-        arguments: &[&str],
+        keys: &[impl Text],
+        arguments: &[impl Text],
     ) -> Result<Value> {
         let call = self.text_call(keys, arguments);
         let reply = self.send(session, call, "EVAL_RO").await;
@@ -135,7 +144,7 @@ impl Script {
     async fn send(
         &self,
         session: &Session,
-        call: ScriptRequest<'_>,
+        call: ScriptRequest<'_, impl Text, impl Text>,
         reading: &'static str,
     ) -> Result<Value, RequestError> {
         let mut denied = None;
@@ -167,8 +176,8 @@ impl Script {
     pub(crate) async fn ask(
         &self,
         session: &Session,
-        keys: &[&str],
-        arguments: &[&str],
+        keys: &[impl Text],
+        arguments: &[impl Text],
     ) -> Result<Value> {
         // The text, because this is rare: the node may not know the script.
         let call = self.text_call(keys, arguments);
@@ -176,7 +185,7 @@ impl Script {
         reply.map_err(super::reply_error::store_error)
     }
 
-    fn text_call<'a>(&'a self, keys: &'a [&'a str], arguments: &'a [&'a str]) -> ScriptRequest<'a> {
+    fn text_call<'a, K, A>(&'a self, keys: &'a [K], arguments: &'a [A]) -> ScriptRequest<'a, K, A> {
         ScriptRequest {
             command: "EVAL",
             script: &self.source().text,
@@ -187,21 +196,24 @@ impl Script {
 }
 
 /// A request to run a script, which is given by its hash or its text.
-struct ScriptRequest<'a> {
+struct ScriptRequest<'a, K, A> {
     command: &'static str,
     script: &'a str,
-    keys: &'a [&'a str],
-    arguments: &'a [&'a str],
+    keys: &'a [K],
+    arguments: &'a [A],
 }
 
-impl Request for ScriptRequest<'_> {
+impl<K: Text, A: Text> Request for ScriptRequest<'_, K, A> {
     fn write(&self, buffer: &mut Vec<u8>) {
         write_count(buffer, 3 + self.keys.len() + self.arguments.len());
         write_part(buffer, self.command.as_bytes());
         write_part(buffer, self.script.as_bytes());
         write_number(buffer, self.keys.len());
-        for part in self.keys.iter().chain(self.arguments) {
-            write_part(buffer, part.as_bytes());
+        for key in self.keys {
+            write_shown(buffer, key);
+        }
+        for argument in self.arguments {
+            write_shown(buffer, argument);
         }
     }
 }

@@ -10,7 +10,7 @@ use super::cluster::{Cluster, ClusterNode, Connect};
 use super::endpoint::{Endpoint, verify_master};
 use super::link::Link;
 use super::redirect::Redirect;
-use super::script::Script;
+use super::script::{Script, Text};
 use super::sentinel;
 use super::session::Session;
 use super::topology::Topology;
@@ -38,11 +38,11 @@ impl<S> fmt::Debug for StoreServers<S> {
 
 /// A request about one key.
 #[derive(Clone, Copy)]
-pub(crate) struct ServerCall<'a> {
+pub(crate) struct ServerCall<'a, K, A> {
     pub(crate) script: &'a Script,
     /// The first one decides which server executes the script.
-    pub(crate) keys: &'a [&'a str],
-    pub(crate) arguments: &'a [&'a str],
+    pub(crate) keys: &'a [K],
+    pub(crate) arguments: &'a [A],
 }
 
 impl<S: ClusterNode> StoreServers<S> {
@@ -69,10 +69,10 @@ impl<S: ClusterNode> StoreServers<S> {
     }
 
     /// Returns the server of a key.
-    pub(crate) fn server_of(&self, key: &str) -> Result<Arc<S>> {
+    pub(crate) fn server_of(&self, key: &impl Text) -> Result<Arc<S>> {
         match self {
             Self::One(server) => Ok(Arc::clone(server)),
-            Self::Cluster(cluster) => cluster.server_of(key),
+            Self::Cluster(cluster) => cluster.server_of(&key.to_string()),
         }
     }
 
@@ -111,7 +111,7 @@ impl<S: ClusterNode> StoreServers<S> {
     /// executed nothing then, so the request is sent again until `limit` has passed.
     pub(crate) async fn run(
         &self,
-        call: ServerCall<'_>,
+        call: ServerCall<'_, impl Text, impl Text>,
         limit: Duration,
         via: impl Fn(&S) -> &Link,
     ) -> Result<Value> {
@@ -136,7 +136,7 @@ fn still_moving(error: Error) -> Error {
 
 async fn run_on<S: ClusterNode>(
     cluster: &Cluster<S>,
-    call: ServerCall<'_>,
+    call: ServerCall<'_, impl Text, impl Text>,
     limit: Duration,
     via: impl Fn(&S) -> &Link,
 ) -> Result<Value> {
@@ -144,7 +144,7 @@ async fn run_on<S: ClusterNode>(
     let mut pause = PAUSE_MIN;
     let mut has_moved = false;
     loop {
-        let server = cluster.server_of(call.keys[0])?;
+        let server = cluster.server_of(&call.keys[0].to_string())?;
         let left = until.saturating_duration_since(Instant::now());
         let session = via(&server)
             .session(left)

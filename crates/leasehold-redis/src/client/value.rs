@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// A reply, or a part of one.
@@ -13,9 +14,60 @@ use std::sync::Arc;
 pub(crate) enum Value {
     Nil,
     Int(i64),
-    Text(Vec<u8>),
+    Text(ReplyText),
     Array(Vec<Value>),
     Error(ServerError),
+}
+
+/// A text in a reply. A short one takes no memory of its own: the replies to an uncontended acquire
+/// and release are short.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ReplyText {
+    Short { len: u8, bytes: [u8; SHORT_MAX] },
+    Long(Box<[u8]>),
+}
+
+/// More than the 39 bytes of a reply to a holder, and no more than what its neighbours in a reply
+/// take.
+const SHORT_MAX: usize = 46;
+
+impl ReplyText {
+    /// Returns the text if it is UTF-8.
+    pub(crate) fn as_str(&self) -> Option<&str> {
+        std::str::from_utf8(self).ok()
+    }
+
+    fn into_vec(self) -> Vec<u8> {
+        match self {
+            Self::Short { .. } => self.to_vec(),
+            Self::Long(bytes) => bytes.into_vec(),
+        }
+    }
+}
+
+impl Deref for ReplyText {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Short { len, bytes } => &bytes[..usize::from(*len)],
+            Self::Long(bytes) => bytes,
+        }
+    }
+}
+
+impl<T: AsRef<[u8]>> From<T> for ReplyText {
+    fn from(text: T) -> Self {
+        let text = text.as_ref();
+        let mut bytes = [0; SHORT_MAX];
+        match (bytes.get_mut(..text.len()), u8::try_from(text.len())) {
+            (Some(short), Ok(len)) => {
+                short.copy_from_slice(text);
+                Self::Short { len, bytes }
+            }
+            _ => Self::Long(text.into()),
+        }
+    }
 }
 
 /// An error that a server sent: a code and, behind the first space, its detail.
@@ -79,10 +131,19 @@ impl FromReply for () {
     }
 }
 
+impl FromReply for ReplyText {
+    fn from_reply(reply: Value) -> Option<Self> {
+        match reply {
+            Value::Text(text) => Some(text),
+            Value::Nil | Value::Int(_) | Value::Array(_) | Value::Error(_) => None,
+        }
+    }
+}
+
 impl FromReply for String {
     fn from_reply(reply: Value) -> Option<Self> {
         match reply {
-            Value::Text(text) => Self::from_utf8(text).ok(),
+            Value::Text(text) => Self::from_utf8(text.into_vec()).ok(),
             Value::Int(number) => Some(number.to_string()),
             Value::Nil | Value::Array(_) | Value::Error(_) => None,
         }
@@ -93,7 +154,7 @@ impl FromReply for u64 {
     fn from_reply(reply: Value) -> Option<Self> {
         match reply {
             Value::Int(number) => number.try_into().ok(),
-            Value::Text(text) => std::str::from_utf8(&text).ok()?.parse().ok(),
+            Value::Text(text) => text.as_str()?.parse().ok(),
             Value::Nil | Value::Array(_) | Value::Error(_) => None,
         }
     }
@@ -120,7 +181,7 @@ impl<T: FromReply> FromReply for Vec<T> {
     fn from_reply(reply: Value) -> Option<Self> {
         match reply {
             Value::Array(parts) => T::from_parts(parts),
-            Value::Text(text) => T::from_text(text),
+            Value::Text(text) => T::from_text(text.into_vec()),
             Value::Nil => Some(Vec::new()),
             Value::Int(_) | Value::Error(_) => None,
         }
@@ -194,13 +255,21 @@ mod tests {
     }
 
     #[test]
+    fn text_of_any_length_is_kept() {
+        for len in [0, 1, SHORT_MAX, SHORT_MAX + 1, 300] {
+            let text = vec![b'x'; len];
+            assert_eq!(*ReplyText::from(&text), *text);
+        }
+    }
+
+    #[test]
     fn reply_of_another_type_is_refused() {
         let error = || Value::Error(ServerError::new(b"ERR no"));
         assert_eq!(<()>::from_reply(error()), None);
         assert_eq!(String::from_reply(error()), None);
         assert_eq!(u64::from_reply(Value::Int(-1)), None);
         assert_eq!(u32::from_reply(text("4294967296")), None);
-        assert_eq!(String::from_reply(Value::Text(vec![0xff])), None);
+        assert_eq!(String::from_reply(Value::Text([0xff].into())), None);
         let three = || Value::Array(vec![Value::Int(1), Value::Int(2), Value::Int(3)]);
         assert_eq!(<(u64, u64)>::from_reply(three()), None);
         assert_eq!(Vec::<(u64, u64)>::from_reply(three()), None);

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::claims::TrackedClaim;
-use super::messages::{EnterArguments, EnterMode, EnterReply, EnterRequest, Sent};
+use super::messages::{EnterMode, EnterReply, EnterRequest, Part, Sent, with_longest_lease};
 use super::observations::{Nonces, Observations};
-use super::record::{self, LivenessRef, LockKeys};
+use super::record::{self, LivenessRef, LockKey, LockKeys};
 use super::scripts;
 use super::server::{Server, protocol_error};
 use crate::client;
 use crate::client::{
-    ServerCall, ServerClock, Session, StoreServers, Value, command, decode, reply_timeout,
-    shows_replica, with_reply_timeout,
+    ReplyText, ServerCall, ServerClock, Session, StoreServers, Value, command, decode, id_text,
+    reply_timeout, shows_replica, with_reply_timeout,
 };
 use leasehold_core::internal::BootInstant;
 use leasehold_core::store::{Claim, Share, Standing, check_same_kind, share_from_parts};
@@ -47,7 +47,6 @@ impl Entering<'_> {
     pub(super) async fn send(&self, mode: EnterMode) -> Result<EnterReply> {
         let clock = &self.server.clock;
         let request = self.request(mode);
-        let arguments = request.encode();
 
         let run_once = async || {
             let sent = Sent {
@@ -55,7 +54,7 @@ impl Entering<'_> {
                 liveness_epoch: request.liveness.epoch,
                 caller_epoch: self.server.links.caller.epoch(),
             };
-            let reply = self.run(&arguments, None).await;
+            let reply = self.run(&request, None).await;
             if mode.adds_claim() && reply.as_ref().is_err_and(may_add_later) {
                 self.tracked.may_be_late(sent.at.saturating_add(LATE_MAX));
             }
@@ -68,7 +67,7 @@ impl Entering<'_> {
         }
 
         let replied = reply.map_err(|error| mismatch(error, self.claim.share))?;
-        let reply = self.parse(replied, &arguments)?;
+        let reply = self.parse(replied)?;
         self.observations
             .observe(&self.claim.name, &reply, &request.expired);
         self.tracked.apply_reply(mode, &reply, sent);
@@ -101,14 +100,16 @@ impl Entering<'_> {
 
     /// Runs the script: over one connection if it is given, and otherwise on the caller link if the
     /// caller's runtime drives it.
-    async fn run(&self, request: &EnterArguments, over: Option<&Session>) -> Result<Value> {
-        let key = record::key_of(&self.claim.name);
-        let keys = LockKeys::new(&key, self.servers);
+    async fn run(&self, request: &EnterRequest<'_>, over: Option<&Session>) -> Result<Value> {
+        let record = request.record();
+        let life = record::life(self.claim);
         let not_after = not_after(&self.server.clock);
+        let longest_lease = self.longest_lease.unwrap_or_default();
+        let arguments: [Part<'_>; 5] = [&record, &life, request, &not_after, &longest_lease];
         let call = ServerCall {
             script: &scripts::ENTER,
-            keys: &keys.texts(),
-            arguments: &request.with(&not_after, self.longest_lease),
+            keys: &LockKeys::new(LockKey(&self.claim.name), self.servers),
+            arguments: with_longest_lease(&arguments, self.longest_lease),
         };
         if let Some(session) = over {
             return call.script.run(session, call.keys, call.arguments).await;
@@ -119,9 +120,11 @@ impl Entering<'_> {
             .await
     }
 
-    fn parse(&self, reply: Value, request: &EnterArguments) -> Result<EnterReply> {
-        let text: String = decode(reply)?;
-        EnterReply::parse(&text, &request.id).ok_or_else(|| protocol_error(self.servers))
+    fn parse(&self, reply: Value) -> Result<EnterReply> {
+        let text: ReplyText = decode(reply)?;
+        let id = id_text(self.claim.id);
+        let parsed = text.as_str().and_then(|text| EnterReply::parse(text, &id));
+        parsed.ok_or_else(|| protocol_error(self.servers))
     }
 
     /// Waits until `wanted` replicas have a grant.
@@ -139,9 +142,9 @@ impl Entering<'_> {
 
         // `WAIT` counts only the writes of its own connection.
         let confirming = async {
-            let request = self.request(EnterMode::Refresh).encode();
+            let request = self.request(EnterMode::Refresh);
             let reply = self.run(&request, Some(&session)).await?;
-            let standing = self.parse(reply, &request)?.standing;
+            let standing = self.parse(reply)?.standing;
             if standing != (Standing::Held { token }) {
                 // After a failover, the new master may have granted the same claim again, with a
                 // larger token.
@@ -172,9 +175,8 @@ async fn count_replicas(session: &Session, wanted: u32, limit: Duration) -> Resu
 }
 
 /// Returns until when the server may execute a request that is sent now, in its seconds.
-fn not_after(clock: &ServerClock) -> String {
-    let seconds = clock.micros() / 1_000_000 + NOT_AFTER.as_secs();
-    seconds.to_string()
+fn not_after(clock: &ServerClock) -> u64 {
+    clock.micros() / 1_000_000 + NOT_AFTER.as_secs()
 }
 
 /// Replaces the script's `MISMATCH`, which names the present share, with the error of all stores.

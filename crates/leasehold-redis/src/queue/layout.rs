@@ -4,7 +4,7 @@
 //! scripts. A script names a field as `@LAYOUT.FIELD@`; `expand` replaces it with the positions
 //! that `string.sub` takes. docs/protocols/redis-layout.md has the same table for readers.
 
-use std::fmt::Write as _;
+use std::fmt;
 
 /// A part of a text, at fixed positions.
 #[derive(Clone, Copy, Debug)]
@@ -63,11 +63,9 @@ impl Field {
         self.read(text)?.parse().ok()
     }
 
-    /// Appends a number with the digits that the field has.
-    pub(super) fn write_number(self, number: u64, text: &mut String) {
-        let width = self.len;
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{number:0width$}");
+    /// Writes a number with the digits that the field has.
+    pub(super) fn write_number(self, number: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{number:0width$}", width = self.len)
     }
 }
 

@@ -1,11 +1,13 @@
 //! The messages between a client and a server: requests to enter, their replies, the replies to
 //! renewals, and notifications.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::layout::{absence, grant, reply, request};
-use super::record::{self, LivenessRef};
-use crate::client::{id_from, id_text};
+use super::observations::Nonce;
+use super::record::{HolderRecord, LivenessRef};
+use crate::client::{IdText, id_from};
 use leasehold_core::internal::BootInstant;
 use leasehold_core::store::{Claim, Standing};
 use leasehold_core::{ClaimId, Token};
@@ -28,6 +30,7 @@ impl EnterMode {
         matches!(self, Self::Queue | Self::TryNow)
     }
 
+    /// Returns the letter of the mode in a request.
     fn letter(self) -> char {
         match self {
             Self::Queue => 'Q',
@@ -47,51 +50,54 @@ pub(super) struct EnterRequest<'a> {
     /// The highest token that this client has received for the name.
     pub(super) highest_token: u64,
     pub(super) liveness: LivenessRef,
-    pub(super) nonce: String,
+    pub(super) nonce: Nonce,
     /// The absences that have lasted for their grace.
     pub(super) expired: String,
 }
 
-/// A request to enter, encoded for the script.
-pub(super) struct EnterArguments {
-    pub(super) id: String,
-    record: String,
-    life: String,
-    settings: String,
-}
-
-impl EnterArguments {
-    /// Returns the arguments of the script.
-    pub(super) fn with<'a>(
-        &'a self,
-        not_after: &'a str,
-        longest_lease: Option<&'a str>,
-    ) -> Vec<&'a str> {
-        let mut arguments = vec![&*self.record, &*self.life, &*self.settings, not_after];
-        arguments.extend(longest_lease);
-        arguments
-    }
-}
-
 impl EnterRequest<'_> {
-    pub(super) fn encode(&self) -> EnterArguments {
-        let id = id_text(self.claim.id);
-        let record = record::record(self.claim, &id, self.proposal, &self.liveness);
-
-        let mut settings = String::with_capacity(request::EXPIRED.start + self.expired.len());
-        settings.push(self.mode.letter());
-        request::HINT.write_number(self.highest_token, &mut settings);
-        settings.push_str(&self.nonce);
-        settings.push_str(&self.expired);
-
-        EnterArguments {
-            id,
-            record,
-            life: record::life(self.claim).to_string(),
-            settings,
+    pub(super) fn record(&self) -> HolderRecord<'_> {
+        HolderRecord {
+            claim: self.claim,
+            proposal: self.proposal,
+            liveness: &self.liveness,
         }
     }
 }
+
+/// Writes the settings of the request.
+impl fmt::Display for EnterRequest<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.mode.letter())?;
+        request::HINT.write_number(self.highest_token, f)?;
+        write!(f, "{}{}", self.nonce, self.expired)
+    }
+}
+
+/// A request to leave: `H` of the claim's own client, `B` of another one, `K` of a watchdog.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LeaveRequest {
+    pub(super) kind: char,
+    pub(super) id: IdText,
+}
+
+impl fmt::Display for LeaveRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.kind, self.id)
+    }
+}
+
+/// Returns the arguments of a script whose last one is the longest lease. It is left out if the
+/// store does not wait after a failover.
+pub(super) fn with_longest_lease<'a, 'p>(
+    arguments: &'a [Part<'p>],
+    longest_lease: Option<&str>,
+) -> &'a [Part<'p>] {
+    &arguments[..arguments.len() - usize::from(longest_lease.is_none())]
+}
+
+/// An argument that is written into a request.
+pub(super) type Part<'a> = &'a (dyn fmt::Display + Sync);
 
 /// When a request was sent, and the connections at that time.
 #[derive(Clone, Copy, Debug)]
@@ -314,6 +320,7 @@ fn parse_renewal<'a>(
 mod tests {
     use super::super::layout::record;
     use super::*;
+    use crate::client::id_text;
     use crate::test_inputs::altered_text;
     use leasehold_core::store::draw_claim_id;
     use proptest::prelude::*;

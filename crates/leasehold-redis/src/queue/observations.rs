@@ -2,10 +2,10 @@
 //! nonces that mark an absence.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base64::Engine as _;
+use base64::display::Base64Display;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use parking_lot::Mutex;
 
@@ -156,8 +156,18 @@ impl Default for Nonces {
 }
 
 impl Nonces {
-    pub(super) fn fresh(&self) -> String {
-        URL_SAFE_NO_PAD.encode(self.0.fetch_add(1, Ordering::Relaxed).to_ne_bytes())
+    pub(super) fn fresh(&self) -> Nonce {
+        Nonce(self.0.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// The mark of one absence, in records and requests.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Nonce(pub(super) u64);
+
+impl fmt::Display for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Base64Display::new(&self.0.to_ne_bytes(), &URL_SAFE_NO_PAD).fmt(f)
     }
 }
 
@@ -204,7 +214,7 @@ mod tests {
             fastrand::seed(7);
             let nonces = Nonces::default();
             (0..1_000)
-                .map(|_| nonces.fresh())
+                .map(|_| nonces.fresh().to_string())
                 .collect::<HashSet<String>>()
         };
         let ours = draw();

@@ -10,7 +10,7 @@ use super::messages::Push;
 use super::record::LockKeys;
 use super::scripts;
 use super::server::{Server, longest_lease};
-use crate::client::{PushHandler, ServerCall, Settings, StoreServers, id_text};
+use crate::client::{IdText, PushHandler, ServerCall, Settings, StoreServers, id_text};
 use leasehold_core::internal::{BootInstant, background};
 use leasehold_core::{Error, Result};
 
@@ -30,7 +30,7 @@ pub(super) struct Orphans {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Orphan {
     pub(super) key: String,
-    pub(super) id: String,
+    pub(super) id: IdText,
 }
 
 impl Orphans {
@@ -77,12 +77,11 @@ impl Orphans {
         let servers = self.servers.upgrade().ok_or_else(closed)?;
         let server = servers.server_of(&orphan.key)?;
 
-        let whose = format!("H{}", orphan.id);
-        let keys = LockKeys::new(&orphan.key, &servers);
+        let request = format!("H{}", orphan.id);
         let call = ServerCall {
             script: &scripts::LEAVE,
-            keys: &keys.texts(),
-            arguments: &leave_arguments(&whose, &server.client, self.longest_lease.as_deref()),
+            keys: &LockKeys::new(&*orphan.key, &servers),
+            arguments: &leave_arguments(&request, &server.client, self.longest_lease.as_deref()),
         };
         servers
             .run(call, TRY_MAX, |server| &server.links.background)

@@ -1,7 +1,8 @@
 //! The record of a claim: its encoding for the scripts, and its decoding for inspection.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
+use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use super::layout::{ended, hold_end, record};
 use crate::client::{
     ClusterNode, Link, OTHER_VERSION, PLAIN, State, StoreServers, id_from, id_text, protocol_error,
 };
-use leasehold_core::internal::SeenHold;
-use leasehold_core::store::{Claim, Standing, parse_words, replies, share_from_parts, write_words};
+use leasehold_core::internal::{SeenHold, words};
+use leasehold_core::store::{Claim, Standing, parse_words, replies, share_from_parts};
 use leasehold_core::{EndedHold, Entry, Error, LockState, Name, Refused, Result, Token};
 
 const PREFIX: &str = "leasehold:{";
@@ -26,7 +27,7 @@ const VERSION: &str = " v1";
 /// A record outlives its lease by this time, so that its token outlives it too.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Returns the key of a lock.
+/// The key of a lock.
 ///
 /// | name | key | slot of a cluster |
 /// |---|---|---|
@@ -35,10 +36,16 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 ///
 /// The encoding has neither a brace nor a tilde. So the other keys of a lock are in the same slot,
 /// and end with neither of them.
-pub(super) fn key_of(name: &Name) -> String {
-    match tag_of(name.as_str()) {
-        Some((tag, rest)) => format!("{PREFIX}{}}}~{}~", encoded(tag), encoded(rest)),
-        None => format!("{PREFIX}{}}}", encoded(name.as_str())),
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LockKey<'a>(pub(super) &'a Name);
+
+impl fmt::Display for LockKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.0.as_str();
+        match tag_of(name) {
+            Some((tag, rest)) => write!(f, "{PREFIX}{}}}~{}~", encoded(tag), encoded(rest)),
+            None => write!(f, "{PREFIX}{}}}", encoded(name)),
+        }
     }
 }
 
@@ -51,9 +58,9 @@ pub(super) fn pattern_of(prefix: &str) -> String {
     format!("{PREFIX}{}*}}", encoded(prefix))
 }
 
-/// Returns the key of the record of completed jobs beside a lock. It has a life of its own.
-pub(super) fn record_key(lock_key: &str) -> String {
-    format!("{lock_key}{RECORD}")
+/// The key of the record of completed jobs beside a lock. It has a life of its own.
+pub(super) fn record_key<K>(lock: K) -> PartKey<K> {
+    PartKey { lock, part: RECORD }
 }
 
 /// Returns the name of the lock of a record's key.
@@ -91,23 +98,40 @@ fn decoded(text: &str) -> Option<Cow<'_, str>> {
 /// A single server takes the first one, from which the scripts derive the others. A cluster takes
 /// all of them. So while it moves their slot, it refuses the whole request unless all of them are
 /// on one node, and no script stops halfway.
-pub(super) struct LockKeys<'a> {
-    key: &'a str,
-    others: Option<[String; 4]>,
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LockKeys<K> {
+    all: [PartKey<K>; 5],
+    count: usize,
 }
 
-impl<'a> LockKeys<'a> {
-    pub(super) fn new<S: ClusterNode>(key: &'a str, servers: &StoreServers<S>) -> Self {
-        let others = || ["claims", "queue", "holders", "ended"].map(|part| format!("{key}:{part}"));
+impl<K: Copy> LockKeys<K> {
+    pub(super) fn new<S: ClusterNode>(lock: K, servers: &StoreServers<S>) -> Self {
+        let parts = ["", ":claims", ":queue", ":holders", ":ended"];
         Self {
-            key,
-            others: servers.is_cluster().then(others),
+            all: parts.map(|part| PartKey { lock, part }),
+            count: if servers.is_cluster() { parts.len() } else { 1 },
         }
     }
+}
 
-    pub(super) fn texts(&self) -> Vec<&str> {
-        let others = self.others.iter().flatten().map(String::as_str);
-        std::iter::once(self.key).chain(others).collect()
+impl<K> Deref for LockKeys<K> {
+    type Target = [PartKey<K>];
+
+    fn deref(&self) -> &[PartKey<K>] {
+        &self.all[..self.count]
+    }
+}
+
+/// A key that begins with the key of its lock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PartKey<K> {
+    lock: K,
+    part: &'static str,
+}
+
+impl<K: fmt::Display> fmt::Display for PartKey<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.lock, self.part)
     }
 }
 
@@ -148,49 +172,48 @@ impl LivenessRef {
             }
         })
     }
+}
 
-    /// Appends the fields from the client to the grace of a record.
-    fn write(&self, text: &mut String) {
+/// Writes the fields from the nonce to the grace in the record of a holder that is present and has
+/// not reconnected.
+impl fmt::Display for LivenessRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (server, grace) = match &self.crash_check {
             Some(check) => (&*check.server, millis(check.grace)),
             None => (NO_SERVER, 0),
         };
 
-        text.push_str(&self.client);
-        record::EPOCH.write_number(u64::from(self.epoch), text);
-        text.push_str(server);
-        record::GRACE.write_number(grace, text);
+        f.write_str(NO_NONCE)?;
+        f.write_str(&self.client)?;
+        record::EPOCH.write_number(u64::from(self.epoch), f)?;
+        f.write_str(server)?;
+        record::GRACE.write_number(grace, f)
     }
 }
 
-/// Returns the record of a claim that is the only holder of its lock, with the proposed token.
-pub(super) fn record(claim: &Claim, id: &str, proposal: u64, liveness: &LivenessRef) -> String {
-    let mut text = String::with_capacity(256);
-    record::TOKEN.write_number(proposal, &mut text);
-    text.push('H');
-    text.push_str(id);
-    text.push_str(NO_NONCE);
-    liveness.write(&mut text);
-    text.push_str(VERSION);
-
-    let weight = claim.share.weight();
-    let capacity = claim.share.capacity();
-    // Writing to a string cannot fail.
-    let _ = write!(text, " {weight} {capacity} {}", millis(claim.lease));
-    write_words(&claim.info, &mut text);
-    if claim.reserved > 0 {
-        let _ = write!(text, " +{}", claim.reserved);
-    }
-    text
+/// The record of a claim that is the only holder of its lock, with the proposed token.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HolderRecord<'a> {
+    pub(super) claim: &'a Claim,
+    pub(super) proposal: u64,
+    pub(super) liveness: &'a LivenessRef,
 }
 
-/// Returns the fields from nonce to grace in the record of a holder that is present and has not
-/// reconnected.
-pub(super) fn expected(liveness: &LivenessRef) -> String {
-    let mut text = String::with_capacity(record::NONCE.to(record::GRACE).len);
-    text.push_str(NO_NONCE);
-    liveness.write(&mut text);
-    text
+impl fmt::Display for HolderRecord<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let claim = self.claim;
+        record::TOKEN.write_number(self.proposal, f)?;
+        write!(f, "H{}{}{VERSION}", id_text(claim.id), self.liveness)?;
+
+        let weight = claim.share.weight();
+        let capacity = claim.share.capacity();
+        write!(f, " {weight} {capacity} {}", millis(claim.lease))?;
+        write!(f, "{}", words(&claim.info))?;
+        if claim.reserved > 0 {
+            write!(f, " +{}", claim.reserved)?;
+        }
+        Ok(())
+    }
 }
 
 /// Returns how long a record lives, in milliseconds.
@@ -250,13 +273,20 @@ pub(super) fn client_of(record: &str) -> Option<&str> {
     record::CLIENT.read(record)
 }
 
-/// Returns the request to revoke a hold whose process has ended, as the client of a claim has seen.
-pub(super) fn ended(seen: &SeenHold, seen_by: &Claim) -> String {
-    let mut text = format!("D{}", id_text(seen.claim));
-    ended::TOKEN.write_number(seen.token.get(), &mut text);
-    text.push_str(&seen.link);
-    write_words(&seen_by.info, &mut text);
-    text
+/// The request to revoke a hold whose process has ended, as the client of a claim has seen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EndedRequest<'a> {
+    pub(super) seen: &'a SeenHold,
+    pub(super) seen_by: &'a Claim,
+}
+
+impl fmt::Display for EndedRequest<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seen = self.seen;
+        write!(f, "D{}", id_text(seen.claim))?;
+        ended::TOKEN.write_number(seen.token.get(), f)?;
+        write!(f, "{}{}", seen.link, words(&self.seen_by.info))
+    }
 }
 
 /// Decodes how the last hold has ended; `None` if nothing is known, or not to this version.
@@ -328,7 +358,6 @@ mod tests {
     use std::time::UNIX_EPOCH;
 
     use super::*;
-    use crate::client::id_text;
     use leasehold_core::store::Share;
     use leasehold_core::store::claimant_here;
 
@@ -355,6 +384,15 @@ mod tests {
         }
     }
 
+    fn holder_record(claim: &Claim, proposal: u64, liveness: &LivenessRef) -> String {
+        let record = HolderRecord {
+            claim,
+            proposal,
+            liveness,
+        };
+        record.to_string()
+    }
+
     #[test]
     fn names_and_keys_round_trip() {
         for name in [
@@ -368,7 +406,7 @@ mod tests {
             "a b",
         ] {
             let name = Name::parse(name).expect("a name");
-            let key = key_of(&name);
+            let key = LockKey(&name).to_string();
             assert_eq!(name_of(&key), Some(name));
             assert_eq!(key.matches('{').count(), 1, "{key}");
             assert_eq!(key.matches('}').count(), 1, "{key}");
@@ -396,7 +434,7 @@ mod tests {
         let mut keys = HashSet::new();
         for name in names.iter().filter(|name| !name.is_empty()) {
             let name = Name::parse(name).expect("a name");
-            let key = key_of(&name);
+            let key = LockKey(&name).to_string();
             assert_eq!(name_of(&key), Some(name), "{key}");
             for part in [":claims", ":queue", ":holders", ":since"] {
                 let part = format!("{key}{part}");
@@ -420,7 +458,8 @@ mod tests {
             ("{a}/b", "leasehold:{a}~/b~"),
             ("{a}{b}~", "leasehold:{a}~%7Bb%7D%7E~"),
         ] {
-            assert_eq!(key_of(&Name::parse(name).expect("a name")), key);
+            let name = Name::parse(name).expect("a name");
+            assert_eq!(LockKey(&name).to_string(), key);
         }
     }
 
@@ -433,11 +472,10 @@ mod tests {
 
         for server in [None, Some("0123456789")] {
             let liveness = liveness(server);
-            let text = record(&claim, &id_text(claim.id), TOKEN, &liveness);
-            let expected = expected(&liveness);
+            let text = holder_record(&claim, TOKEN, &liveness);
             assert_eq!(
                 record::NONCE.to(record::GRACE).read(&text),
-                Some(&*expected)
+                Some(&*liveness.to_string())
             );
 
             let entry = entry(&text, 0).expect("readable");
@@ -452,7 +490,7 @@ mod tests {
     #[test]
     fn record_of_another_version_is_refused() {
         let claim = claim("");
-        let text = record(&claim, &id_text(claim.id), 7, &liveness(None));
+        let text = holder_record(&claim, 7, &liveness(None));
         let other = text.replacen(VERSION, " v2", 1);
         assert!(entry(&other, 0).expect_err("v2").is_unsupported());
     }

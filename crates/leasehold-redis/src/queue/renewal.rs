@@ -8,8 +8,8 @@ use futures_util::future::{join, join_all};
 use futures_util::{StreamExt, stream};
 
 use super::claims::{ClaimValidity, Claims, TrackedClaim};
-use super::messages::{Push, Renewed, parse_renewals};
-use super::record::{self, LivenessRef, LockKeys};
+use super::messages::{Part, Push, Renewed, parse_renewals};
+use super::record::{self, LivenessRef, LockKey, LockKeys};
 use super::scripts;
 use super::server::{Server, protocol_error};
 use crate::client::{
@@ -103,7 +103,7 @@ impl Round<'_> {
     ) -> Vec<(Result<Arc<Server>>, Vec<OwnClaim<'a>>)> {
         let mut groups: Vec<(Result<Arc<Server>>, Vec<OwnClaim<'_>>)> = Vec::new();
         for own in ours {
-            let server = self.servers.server_of(&record::key_of(&own.claim.name));
+            let server = self.servers.server_of(&LockKey(&own.claim.name));
             let group = groups.iter_mut().find(|(known, _)| match (known, &server) {
                 (Ok(known), Ok(server)) => Arc::ptr_eq(known, server),
                 (Err(_), Err(_)) => true,
@@ -236,22 +236,19 @@ impl Round<'_> {
         let Some(first) = claims.first() else {
             return Ok(Missed::default());
         };
-        let names: Vec<String> = claims
+        let keys: Vec<_> = claims
             .iter()
-            .map(|own| record::key_of(&own.claim.name))
+            .flat_map(|own| LockKeys::new(LockKey(&own.claim.name), self.servers).to_vec())
             .collect();
-        let lock_keys: Vec<LockKeys<'_>> = names
+        let ids: String = claims
             .iter()
-            .map(|key| LockKeys::new(key, self.servers))
+            .map(|own| id_text(own.claim.id).to_string())
             .collect();
-        let keys: Vec<&str> = lock_keys.iter().flat_map(LockKeys::texts).collect();
-        let ids: String = claims.iter().map(|own| id_text(own.claim.id)).collect();
         let grace = first.validity().grace;
         let liveness = LivenessRef::of(&server.links.background, &server.client, grace);
-        let expected = record::expected(&liveness);
-        let life = record::life(first.claim).to_string();
+        let life = record::life(first.claim);
 
-        let arguments: [&str; 3] = [&ids, &expected, &life];
+        let arguments: [Part<'_>; 3] = [&ids, &liveness, &life];
         let sent_at = BootInstant::now();
         let call = ServerCall {
             script: &scripts::RENEW,

@@ -9,7 +9,7 @@ use super::Voting;
 use super::master::Master;
 use super::record::{Holder, Inspected};
 use crate::client;
-use crate::client::{READ_TIMEOUT, Scan, decode, reply_timeout};
+use crate::client::{NO_TEXTS, READ_TIMEOUT, Scan, decode, reply_timeout};
 use leasehold_core::store::{Standing, replies};
 use leasehold_core::{Entry, Error, LockState, Name, Result, ServerStatus, Token};
 
@@ -124,7 +124,7 @@ async fn observe(voting: &Voting, name: &Name) -> Result<Vec<Observation>> {
 async fn inspect_master(voting: &Voting, master: &Master, key: &str) -> Result<Inspected> {
     let (session, _) = master.session()?;
     let script = voting.format.inspect_script();
-    let reply = script.run(&session, &[key], &[]).await?;
+    let reply = script.run(&session, &[key], NO_TEXTS).await?;
     let (record, left_ms): (Vec<u8>, u64) = decode(reply)?;
     if record.is_empty() {
         return Ok(Inspected {

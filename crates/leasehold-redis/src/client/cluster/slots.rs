@@ -105,7 +105,7 @@ fn parse_range(range: &Value, host: &Host) -> Option<Range> {
 
     // A node that does not know its own address announces none.
     let announced = match name {
-        Value::Text(name) => std::str::from_utf8(name).ok()?,
+        Value::Text(name) => name.as_str()?,
         _ => "",
     };
     let is_known = !announced.is_empty() && announced != "?";

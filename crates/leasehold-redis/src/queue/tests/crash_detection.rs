@@ -9,9 +9,10 @@ use std::time::Duration;
 use lab_redis_model::Connection as ConnectionId;
 use stateright::{Model, Property};
 
-use super::server::{ModelServer, claim, liveness, nonce, request};
+use super::server::{ModelServer, claim, liveness, request};
 use crate::queue::claims::{ClaimState, ClaimValidity};
 use crate::queue::messages::{EnterMode, EnterReply, EnterRequest, Push, Renewed, Sent};
+use crate::queue::observations::Nonce;
 use crate::queue::observations::Observed;
 use crate::queue::record::LivenessRef;
 use crate::test_models::{breaks, holds};
@@ -357,7 +358,7 @@ impl CrashDetection {
         };
         let contender = claim(CONTENDER, LEASE);
         let reply = state.server.enter(&EnterRequest {
-            nonce: nonce(number),
+            nonce: Nonce(number.into()),
             expired: expired.clone(),
             ..request(&contender, mode, liveness(CONTENDER, 1, None))
         });

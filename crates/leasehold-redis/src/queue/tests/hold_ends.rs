@@ -111,7 +111,7 @@ fn missing_connection_is_noted() {
     let mut held = Held::new(true);
     held.enter_next(EnterMode::Poll, String::new());
     held.server.pass(GRACE);
-    let expired = id_text(id(HOLDER)) + &nonce(0);
+    let expired = format!("{}{}", id_text(id(HOLDER)), nonce(0));
     held.enter_next(EnterMode::Poll, expired);
     held.assert_reason("connection missing");
 }

@@ -5,8 +5,9 @@ use std::time::Duration;
 use lab_redis_model::Reply;
 use proptest::prelude::*;
 
-use super::server::{ModelServer, Paths, claim, liveness, nonce, request};
+use super::server::{ModelServer, Paths, claim, liveness, request};
 use crate::queue::messages::{EnterMode, EnterRequest};
+use crate::queue::observations::Nonce;
 use crate::queue::record::LivenessRef;
 use leasehold_core::store::{Claim, Share};
 
@@ -136,7 +137,7 @@ impl Plan {
                     // The slow path has no proposals, so this one is of the server's clock.
                     proposal: u64::from(is_fast && claim.share.is_whole()),
                     highest_token: hint_ahead.map_or(0, |ahead| server.now + ahead),
-                    nonce: nonce(fresh),
+                    nonce: Nonce(fresh.into()),
                     ..request(&claim, mode, self.link(number))
                 }));
             }

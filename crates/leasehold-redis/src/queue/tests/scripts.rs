@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::server::{KEY, ModelServer, claim, id, liveness, nonce, request};
 use crate::client::id_text;
 use crate::queue::messages::{AbsenceSeen, EnterMode, EnterRequest, Renewed};
+use crate::queue::observations::Nonce;
 use crate::queue::record::LivenessRef;
 use leasehold_core::store::{Claim, Share, Standing};
 
@@ -44,7 +45,7 @@ fn with_noted_absence(claim: impl Fn(u8) -> Claim) -> ModelServer {
 
     let waiter = claim(WAITER);
     let reply = server.enter(&EnterRequest {
-        nonce: nonce(1),
+        nonce: Nonce(1),
         ..request(&waiter, EnterMode::Queue, link(WAITER, 1))
     });
     assert_eq!(reply.absences.len(), 1);
@@ -54,8 +55,8 @@ fn with_noted_absence(claim: impl Fn(u8) -> Claim) -> ModelServer {
 /// A waiter looks at the holder, and names the holder's absence with a nonce.
 fn waiter_revokes(server: &mut ModelServer, waiter: &Claim, named: u8, fresh: u8) -> bool {
     server.enter(&EnterRequest {
-        nonce: nonce(fresh),
-        expired: id_text(id(HOLDER)) + &nonce(named),
+        nonce: Nonce(fresh.into()),
+        expired: format!("{}{}", id_text(id(HOLDER)), nonce(named)),
         ..request(waiter, EnterMode::Refresh, link(WAITER, 1))
     });
     server.is_held_by(WAITER)

@@ -7,9 +7,12 @@ use lab_redis_model::{Connection, Message, Reply, Server};
 
 use crate::client::{Script, id_from, id_text};
 use crate::queue::layout::record as field;
-use crate::queue::messages::{EnterMode, EnterReply, EnterRequest, Push, Renewed, parse_renewals};
+use crate::queue::messages::{
+    EnterMode, EnterReply, EnterRequest, Part, Push, Renewed, parse_renewals, with_longest_lease,
+};
+use crate::queue::observations::Nonce;
 use crate::queue::orphans::leave_arguments;
-use crate::queue::record::{self, CrashCheck, LivenessRef};
+use crate::queue::record::{self, CrashCheck, EndedRequest, LivenessRef};
 use crate::queue::scripts::{ENTER, INSPECT, LEAVE, LIST, RENEW};
 use leasehold_core::store::{Claim, Share, claim_id_from_bytes, parse_words};
 use leasehold_core::{ClaimId, Entry, LockState, Name, Token};
@@ -20,7 +23,7 @@ const HISTORY: &str = "0123456789012345678901234567890123456789";
 /// What the server's clock shows at the start, in microseconds.
 const START: u64 = 1_750_000_000_000_000;
 /// A second that the server's clock never reaches.
-const NEVER: &str = "9999999999";
+const NEVER: u64 = 9_999_999_999;
 /// A record outlives its lease by this time, in milliseconds.
 pub(super) const DAY: i64 = 24 * 60 * 60 * 1_000;
 
@@ -131,7 +134,9 @@ impl ModelServer {
     }
 
     pub(super) fn send_enter(&mut self, request: &EnterRequest<'_>) -> Reply {
-        self.send(&ENTER, &request.encode().with(NEVER, self.longest_lease))
+        let arguments = enter_arguments(request, self.longest_lease);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        self.send(&ENTER, &arguments)
     }
 
     pub(super) fn renew(&mut self, claim: &Claim, liveness: &LivenessRef) -> Renewed {
@@ -142,7 +147,7 @@ impl ModelServer {
 
     pub(super) fn send_renew(&mut self, claim: &Claim, liveness: &LivenessRef) -> Reply {
         let life = record::life(claim).to_string();
-        let arguments = [&*id_text(claim.id), &record::expected(liveness), &life];
+        let arguments = [&*id_text(claim.id), &liveness.to_string(), &life];
         self.send(&RENEW, &arguments)
     }
 
@@ -174,7 +179,7 @@ impl ModelServer {
         let number = claim.id.to_bytes()[0];
         let link = liveness(number, 1, None);
         let id = id_text(claim.id);
-        let [expected, life] = [record::expected(&link), record::life(claim).to_string()];
+        let [expected, life] = [link.to_string(), record::life(claim).to_string()];
         let [leave, client] = [format!("H{id}"), client_text(number)];
         let entering = [
             EnterMode::Queue,
@@ -182,17 +187,16 @@ impl ModelServer {
             EnterMode::Refresh,
             EnterMode::Poll,
         ]
-        .map(|mode| request(claim, mode, link.clone()).encode());
+        .map(|mode| enter_arguments(&request(claim, mode, link.clone()), None));
 
         let mut requests = vec![
             (&RENEW, vec![&*id, &expected, &life]),
             (&LEAVE, leave_arguments(&leave, &client, None)),
         ];
-        requests.extend(
-            entering
-                .iter()
-                .map(|enter| (&ENTER, enter.with(NEVER, None))),
-        );
+        requests.extend(entering.iter().map(|arguments| {
+            let arguments = arguments.iter().map(String::as_str);
+            (&ENTER, arguments.collect())
+        }));
         for (script, arguments) in requests {
             let mut after = self.clone();
             let words = [&["EVALSHA", script.hash(), "1", KEY], &*arguments].concat();
@@ -228,7 +232,11 @@ impl ModelServer {
     /// Tells that the process of a holder has ended, whose record was read earlier.
     pub(super) fn revoke_ended(&mut self, record: &str) -> bool {
         let seen = record::bound_hold(&format!("-{record}")).expect("the record of a holder");
-        let request = record::ended(&seen, &claim(u8::MAX, Duration::ZERO));
+        let request = EndedRequest {
+            seen: &seen,
+            seen_by: &claim(u8::MAX, Duration::ZERO),
+        };
+        let request = request.to_string();
         let client = client_text(u8::MAX);
         let arguments = leave_arguments(&request, &client, self.longest_lease);
         text_of(self.send(&LEAVE, &arguments)).starts_with('1')
@@ -397,6 +405,14 @@ pub(super) fn claim(number: u8, lease: Duration) -> Claim {
     claim
 }
 
+fn enter_arguments(request: &EnterRequest<'_>, longest_lease: Option<&str>) -> Vec<String> {
+    let life = record::life(request.claim);
+    let longest = longest_lease.unwrap_or_default();
+    let arguments: [Part<'_>; 5] = [&request.record(), &life, request, &NEVER, &longest];
+    let arguments = with_longest_lease(&arguments, longest_lease).iter();
+    arguments.map(ToString::to_string).collect()
+}
+
 pub(super) fn request(claim: &Claim, mode: EnterMode, liveness: LivenessRef) -> EnterRequest<'_> {
     EnterRequest {
         claim,
@@ -404,13 +420,13 @@ pub(super) fn request(claim: &Claim, mode: EnterMode, liveness: LivenessRef) -> 
         proposal: 0,
         highest_token: 0,
         liveness,
-        nonce: nonce(0),
+        nonce: Nonce(0),
         expired: String::new(),
     }
 }
 
 pub(super) fn nonce(number: u8) -> String {
-    format!("{number:011}")
+    Nonce(number.into()).to_string()
 }
 
 /// Returns the connection of a client, whose absence counts after a grace.

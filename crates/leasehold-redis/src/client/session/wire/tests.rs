@@ -51,7 +51,7 @@ async fn requests(server: &mut DuplexStream, reader: &mut Reader) -> Option<Vec<
             panic!("a request is an array");
         };
         match request.pop() {
-            Some(Value::Text(text)) => parts.push(text),
+            Some(Value::Text(text)) => parts.push(text.to_vec()),
             other => panic!("a request ends with {other:?}"),
         }
     }
