@@ -87,6 +87,14 @@ impl Address {
         Ok(address)
     }
 
+    /// Returns the address for a server without RESP3.
+    pub(crate) fn with_old_protocol(self) -> Self {
+        Self {
+            old_protocol: true,
+            ..self
+        }
+    }
+
     /// Returns the address with another host.
     pub(super) fn at(&self, host: Host) -> Self {
         let mut address = self.clone();

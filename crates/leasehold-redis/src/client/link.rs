@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, join};
+use futures_util::future::{BoxFuture, join3};
 use tokio::runtime::{self, Handle};
 use tokio::time::timeout;
 
 use super::address::Address;
 use super::endpoint::Endpoint;
 use super::reply_error;
-use super::session::{Handshake, Opening, PushHandler, Session};
+use super::session::{Handshake, Opening, PushHandler, Session, lacks_resp3};
 use leasehold_core::internal::background;
 use leasehold_core::internal::net::{self, Connect, Epochs, Pauses, Supervised, Up};
 use leasehold_core::{Error, Result};
@@ -155,10 +155,24 @@ async fn connect(config: &mut LinkConfig, epoch: u32) -> Result<Connected> {
     let address = locating.unwrap_or_else(|_| Err(Error::unavailable("no sentinel replies")))?;
     tokio::select! {
         biased;
-        connected = connect_to(config, address.clone(), epoch) => connected,
+        connected = connect_by_any_protocol(config, address.clone(), epoch) => connected,
         () = endpoint.moved_from(&address) => {
             Err(Error::unavailable("another server has become the master"))
         }
+    }
+}
+
+/// Connects by RESP3, or by RESP2 if the server or a proxy does not support it.
+async fn connect_by_any_protocol(
+    config: &mut LinkConfig,
+    address: Address,
+    epoch: u32,
+) -> Result<Connected> {
+    match connect_to(config, address.clone(), epoch).await {
+        Err(error) if lacks_resp3(&error) => {
+            connect_to(config, address.with_old_protocol(), epoch).await
+        }
+        connected => connected,
     }
 }
 
@@ -195,14 +209,17 @@ async fn connect_to(config: &mut LinkConfig, address: Address, epoch: u32) -> Re
                 "the runtime that drove the connection has ended",
             ));
         };
-        let session = Arc::new(opened?);
+        let (session, login) = opened?;
+        let session = Arc::new(session);
         let checking = async {
             endpoint.verify(&session).await?;
             handshake(Arc::clone(&session)).await
         };
 
-        // The server executes the subscription first. The checks do not wait for its reply.
-        let (subscribed, checked) = join(session.subscribe(), checking).await;
+        // The server executes the login first, and then the subscription. The checks do not wait
+        // for the replies: a login without a password gives no rights.
+        let (logged_in, subscribed, checked) = join3(login, session.subscribe(), checking).await;
+        logged_in?;
         subscribed?;
         let handshake_result = checked?;
         Ok(Connected {

@@ -19,6 +19,7 @@ use leasehold_core::internal::net::{self, Watched};
 use leasehold_core::{Error, Result};
 use wire::Wire;
 
+pub(super) use open::lacks_resp3;
 pub(crate) use open::{Opening, connector};
 
 /// What the checks of a connection found: the id of the server's history, if its scripts can detect

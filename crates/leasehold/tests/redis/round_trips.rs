@@ -81,8 +81,8 @@ async fn forward_flights(
     }
 }
 
-/// Each of the two connections says hello, and then sends all checks at once. So a client far away
-/// waits for two round trips, and for the TCP connection, before it can send its first request.
+/// Each of the two connections says hello, subscribes and sends all checks at once. So a client far
+/// away waits for one round trip, and for the TCP connection, before it can send its first request.
 #[tokio::test]
 async fn open_takes_two_round_trips_and_an_acquire_takes_one() {
     let server = Redis::start();
@@ -92,7 +92,7 @@ async fn open_takes_two_round_trips_and_an_acquire_takes_one() {
 
     let proxy = Proxy::start(&server).await;
     let locks = leasehold::open(&proxy.url).await.expect("opened");
-    assert_eq!(proxy.flights(), 4, "two flights on each connection");
+    assert_eq!(proxy.flights(), 2, "one flight on each connection");
 
     locks
         .mutex("a")
@@ -102,7 +102,27 @@ async fn open_takes_two_round_trips_and_an_acquire_takes_one() {
         .release()
         .await
         .expect("held");
-    assert_eq!(proxy.flights(), 6, "one flight to enter, and one to leave");
+    assert_eq!(proxy.flights(), 4, "one flight to enter, and one to leave");
+}
+
+/// Requests behind a login that fails would be those of the default user.
+#[tokio::test]
+async fn nothing_is_sent_before_a_password_is_accepted() {
+    let server = Redis::start();
+    server.command(&[
+        "ACL", "SETUSER", "other", "on", ">right", "allkeys", "+@all",
+    ]);
+
+    let wrong = server.url().replace("//", "//other:wrong@");
+    let refused = leasehold::open(&wrong).await;
+    assert!(refused.expect_err("the login fails").is_denied());
+    let ran = server.info("commandstats");
+    assert!(!ran.contains("cmdstat_eval"), "{ran}");
+
+    let proxy = Proxy::start(&server).await;
+    let right = proxy.url.replace("//", "//other:right@");
+    let _locks = leasehold::open(&right).await.expect("opened");
+    assert_eq!(proxy.flights(), 4, "two flights on each connection");
 }
 
 /// The names of a day are far more than those in use.

@@ -1,12 +1,12 @@
 //! How a connection is opened: the login, the protocol and the subscription.
 
-use std::future::poll_fn;
-use std::pin::pin;
+use std::future::{poll_fn, ready};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::task::Poll;
 
-use futures_util::future::join4;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join4};
 use parking_lot::Mutex;
 use tokio::io::AsyncRead;
 use tokio::runtime::Handle;
@@ -23,6 +23,9 @@ use leasehold_core::internal::net::{
 };
 use leasehold_core::{Error, Result};
 
+/// Waits for the replies to a login that was sent.
+pub(crate) type Login = BoxFuture<'static, Result<()>>;
+
 /// A connection that is being opened.
 #[derive(Clone, Copy)]
 pub(crate) struct Opening<'a> {
@@ -38,24 +41,47 @@ impl Session {
     ///
     /// The current runtime drives the connection.
     pub(crate) async fn open(opening: Opening<'_>, on_push: PushHandler) -> Result<Self> {
-        let session = Self::connect(opening, on_push).await?;
+        match Self::open_by_protocol(opening, Arc::clone(&on_push)).await {
+            Err(error) if lacks_resp3(&error) => {
+                let address = &opening.address.clone().with_old_protocol();
+                Self::open_by_protocol(Opening { address, ..opening }, on_push).await
+            }
+            opened => opened,
+        }
+    }
+
+    async fn open_by_protocol(opening: Opening<'_>, on_push: PushHandler) -> Result<Self> {
+        let (session, login) = Self::connect(opening, on_push).await?;
+        login.await?;
         session.subscribe().await?;
         Ok(session)
     }
 
-    /// Connects. The first request of the connection must be to [`subscribe`](Self::subscribe).
+    /// Connects, and returns the session with the rest of its login. Meanwhile the first requests
+    /// are sent, of which the very first must be to [`subscribe`](Self::subscribe).
     ///
     /// The current runtime drives the connection.
-    pub(crate) async fn connect(opening: Opening<'_>, on_push: PushHandler) -> Result<Self> {
+    pub(crate) async fn connect(
+        opening: Opening<'_>,
+        on_push: PushHandler,
+    ) -> Result<(Self, Login)> {
         let address = &opening.address.with_current_password().await?;
         let opening = Opening { address, ..opening };
         if address.old_protocol {
-            return Self::open_old(opening, on_push).await;
+            let session = Self::open_old(opening, on_push).await?;
+            return Ok((session, ready(Ok(())).boxed()));
         }
-        match Self::open_new(opening, Arc::clone(&on_push)).await {
-            Err(error) if lacks_resp3(&error) => Self::open_old(opening, on_push).await,
-            opened => opened,
+
+        let (wire, driver) = opening.wire(Pushes::Marked, on_push).await?;
+        let session = Self::of(opening, wire);
+        let login = session.begin_login(driver, address).await;
+        if address.password.is_none() && address.database == 0 {
+            return Ok((session, login));
         }
+        // Requests behind a login that fails would be those of the default user, or for another
+        // database.
+        login.await?;
+        Ok((session, ready(Ok(())).boxed()))
     }
 
     /// Connects without a subscription, for requests that any server and proxy supports.
@@ -67,14 +93,6 @@ impl Session {
             epoch: 1,
         };
         let (wire, driver) = opening.wire(Pushes::None, ignored()).await?;
-        let session = Self::of(opening, wire);
-        session.log_in(driver, opening.address).await?;
-        Ok(session)
-    }
-
-    /// RESP3: one connection for requests, replies and notifications.
-    async fn open_new(opening: Opening<'_>, on_push: PushHandler) -> Result<Self> {
-        let (wire, driver) = opening.wire(Pushes::Marked, on_push).await?;
         let session = Self::of(opening, wire);
         session.log_in(driver, opening.address).await?;
         Ok(session)
@@ -107,29 +125,38 @@ impl Session {
         }
     }
 
-    /// Logs in to a connection of the session, and names the library. All requests are sent at
-    /// once.
+    /// Logs in to a connection of the session.
+    async fn log_in(&self, driver: Driver<Reader>, address: &Address) -> Result<()> {
+        self.begin_login(driver, address).await.await
+    }
+
+    /// Sends the requests of the login, among them the name of the library, all at once.
     ///
     /// A server that refuses a client may say so before it has read a request. So the driver starts
     /// when there is a request that the refusal replies to.
-    async fn log_in(&self, driver: Driver<Reader>, address: &Address) -> Result<()> {
+    async fn begin_login(&self, driver: Driver<Reader>, address: &Address) -> Login {
         let wire = Arc::clone(driver.wire());
-        let mut replies = pin!(join4(
-            sent(&wire, user_request(address, driver.pushes())),
-            sent(&wire, database_request(address)),
-            sent(&wire, Some(info("LIB-NAME", "leasehold"))),
-            sent(&wire, Some(info("LIB-VER", env!("CARGO_PKG_VERSION")))),
-        ));
-        let begun = poll_fn(|context| Poll::Ready(replies.as_mut().poll(context))).await;
-        self.drive(driver);
+        let user = user_request(address, driver.pushes());
+        let database = database_request(address);
+        let mut login = async move {
+            let replies = join4(
+                sent(&wire, user),
+                sent(&wire, database),
+                sent(&wire, Some(info("LIB-NAME", "leasehold"))),
+                sent(&wire, Some(info("LIB-VER", env!("CARGO_PKG_VERSION")))),
+            );
+            check_login(replies.await.into())?;
+            wire.logged_in();
+            Ok(())
+        }
+        .boxed();
 
-        let (user, database, name, version) = match begun {
-            Poll::Ready(replies) => replies,
-            Poll::Pending => replies.await,
-        };
-        check_login([user, database, name, version])?;
-        wire.logged_in();
-        Ok(())
+        let begun = poll_fn(|context| Poll::Ready(login.as_mut().poll(context))).await;
+        self.drive(driver);
+        match begun {
+            Poll::Ready(logged_in) => ready(logged_in).boxed(),
+            Poll::Pending => login,
+        }
     }
 
     /// Spawns the task of a connection. The session is closed when the task ends or is dropped.
@@ -291,7 +318,7 @@ fn named_if_closed(error: Error) -> Error {
 }
 
 /// Whether the server or a proxy does not support RESP3.
-fn lacks_resp3(error: &Error) -> bool {
+pub(crate) fn lacks_resp3(error: &Error) -> bool {
     let Some(RequestError::Refused(error)) = reply_error::cause(error) else {
         return false;
     };
