@@ -24,7 +24,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::local_fs::{io_error, write_at};
@@ -64,7 +64,8 @@ pub(super) enum CounterState {
 
 /// A file that has a counter, as errors name it.
 pub(super) struct CounterFile<'a> {
-    pub(super) path: &'a Path,
+    /// Makes the path, which only errors need.
+    pub(super) path: &'a dyn Fn() -> PathBuf,
     /// Such as "a queue file".
     pub(super) kind: &'a str,
     /// Such as "this lock".
@@ -76,7 +77,7 @@ impl CounterFile<'_> {
     ///
     /// After power loss a block may be torn or old. Then counting continues above the reservation.
     pub(super) fn counter(&self, state: &CounterState, boot: Boot) -> Result<TokenCounter> {
-        let shown = self.path.display();
+        let path = self.path;
         match state {
             CounterState::Fresh => Ok(TokenCounter::fresh(boot)),
             CounterState::Intact(counter) if counter.boot == boot => Ok(*counter),
@@ -84,15 +85,17 @@ impl CounterFile<'_> {
                 Ok(counter.restarted())
             }
             CounterState::Newer(version) => Err(Error::unsupported(format!(
-                "{shown} has version {version} of the format, newer than this program"
+                "{} has version {version} of the format, newer than this program",
+                path().display()
             ))
             .help("use the newer leasehold everywhere on this machine")),
             CounterState::Corrupt => {
-                Err(Error::damaged(format!("the counter in {shown} is torn"))
-                    .help(self.removal_help()))
+                let message = format!("the counter in {} is torn", path().display());
+                Err(Error::damaged(message).help(self.removal_help()))
             }
             CounterState::Foreign => Err(Error::damaged(format!(
-                "{shown} is not {} of leasehold",
+                "{} is not {} of leasehold",
+                path().display(),
                 self.kind
             ))
             .help("move it away, or choose another folder")),
@@ -100,7 +103,8 @@ impl CounterFile<'_> {
     }
 
     pub(super) fn removal_help(&self) -> String {
-        let shown = self.path.display();
+        let path = (self.path)();
+        let shown = path.display();
         let used_for = self.used_for;
         format!(
             "stop every user of {used_for}, then remove {shown}: tokens continue from the clock"
@@ -172,21 +176,37 @@ impl TokenCounter {
     /// Writes that the next `len` tokens are taken, and returns their range. A counter without
     /// [room](Self::has_room_for) must [`reserve`](Self::reserve) first.
     pub(super) fn take(&mut self, len: u64, file: &File) -> io::Result<TokenRange> {
+        let next = self.with_taken(len);
+        let range = TokenRange {
+            after: self.last_token,
+            up_to: next.last_token,
+        };
+        self.replace(next, file)?;
+        Ok(range)
+    }
+
+    /// Returns the counter after the next `len` tokens.
+    fn with_taken(&self, len: u64) -> Self {
         assert!(
             self.has_room_for(len),
             "a token above the reservation could be used twice"
         );
-
-        let range = TokenRange {
-            after: self.last_token,
-            up_to: self.last_token + len,
-        };
-        let next = Self {
-            last_token: range.up_to,
+        Self {
+            last_token: self.last_token + len,
             ..*self
-        };
-        self.replace(next, file)?;
-        Ok(range)
+        }
+    }
+
+    /// Returns the counter after the next `len` tokens, and the bytes at the beginning of the file
+    /// that has it. The block with the present value stays as it is.
+    pub(super) fn taken(&self, len: u64) -> (Self, [u8; COUNTER_LEN]) {
+        let next = self.with_taken(len).numbered(self.generation + 1);
+        let mut bytes = [0; COUNTER_LEN];
+        for counter in [self, &next] {
+            let at = counter.block_at();
+            bytes[at..at + USED_LEN].copy_from_slice(&counter.to_bytes());
+        }
+        (next, bytes)
     }
 
     /// Continues in a range that the counter of the folder gave in this boot.
@@ -236,17 +256,23 @@ impl TokenCounter {
 
     /// Writes the next value to the block that has the older one.
     fn replace(&mut self, next: Self, file: &File) -> io::Result<()> {
-        let generation = self.generation + 1;
-        let next = Self { generation, ..next };
-        let at = if generation.is_multiple_of(2) {
-            0
-        } else {
-            BLOCK_LEN as u64
-        };
-
-        write_at(file, &next.to_bytes(), at)?;
+        let next = next.numbered(self.generation + 1);
+        write_at(file, &next.to_bytes(), next.block_at() as u64)?;
         *self = next;
         Ok(())
+    }
+
+    fn numbered(self, generation: u64) -> Self {
+        Self { generation, ..self }
+    }
+
+    /// Where the block with this generation is.
+    fn block_at(&self) -> usize {
+        if self.generation.is_multiple_of(2) {
+            0
+        } else {
+            BLOCK_LEN
+        }
     }
 
     fn newer(self, other: Self) -> Self {

@@ -82,9 +82,8 @@ fn take_locked(
     len: u64,
     may_wait: MayWait,
 ) -> Result<Option<TokenRange>> {
-    let path = at.path();
     let kind = CounterFile {
-        path: &path,
+        path: &|| at.path(),
         kind: "a counter",
         used_for: "the folder",
     };

@@ -12,7 +12,7 @@ mod members;
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{FileType, OFlags, fstat, lstat, mknodat, renameat};
@@ -60,6 +60,7 @@ impl fmt::Display for ProcessId {
 pub(super) struct Process {
     id: ProcessId,
     at: Location,
+    path: PathBuf,
     fifo: OwnedFd,
     file_id: FileId,
 }
@@ -97,6 +98,7 @@ impl Process {
         let status = fstat(&fifo).map_err(|error| at.io_error(error, "inspect"))?;
         let process = Self {
             id,
+            path: at.path(),
             at,
             fifo,
             file_id: file_id(&status),
@@ -118,7 +120,7 @@ impl Process {
     /// Whether others can still see this process. The FIFO may have been deleted or replaced, and so
     /// may the folder, so the check goes by the path.
     pub(super) fn is_listed(&self) -> bool {
-        lstat(self.at.path()).is_ok_and(|listed| file_id(&listed) == self.file_id)
+        lstat(&self.path).is_ok_and(|listed| file_id(&listed) == self.file_id)
     }
 
     /// Keeps the times of the FIFO recent, so that cleaners do not delete it.

@@ -86,13 +86,12 @@ impl Transaction {
         let process = self.shared.own_process();
         match (flock, on_contention) {
             (Some(flock), _) => {
-                let token = self.queue.mint(claim.reserved)?;
-                self.queue.append(claim, process, Some(token))?;
+                let token = self.queue.append_holder(claim, process)?;
                 self.shared.flocks.lock().insert(claim.id, flock);
                 Ok(Standing::Held { token })
             }
             (None, OnContention::Queue) => {
-                let at = self.queue.append(claim, process, None)?;
+                let at = self.queue.append(claim, process)?;
                 Ok(self.queue.standing(at))
             }
             (None, OnContention::Fail) => Ok(Standing::Gone),

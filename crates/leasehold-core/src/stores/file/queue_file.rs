@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::PathBuf;
 
 use rustix::fs::FlockOperation;
 
@@ -90,7 +90,7 @@ impl QueueFile {
     }
 
     fn parse(file: OpenFile, at: Location, boot: Boot, bytes: &[u8]) -> Result<Self> {
-        let path = at.path();
+        let path = || at.path();
         let described = counter_file(&path);
         let state = TokenCounter::read(bytes);
         let is_current = matches!(state, CounterState::Intact(stored) if stored.boot == boot);
@@ -100,7 +100,7 @@ impl QueueFile {
         if let Some(slot) = torn.first()
             && counter.boot == boot
         {
-            let message = format!("the entry in slot {slot} of {} is torn", path.display());
+            let message = format!("the entry in slot {slot} of {} is torn", path().display());
             return Err(Error::damaged(message).help(described.removal_help()));
         }
 
@@ -204,12 +204,7 @@ impl QueueFile {
     /// Mints the token of a grant, which is above the last one by one and the
     /// [reserved](Claim::reserved) tokens.
     pub(super) fn mint(&mut self, reserved: u32) -> Result<Token> {
-        self.repair()?;
-        let len = 1 + u64::from(reserved);
-        if !self.counter.has_room_for(len) {
-            self.extend(len, MayWait::Yes)?;
-        }
-
+        let len = self.prepare_range(reserved)?;
         let range = self
             .counter
             .take(len, open_file(self.file.as_ref()))
@@ -217,24 +212,60 @@ impl QueueFile {
         Ok(Token::new(range.up_to).expect("counters begin above zero"))
     }
 
-    /// Appends a claim to the queue, as a holder if it has a token. Returns its position.
-    pub(super) fn append(
-        &mut self,
-        claim: &Claim,
-        process: ProcessId,
-        token: Option<Token>,
-    ) -> Result<usize> {
+    /// Sees to it that the counter has room for a grant, and returns how many tokens it takes.
+    fn prepare_range(&mut self, reserved: u32) -> Result<u64> {
         self.repair()?;
-        let sequence = self.entries.last().map_or(0, StoredClaim::sequence) + 1;
-        let mut stored = StoredClaim::new(claim, process, self.free_slot(), sequence);
-        if let Some(token) = token {
+        let len = 1 + u64::from(reserved);
+        if !self.counter.has_room_for(len) {
+            self.extend(len, MayWait::Yes)?;
+        }
+        Ok(len)
+    }
+
+    /// Appends a waiting claim to the queue. Returns its position.
+    pub(super) fn append(&mut self, claim: &Claim, process: ProcessId) -> Result<usize> {
+        self.repair()?;
+        let stored = self.next_entry(claim, process);
+        self.write(&stored)?;
+        self.push(stored);
+        Ok(self.entries.len() - 1)
+    }
+
+    /// Appends a holder to the queue, with the next token.
+    ///
+    /// The first slot is next to the counter, and one call writes both.
+    pub(super) fn append_holder(&mut self, claim: &Claim, process: ProcessId) -> Result<Token> {
+        let mut stored = self.next_entry(claim, process);
+        if stored.slot > 0 {
+            let token = self.mint(claim.reserved)?;
             stored.grant(token);
+            self.write(&stored)?;
+            self.push(stored);
+            return Ok(token);
         }
 
-        self.write(&stored)?;
+        let len = self.prepare_range(claim.reserved)?;
+        let (counter, block) = self.counter.taken(len);
+        let token = Token::new(counter.last_token).expect("counters begin above zero");
+        stored.grant(token);
+        let mut bytes = [0; COUNTER_LEN + ENTRY_LEN];
+        bytes[..COUNTER_LEN].copy_from_slice(&block);
+        bytes[COUNTER_LEN..].copy_from_slice(&stored.to_bytes());
+
+        self.write_bytes(0, &bytes)?;
+        self.counter = counter;
+        self.push(stored);
+        Ok(token)
+    }
+
+    fn next_entry(&self, claim: &Claim, process: ProcessId) -> StoredClaim {
+        let sequence = self.entries.last().map_or(0, StoredClaim::sequence) + 1;
+        StoredClaim::new(claim, process, self.free_slot(), sequence)
+    }
+
+    fn push(&mut self, stored: StoredClaim) {
         self.len = self.len.max(offset_of(stored.slot + 1));
         self.entries.push(stored);
-        Ok(self.entries.len() - 1)
     }
 
     /// Changes the claim at this position.
@@ -273,7 +304,7 @@ impl QueueFile {
     /// Whether the locked file is still at this place.
     pub(super) fn is_at(&self, at: &Location) -> Result<bool> {
         match &self.file {
-            Some(file) => Ok(file.status_at(at)?.is_some()),
+            Some(file) => Ok(file.look_at(at)?.is_some()),
             None => Ok(false),
         }
     }
@@ -347,8 +378,12 @@ impl QueueFile {
     }
 
     fn write_slot(&self, slot: usize, bytes: &[u8; ENTRY_LEN]) -> Result<()> {
+        self.write_bytes(offset_of(slot), bytes)
+    }
+
+    fn write_bytes(&self, at: u64, bytes: &[u8]) -> Result<()> {
         let file = open_file(self.file.as_ref());
-        let written = write_at(file, bytes, offset_of(slot));
+        let written = write_at(file, bytes, at);
         if written.is_err() && file.metadata().is_ok_and(|now| now.len() > self.len) {
             // The disk was full in the middle of an entry. If this fails too, the entry stays torn,
             // and the next error says so.
@@ -426,14 +461,14 @@ fn read_all(file: &File, len: u64, at: &Location) -> Result<Vec<u8>> {
         return Ok(head);
     }
     if len > LEN_MAX {
-        let path = at.path();
-        let message = format!("{} is longer than any queue", path.display());
+        let path = || at.path();
+        let message = format!("{} is longer than any queue", path().display());
         return Err(Error::damaged(message).help(counter_file(&path).removal_help()));
     }
     read(len)
 }
 
-fn counter_file(path: &Path) -> CounterFile<'_> {
+fn counter_file(path: &dyn Fn() -> PathBuf) -> CounterFile<'_> {
     CounterFile {
         path,
         kind: "a queue file",

@@ -1,16 +1,18 @@
 //! The files of a folder.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::fs::{
-    AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat, flock, fsync, linkat,
-    openat, renameat_with, statat, unlinkat,
+    AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat, flock, fstat, fsync,
+    linkat, openat, renameat_with, statat, unlinkat,
 };
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::geteuid;
@@ -30,21 +32,29 @@ use crate::{Error, Name, Result};
 #[derive(Clone, Debug)]
 pub(crate) struct Location {
     folder: Arc<Folder>,
-    relative: PathBuf,
+    place: Place,
+}
+
+/// A path inside the folder. That of a name is made when it is needed: a file that stays open needs
+/// it only for errors.
+#[derive(Clone, Debug)]
+enum Place {
+    Named(Name, &'static str),
+    Path(PathBuf),
 }
 
 impl Location {
     pub(crate) fn lock(folder: &Arc<Folder>, name: &Name) -> Self {
-        Self::new(folder, names::path_of(name, LOCK))
+        Self::named(folder, name, LOCK)
     }
 
     pub(crate) fn queue(folder: &Arc<Folder>, name: &Name) -> Self {
-        Self::new(folder, names::path_of(name, QUEUE))
+        Self::named(folder, name, QUEUE)
     }
 
     /// The record of completed jobs, which outlives the other files of a name.
     pub(crate) fn record(folder: &Arc<Folder>, name: &Name) -> Self {
-        Self::new(folder, names::path_of(name, RECORD))
+        Self::named(folder, name, RECORD)
     }
 
     /// The token counter of the folder.
@@ -57,10 +67,25 @@ impl Location {
         Self::new(folder, Path::new(MEMBERS).join(name))
     }
 
+    fn named(folder: &Arc<Folder>, name: &Name, ending: &'static str) -> Self {
+        Self {
+            folder: Arc::clone(folder),
+            place: Place::Named(name.clone(), ending),
+        }
+    }
+
     fn new(folder: &Arc<Folder>, relative: PathBuf) -> Self {
         Self {
             folder: Arc::clone(folder),
-            relative,
+            place: Place::Path(relative),
+        }
+    }
+
+    /// The path inside the folder.
+    fn relative(&self) -> Cow<'_, Path> {
+        match &self.place {
+            Place::Named(name, ending) => Cow::Owned(names::path_of(name, ending)),
+            Place::Path(path) => Cow::Borrowed(path),
         }
     }
 
@@ -173,7 +198,7 @@ impl Location {
         let folder = &self.folder;
         let stated = folder
             .stated
-            .filter(|_| self.relative != Path::new(COUNTER));
+            .filter(|_| self.relative() != Path::new(COUNTER));
         sharing_of(&folder.root, &folder.path, stated)
     }
 
@@ -205,14 +230,17 @@ impl Location {
     }
 
     pub(crate) fn has_parents(&self) -> bool {
-        self.parents().next().is_some()
+        let relative = self.relative();
+        let (_, path) = self.nearest_opened(&relative);
+        parents(path).next().is_some()
     }
 
     /// Makes the directories that a long name needs.
     fn make_parents(&self, sharing: Sharing) -> Result<()> {
         let mut parent = None::<OwnedFd>;
         let mut path = self.folder.path.clone();
-        for part in self.parents() {
+        let relative = self.relative();
+        for part in parents(self.nearest_opened(&relative).1) {
             let outer = parent.as_ref().unwrap_or(&self.folder.root);
             path.push(part);
             parent = Some(directory::open_or_make_inside(outer, part, &path, sharing)?);
@@ -222,7 +250,7 @@ impl Location {
 
     /// Removes the directories of a long name that have become empty, from the innermost outwards.
     pub(crate) fn remove_empty_parents(&self) {
-        for parent in self.relative.ancestors().skip(1) {
+        for parent in self.relative().ancestors().skip(1) {
             if parent.as_os_str().is_empty() {
                 return;
             }
@@ -242,7 +270,7 @@ impl Location {
 
     /// The whole path, for messages and tables. Files are not opened by it.
     pub(crate) fn path(&self) -> PathBuf {
-        self.folder.path.join(&self.relative)
+        self.folder.path.join(self.relative())
     }
 
     /// Runs an operation on the last part of the path, in the directory of that part.
@@ -253,30 +281,26 @@ impl Location {
         &self,
         operation: impl FnOnce(BorrowedFd<'_>, &OsStr) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
-        let (opened, _) = self.nearest_opened();
+        let relative = self.relative();
+        let (opened, path) = self.nearest_opened(&relative);
         let mut parent = None::<OwnedFd>;
-        for part in self.parents() {
+        for part in parents(path) {
             let outer = parent.as_ref().unwrap_or(opened);
             parent = Some(openat(outer, part, LOOK | OFlags::NOFOLLOW, Mode::empty())?);
         }
 
-        let name = self.relative.file_name();
+        let name = path.file_name();
         operation(
             parent.as_ref().unwrap_or(opened).as_fd(),
             name.expect("a location has a name"),
         )
     }
 
-    fn parents(&self) -> impl Iterator<Item = &OsStr> {
-        let (_, path) = self.nearest_opened();
-        path.parent().into_iter().flat_map(Path::iter)
-    }
-
     /// The open directory on the way to the file, and the path from there.
-    fn nearest_opened(&self) -> (&OwnedFd, &Path) {
-        match self.relative.strip_prefix(MEMBERS) {
+    fn nearest_opened<'a>(&'a self, relative: &'a Path) -> (&'a OwnedFd, &'a Path) {
+        match relative.strip_prefix(MEMBERS) {
             Ok(member) => (&self.folder.members, member),
-            Err(_) => (&self.folder.root, &self.relative),
+            Err(_) => (&self.folder.root, relative),
         }
     }
 
@@ -333,12 +357,19 @@ impl Location {
     }
 }
 
+/// The directories of a path.
+fn parents(path: &Path) -> impl Iterator<Item = &OsStr> {
+    path.parent().into_iter().flat_map(Path::iter)
+}
+
 /// An open regular file, with its identity on the file system.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     file: File,
     device: u64,
     inode: u64,
+    /// In which folder, and when, the file was last found at its path.
+    found: Mutex<Option<(Arc<Folder>, Instant)>>,
 }
 
 impl OpenFile {
@@ -351,6 +382,7 @@ impl OpenFile {
             device: status.dev(),
             inode: status.ino(),
             file,
+            found: Mutex::default(),
         })
     }
 
@@ -379,14 +411,39 @@ impl OpenFile {
     }
 
     /// The present status of the file; `None` if it is no longer at its path.
+    ///
+    /// A file that was removed or replaced has no name left, which shows without its path. A file
+    /// that a user has renamed shows when the path is looked at, once a second.
     pub(crate) fn status_at(&self, at: &Location) -> Result<Option<Stat>> {
+        let found = self.found.lock().clone();
+        let is_recent = found.is_some_and(|(folder, found_at)| {
+            Arc::ptr_eq(&folder, &at.folder) && found_at.elapsed() < LOOK_INTERVAL
+        });
+        if is_recent {
+            let status = fstat(&self.file).map_err(|error| at.io_error(error, "inspect"))?;
+            if status.st_nlink < 2 {
+                return Ok(Some(status).filter(|status| status.st_nlink == 1));
+            }
+        }
+        self.look_at(at)
+    }
+
+    /// As [`status_at`](Self::status_at), by the path.
+    pub(crate) fn look_at(&self, at: &Location) -> Result<Option<Stat>> {
         let status = at.stat()?;
-        Ok(status.filter(|present| self.device == present.st_dev && self.inode == present.st_ino))
+        let status =
+            status.filter(|present| self.device == present.st_dev && self.inode == present.st_ino);
+        let found = status.map(|_| (Arc::clone(&at.folder), Instant::now()));
+        *self.found.lock() = found;
+        Ok(status)
     }
 }
 
 /// The first mode of a new file. Only the owner may use the file until it gets its final mode.
 pub(crate) const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+/// How long a file counts as being where it was found, unless it has lost its name.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long a file with two names may still be getting its name. Only file systems that cannot
 /// rename without replacing need that, so a file of another user is rarely waited for.

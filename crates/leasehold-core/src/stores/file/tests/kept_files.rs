@@ -5,6 +5,7 @@ use rustix::fs::{FlockOperation, flock};
 use super::super::kept_files::FILES_MAX;
 use super::*;
 use crate::store::InheritableFds;
+use leasehold_conformance::support::within_timeout;
 
 /// Deletes the files of the name `a`, as another process does when it frees the name.
 fn delete_files(test_folder: &TestFolder) {
@@ -48,6 +49,25 @@ async fn kept_files_that_were_replaced_are_not_used() {
     outsider.lock().expect("the lock is free");
     let refused = first.mutex("a").try_acquire().await.expect("read");
     assert!(refused.is_err(), "a hold beside flock(1)");
+}
+
+/// A renamed file keeps a name, so only its path shows that it is not the file of the lock any more.
+#[tokio::test]
+async fn renamed_file_is_noticed() {
+    let test_folder = TestFolder::new();
+    let locks = test_folder.boot(THIS);
+    grant(&locks).await;
+    let at = |file: &str| test_folder.folder.path().join(file);
+    for file in ["a.queue", "a.lock"] {
+        fs::rename(at(file), at("renamed").with_extension(file)).expect("renamed");
+    }
+
+    let noticed = async {
+        while !at("a.queue").exists() || !at("a.lock").exists() {
+            grant(&locks).await;
+        }
+    };
+    within_timeout("new files are made", noticed).await;
 }
 
 /// An open file has one flock(2), which all processes that inherited the file share.
