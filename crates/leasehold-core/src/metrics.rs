@@ -2,7 +2,7 @@
 //!
 //! The program installs a recorder, for example that of `metrics-exporter-prometheus`, *before* it
 //! opens a store. Without a recorder nothing is measured. [`ALL`] lists the metrics, and
-//! docs/metrics.md describes them for operators. Names, units and labels are stable.
+//! docs/operate.md describes them for operators. Names, units and labels are stable.
 //!
 //! A lock name is a label only if [`label_locks`] allows it, because a program may use any number
 //! of names.

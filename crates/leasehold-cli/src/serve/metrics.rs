@@ -13,7 +13,7 @@ pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 /// A metric of each lock: its name, its help, and its value, if the lock has one.
 type PerLock = (&'static str, &'static str, fn(&LockState) -> Option<f64>);
 
-/// docs/monitoring/README.md documents these names; they are stable.
+/// docs/operate.md documents these names; they are stable.
 const PER_LOCK: [PerLock; 8] = [
     (
         "leasehold_holders",

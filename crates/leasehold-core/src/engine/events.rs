@@ -19,7 +19,7 @@
 //! Each span also has the fields `otel.kind`, `otel.status_code` and `error.type`, whose names and
 //! values OpenTelemetry defines. OpenTelemetry has no names for locks.
 //!
-//! The names of messages and fields are stable; docs/tracing.md describes them for operators. No
+//! The names of messages and fields are stable; docs/operate.md describes them for operators. No
 //! field contains a password.
 
 use std::sync::Arc;

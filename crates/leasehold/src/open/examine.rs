@@ -11,7 +11,7 @@ use crate::{Error, Examination, Finding, Result, Severity};
 /// Examines risks to locks in the store of a URL.
 ///
 /// It connects, reads the settings of the servers, and tries the requests that locks need on a key
-/// of its own. It changes no lock. It takes about a second. docs/doctor.md lists all findings.
+/// of its own. It changes no lock. It takes about a second. docs/operate.md lists all findings.
 ///
 /// # Errors
 /// [`is_unavailable`](Error::is_unavailable) if the store cannot be reached, and

@@ -1,12 +1,13 @@
-//! Reads the tables of a page in docs.
+//! Reads the tables of docs/operate.md.
 
-use std::path::Path;
+/// The rows of all tables of a section whose first cell is code, each as the texts of its cells.
+pub(crate) fn rows(section: &str) -> Vec<Vec<String>> {
+    let page = include_str!("../../../../docs/operate.md");
+    let heading = format!("\n## {section}\n");
+    let (_, text) = page.split_once(&heading).expect("the section exists");
 
-/// The rows of all tables of a page whose first cell is code, each as the texts of its cells.
-pub(crate) fn rows(page: &str) -> Vec<Vec<String>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
-    let text = std::fs::read_to_string(folder.join(page)).expect("the page exists");
     text.lines()
+        .take_while(|line| !line.starts_with("## "))
         .filter(|line| line.starts_with("| `"))
         .map(|line| line.trim_matches('|').split(" | ").map(cell).collect())
         .collect()

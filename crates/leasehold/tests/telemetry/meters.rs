@@ -144,7 +144,7 @@ async fn metrics_are_those_of_the_table_and_of_the_document() {
     });
     assert_eq!(recorded, listed.collect());
 
-    let documented = document::rows("metrics.md").into_iter().map(|row| {
+    let documented = document::rows("Metrics of a program").into_iter().map(|row| {
         let labels = row[2].split(", ").map(str::to_owned).collect();
         (row[0].clone(), row[1].clone(), labels, row[3].clone())
     });

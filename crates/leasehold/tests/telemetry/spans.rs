@@ -153,7 +153,7 @@ async fn spans_and_events_are_those_of_the_document() {
         })
         .collect();
 
-    let documented: BTreeSet<_> = document::rows("tracing.md")
+    let documented: BTreeSet<_> = document::rows("Traces")
         .into_iter()
         .filter(|row| row.len() == 3)
         .map(|row| (row[0].clone(), row[1].clone(), document::list(&row[2])))

@@ -1,4 +1,4 @@
-//! A real Prometheus, and the rules and the dashboard in docs/monitoring.
+//! A real Prometheus, and the rules and the dashboard in docs/monitoring, and their page.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -114,18 +114,21 @@ fn documents_of_monitoring_name_exported_metrics_only() {
         serde_json::from_str(&text).unwrap()
     };
     assert!(dashboard["panels"].as_array().unwrap().len() > 3);
-    for file in ["dashboard.json", "alerts.yml", "README.md"] {
-        let text = fs::read_to_string(monitoring(file)).unwrap();
+    let page = fs::read_to_string(monitoring("../operate.md")).unwrap();
+    let (_, section) = page.split_once("\n## serve\n").unwrap();
+    let section = section.split("\n## ").next().unwrap().to_owned();
+    let read = |file| fs::read_to_string(monitoring(file)).unwrap();
+    for text in [read("dashboard.json"), read("alerts.yml"), section.clone()] {
         for name in names_in(&text) {
-            assert!(exported.contains(&name), "{file} names {name}");
+            assert!(exported.contains(&name), "{name} is not exported:\n{text}");
         }
     }
 
-    let documented = names_in(&fs::read_to_string(monitoring("README.md")).unwrap());
+    let documented = names_in(&section);
     for name in exported {
         assert!(
             documented.contains(&name),
-            "README.md does not describe {name}"
+            "operate.md does not describe {name}"
         );
     }
 }
