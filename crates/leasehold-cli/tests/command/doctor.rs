@@ -94,7 +94,9 @@ fn check_documented(finding: &Value) {
 /// The page has no row of a finding that does not exist, and the program no finding without a row.
 #[test]
 fn page_lists_the_findings_of_the_program() {
-    let rows = section().lines().filter_map(|line| line.strip_prefix("| `"));
+    let rows = section()
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `"));
     let documented: BTreeSet<&str> = rows.filter_map(|row| row.split('`').next()).collect();
 
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

@@ -144,10 +144,12 @@ async fn metrics_are_those_of_the_table_and_of_the_document() {
     });
     assert_eq!(recorded, listed.collect());
 
-    let documented = document::rows("Metrics of a program").into_iter().map(|row| {
-        let labels = row[2].split(", ").map(str::to_owned).collect();
-        (row[0].clone(), row[1].clone(), labels, row[3].clone())
-    });
+    let documented = document::rows("Metrics of a program")
+        .into_iter()
+        .map(|row| {
+            let labels = row[2].split(", ").map(str::to_owned).collect();
+            (row[0].clone(), row[1].clone(), labels, row[3].clone())
+        });
     let listed = ALL.iter().map(|metric| {
         let labels: Vec<String> = metric.labels.iter().map(|&l| l.to_owned()).collect();
         let kind = format!("{:?}", metric.kind).to_lowercase();
