@@ -1,7 +1,8 @@
 //! A job that runs once in each period, in any number of replicas.
 //!
-//! Each replica waits for the lock and then looks whether the job of the period is done. So the
-//! clocks of the replicas may differ, and if a replica crashes, another one runs its job.
+//! The store records which periods are done. So the clocks of the replicas may differ, and if a
+//! replica crashes, another one runs its job. The transaction of the job records the period too,
+//! because a replica may crash after its commit, and before the store has the record.
 
 use std::time::{Duration, SystemTime};
 
@@ -63,20 +64,21 @@ impl Schedule {
 
     /// Runs the job of a period, unless a replica has run it.
     async fn run_once(&self, period: i64) -> Result<()> {
-        let guard = self.locks.mutex(REPORT).acquire().await?;
-        let is_first = guard
-            .while_held(self.report(period, guard.fencing_token()?))
-            .await??;
-        guard.release().await?;
-
-        if is_first {
-            println!("period {period}");
+        let job = self.locks.once(REPORT).id(period.to_string());
+        match job.acquire().await? {
+            Ok(guard) => {
+                let report = self.report(period, guard.fencing_token()?);
+                guard.while_held(report).await??;
+                guard.complete().await?;
+                println!("period {period}");
+            }
+            Err(done) => println!("{done}"),
         }
         Ok(())
     }
 
-    /// Writes the report in the transaction that records the period as done.
-    async fn report(&self, period: i64, token: FencingToken) -> Result<bool> {
+    /// Writes the report in a transaction, unless a replica has written it.
+    async fn report(&self, period: i64, token: FencingToken) -> Result<()> {
         let mut transaction = self.pool.begin().await?;
         let sealed = sqlx::query(fence::sql::SEAL)
             .bind(REPORT)
@@ -91,7 +93,7 @@ impl Schedule {
             .fetch_optional(&mut *transaction)
             .await?;
         if done.is_some() {
-            return Ok(false);
+            return Ok(());
         }
 
         sqlx::query("INSERT INTO reports (period, replica) VALUES ($1, $2)")
@@ -100,6 +102,6 @@ impl Schedule {
             .execute(&mut *transaction)
             .await?;
         transaction.commit().await?;
-        Ok(true)
+        Ok(())
     }
 }
