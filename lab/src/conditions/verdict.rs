@@ -70,7 +70,7 @@ fn exclusion(row: &Row) -> Vec<String> {
         violations.push(format!("{} times under contention", row.crowd.overlaps));
     }
     if row.paused.is_some_and(|paused| paused.both_claimed) {
-        violations.push("a paused holder continues while the next one holds".to_owned());
+        violations.push("a paused holder continues".to_owned());
     }
 
     let replaced = match row.contender.service {
@@ -128,16 +128,10 @@ fn fault_tolerance(row: &Row) -> Cell {
             format!("its holder is notified after {}", time(millis))
         });
     match down.minority {
-        Minority::None => cell(
-            Neither,
-            format!("none, as it is one server; when it is down {notified}"),
-        ),
+        Minority::None => cell(Neither, format!("one server; {notified}")),
         Minority::GrantedAfter(millis) => cell(
             Kept,
-            format!(
-                "a minority down: next grant after {}; a majority: none, {notified}",
-                time(millis)
-            ),
+            format!("a minority down: {}; a majority: {notified}", time(millis)),
         ),
         Minority::NotGranted => cell(Broken, format!("a minority down: no grant; {notified}")),
     }
