@@ -55,6 +55,27 @@ BEGIN
     END IF;
 END $$;
 
+-- The same, with a limit for the whole transaction from now on. Before PostgreSQL 17 a transaction has no
+-- such limit. Renewals keep a long transaction right, so it is the caller who decides for one.
+CREATE FUNCTION leasehold.check(
+    name text, token bigint, claim uuid, remaining interval, transaction_limit interval
+) RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    millis bigint := least(2147483647, greatest(1, extract(epoch FROM transaction_limit) * 1000));
+    -- Null before PostgreSQL 17.
+    allowed bigint := (SELECT s.setting FROM pg_settings s WHERE s.name = 'transaction_timeout');
+    elapsed bigint := extract(epoch FROM clock_timestamp() - transaction_timestamp()) * 1000;
+BEGIN
+    PERFORM leasehold."check"(name, token, claim, remaining);
+    IF transaction_limit IS NOT NULL AND (allowed = 0 OR millis < allowed - elapsed) THEN
+        -- A timeout that runs already begins again only after it has been switched off.
+        PERFORM set_config('transaction_timeout', '0', true);
+        PERFORM set_config('transaction_timeout', millis::text, true);
+    END IF;
+END $$;
+
 CREATE FUNCTION leasehold_private.is_held(p_name text, p_token bigint, p_claim uuid) RETURNS boolean
 LANGUAGE sql VOLATILE AS $$
     SELECT EXISTS (
@@ -106,13 +127,20 @@ BEGIN
     END LOOP;
 END $$;
 
-CREATE FUNCTION leasehold_private.pins(name text, token bigint)
-RETURNS TABLE (pid int, virtualtransaction text) LANGUAGE sql VOLATILE AS $$
-    SELECT p.pid, p.virtualtransaction FROM pg_catalog.pg_locks p
+-- Returns the pins of all grants in this database, among other advisory locks.
+CREATE FUNCTION leasehold_private.all_pins()
+RETURNS TABLE (key bigint, pid int, virtualtransaction text) LANGUAGE sql VOLATILE AS $$
+    SELECT p.classid::bigint << 32 | p.objid::bigint, p.pid, p.virtualtransaction
+    FROM pg_catalog.pg_locks p
     WHERE p.locktype = 'advisory' AND p.mode = 'ShareLock' AND p.granted AND p.objsubid = 1
         AND p.database = (
-            SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database())
-        AND (p.classid::bigint << 32 | p.objid::bigint) = leasehold_private.pin_key(name, token);
+            SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database());
+$$;
+
+CREATE FUNCTION leasehold_private.pins(name text, token bigint)
+RETURNS TABLE (pid int, virtualtransaction text) LANGUAGE sql VOLATILE AS $$
+    SELECT p.pid, p.virtualtransaction FROM leasehold_private.all_pins() p
+    WHERE p.key = leasehold_private.pin_key(name, token);
 $$;
 
 -- Ends the sessions that pin a grant whose hold is over for longer than `limit_ms`, with the
@@ -185,7 +213,9 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
     SELECT k.name FROM leasehold_private.lock k
     WHERE k.name >= prefix AND starts_with(k.name, prefix)
         AND (k.waiting > 0 OR k.taken > 0
-            AND ((k.holder).claim IS NULL OR (k.holder).deadline > clock_timestamp()))
+            AND ((k.holder).claim IS NULL OR (k.holder).deadline > clock_timestamp()
+                OR leasehold_private.pin_key(k.name, k.last_token)
+                    IN (SELECT p.key FROM leasehold_private.all_pins() p)))
     ORDER BY k.name LIMIT count_max;
 $$;
 

@@ -92,6 +92,33 @@ async fn pinned_grant_outlasts_its_lease() {
     granted(waiting).await.release().await.expect("released");
 }
 
+/// Nobody waits, and it is not free either.
+#[tokio::test]
+async fn lock_is_listed_while_a_transaction_pins_a_grant_that_is_over() {
+    let database = Database::new();
+    let locks = open(&database.url()).await;
+    let mut session = database.session();
+    let lock = locks.mutex("a").lease(Duration::from_secs(1)).no_renewal();
+    let released = acquire(&locks, "b").await;
+    let expired = lock.acquire().await.expect("granted");
+    session.run("BEGIN");
+    for held in [&released, &expired] {
+        let name = held.name();
+        let check = format!("SELECT leasehold.\"check\"('{name}', {})", held.token());
+        assert_eq!(session.run(&check), [""]);
+    }
+    released.release().await.expect("released");
+    expired.lost().await;
+
+    let listed = async || {
+        let names = locks.list("", 10).await.expect("listed");
+        names.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(listed().await, ["a", "b"]);
+    session.run("COMMIT");
+    assert_eq!(listed().await, [""; 0]);
+}
+
 /// Shows G-02.
 #[tokio::test]
 async fn renewals_and_waiters_go_on_beside_a_pin() {

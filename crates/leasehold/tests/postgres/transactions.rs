@@ -149,6 +149,42 @@ async fn check_never_raises_the_limit_of_an_idle_transaction() {
     assert_eq!(idle_limit(&client).await, Duration::from_secs(7));
 }
 
+/// Before PostgreSQL 17 there is no limit for a whole transaction.
+#[tokio::test]
+async fn transaction_is_limited_only_if_its_caller_says_so() {
+    let database = Database::new();
+    let locks = open(&database.url()).await;
+    let held = acquire(&locks, "a").await;
+    let version = database.run("SHOW server_version_num").remove(0);
+    let has_limit = version.as_str() >= "170000";
+    // Returns the setting after a check, and whether a statement of 200 ms ends the session.
+    let check = async |set: &str, limit: &str| {
+        let client = connect(&database, &SERVER.address()).await;
+        let (token, claim) = (held.token(), held.claim_id());
+        let check =
+            format!("BEGIN; {set}; SELECT leasehold.check('a', {token}, '{claim}', NULL{limit})");
+        client.batch_execute(&check).await.expect("it is held");
+        let shown = "SELECT coalesce(current_setting('transaction_timeout', true), 'none')";
+        let row = client
+            .query_typed(shown, &[])
+            .await
+            .expect("shown")
+            .remove(0);
+        let ended = client.batch_execute("SELECT pg_sleep(0.2)").await.is_err();
+        (row.get::<_, String>(0), ended)
+    };
+    let expected = |set: &str| if has_limit { set } else { "none" }.to_owned();
+    assert_eq!(check("", "").await, (expected("0"), false));
+    assert_eq!(check("", ", '5 s'").await, (expected("5s"), false));
+    if has_limit {
+        assert_eq!(check("", ", '50 ms'").await, (expected("50ms"), true));
+        // It shortens a limit that runs already, and never raises one.
+        let set = "SET LOCAL transaction_timeout = '7s'";
+        assert_eq!(check(set, ", '50 ms'").await, (expected("50ms"), true));
+        assert_eq!(check(set, ", '1 h'").await, (expected("7s"), false));
+    }
+}
+
 #[tokio::test]
 async fn guard_that_no_transaction_can_pin_is_refused() {
     let memory = open("memory:").await;
