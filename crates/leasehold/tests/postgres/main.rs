@@ -7,6 +7,7 @@
 #![allow(missing_docs)]
 
 mod functions;
+mod not_covered;
 mod pins;
 mod pooler;
 mod rights;
