@@ -6,11 +6,10 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::Postgres;
 use crate::child::ServerProcess;
 use crate::port::Port;
 use crate::postgres::{folder_of_server, start_unprivileged};
-use crate::until;
+use crate::{Postgres, Wire, until};
 
 const CONFIGURATION: &str = "pgbouncer.ini";
 const LOG: &str = "pgbouncer.log";
@@ -34,23 +33,29 @@ impl PgBouncer {
     pub fn start(server: &Postgres, mode: &str) -> Self {
         // In session mode each connection of a client keeps one of the pool.
         let pool_size = if mode == "session" { 100 } else { 3 };
-        Self::with_pool(server, mode, pool_size)
+        let server = format!("host={} port=5432", server.host().display());
+        Self::to(&server, mode, pool_size)
     }
 
-    /// Starts it with a pool of so many connections.
+    /// Starts it with a pool of so many connections to the server to which a wire leads.
     ///
     /// # Panics
     /// As [`start`](Self::start).
     #[must_use]
-    pub fn with_pool(server: &Postgres, mode: &str, pool_size: u32) -> Self {
+    pub fn behind(wire: &Wire, mode: &str, pool_size: u32) -> Self {
+        let server = format!("host=127.0.0.1 port={}", wire.port());
+        Self::to(&server, mode, pool_size)
+    }
+
+    fn to(server: &str, mode: &str, pool_size: u32) -> Self {
         let folder = folder_of_server();
         let port = Port::reserve();
         let users = folder.path().join("users");
         let configuration = format!(
-            "[databases]\n* = host={} port=5432\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
+            "[databases]\n* = {server}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
              listen_port = {}\nunix_socket_dir =\nauth_type = trust\nauth_file = {}\n\
-             pool_mode = {mode}\ndefault_pool_size = {pool_size}\nadmin_users = postgres\n",
-            server.host().display(),
+             pool_mode = {mode}\ndefault_pool_size = {pool_size}\nadmin_users = postgres\n\
+             server_login_retry = 1\n",
             port.number(),
             users.display(),
         );

@@ -3,92 +3,61 @@
 //! Writers in processes of their own read the number of a row, and write the next one, each in a
 //! transaction under the lock of the row. The processes are stopped at random times: in a statement,
 //! between two, while the server sends, and before the commit. An update is lost if two transactions
-//! have read the same number.
+//! have read the same number. Each test prints rows of one table.
 //!
-//! `LAB_STOPS` is how many transactions are stopped; `cargo xtask nightly` stops a thousand.
+//! `LAB_STOPS` is how many transactions are stopped; `cargo xtask nightly` stops a thousand. The other
+//! protections stop a tenth of them.
 //!
 //! Shows G-01.
 
-use std::collections::BTreeMap;
-use std::io::stdin;
-use std::slice::from_ref;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
+mod writer;
 
-use anyhow::{Context, Result, bail, ensure};
-use futures_util::future::join_all;
-use lab::{Peer, Random};
-use lab_servers::{PgBouncer, Postgres};
-use leasehold::{Guard, Locks};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use lab::{Peer, Random, until};
+use lab_servers::{PgBouncer, Postgres, Wire};
 use rustix::process::{Pid, Signal, kill_process};
-use serde::{Deserialize, Serialize};
-use tokio::time::sleep;
-use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, NoTls};
+use writer::{GIVEN_UP, Outcomes, Protection, Report, Settings, WRITER};
 
 const NAMES: u64 = 20;
 const PROCESSES: u64 = 3;
 const STOPS: u64 = 20;
 const LEASE: Duration = Duration::from_millis(600);
-/// The outcome of a transaction whose guard was known to be lost before its check.
-const GIVEN_UP: &str = "given up";
-/// The environment variable with the settings of a writer.
-const WRITER: &str = "LAB_WRITER";
-
-/// What protects the row in a transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Protection {
-    /// `leasehold.check`, with and without a limit for an idle transaction.
-    Check,
-    /// A plain SELECT compares the token with the largest one that a holder has written.
-    ComparedToken,
-}
-
-/// The settings of the writers of one process.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Settings {
-    store: String,
-    /// Where the transactions go: the server, and a pooler in transaction mode.
-    databases: Vec<String>,
-    protection: Protection,
-    levels: Vec<String>,
-    seed: u64,
-}
-
-/// How many transactions ended how: `committed` or an SQLSTATE, with `late` before it if the hold was
-/// lost by then.
-type Outcomes = BTreeMap<String, u64>;
+/// One stop of so many ends with the promotion of the replica.
+const STOPS_PER_PROMOTION: u64 = 8;
+const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
 #[test]
 fn stopped_transactions_with_a_check_lose_no_update() -> Result<()> {
-    let database = TestDatabase::start();
-    let stops = std::env::var("LAB_STOPS").map_or(Ok(STOPS), |stops| stops.parse())?;
-    let levels = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
-    let mut writers = Writers::start(&database, Protection::Check, &levels)?;
-    let mut delayed = 0;
-    // Most stops hit several transactions.
-    for _ in 0..stops {
-        delayed += writers.stop_for_longer_than_a_lease(&database)?;
-        if of_stopped(&writers.outcomes()?, |_| true) >= stops {
-            break;
-        }
+    let stops = stops()?;
+    let mut database = TestDatabase::start();
+    database.follow();
+    let mut run = Run::start(&mut database, Protection::Check, &LEVELS)?;
+    let mut promotions = 0;
+    while run.stopped()? < stops {
+        let promotes = run.rounds % STOPS_PER_PROMOTION == 1;
+        promotions += u64::from(promotes);
+        run.stop_for_longer_than_a_lease(promotes)?;
     }
-    let outcomes = writers.end()?;
+    let result = run.end("`leasehold.check`, with promotions")?;
 
-    let committed = of_stopped(&outcomes, |outcome| outcome == "committed");
-    let failed = of_stopped(&outcomes, |outcome| outcome != "committed");
-    let (updates, lost) = database.count_updates();
     println!(
-        "{} stopped past their lease: {committed} committed before the next grant, {failed} failed; \
-         {delayed} next holders waited; {lost} of {updates} updates lost; {outcomes:?}",
-        committed + failed
+        "\n{} next holders waited, {} transactions were stopped while the server sent, \
+         {promotions} promotions; {:?}",
+        result.delayed, result.sending, result.outcomes
     );
-    ensure!(lost == 0, "{lost} updates were lost");
-    ensure!(committed + failed >= stops, "too few were stopped");
+    ensure!(result.lost == 0, "{} updates were lost", result.lost);
+    let acknowledged = of(&result.outcomes, |outcome| outcome.ends_with("committed"));
+    ensure!(acknowledged <= result.updates, "a promotion lost a commit");
     let often = stops / 10;
-    ensure!(delayed >= often, "{delayed} next holders waited");
+    ensure!(
+        result.delayed >= often,
+        "{} next holders waited",
+        result.delayed
+    );
+    let failed = result.failed();
     ensure!(failed >= often, "{failed} late commits failed");
     Ok(())
 }
@@ -96,14 +65,17 @@ fn stopped_transactions_with_a_check_lose_no_update() -> Result<()> {
 /// The comparison takes place before the stop, and the write after it.
 #[test]
 fn stopped_transactions_with_a_compared_token_lose_updates() -> Result<()> {
-    let database = TestDatabase::start();
-    loses_updates(&database, Protection::ComparedToken)
+    loses_updates(
+        &mut TestDatabase::start(),
+        Protection::ComparedToken,
+        "token compared by a plain SELECT",
+    )
 }
 
 /// The check reads the grant, and nothing keeps the next holder from being granted after it.
 #[test]
 fn stopped_transactions_with_a_check_that_pins_nothing_lose_updates() -> Result<()> {
-    let database = TestDatabase::start();
+    let mut database = TestDatabase::start();
     let check = "'leasehold.check(text, bigint, uuid, interval)'::regprocedure";
     let text = database
         .server
@@ -116,37 +88,89 @@ fn stopped_transactions_with_a_check_that_pins_nothing_lose_updates() -> Result<
     ensure!(without_pin.len() + 1 == text.len(), "the pin is one line");
     let errors = database.server.run(&without_pin.join("\n"));
     ensure!(errors.is_empty(), "{errors:?}");
-    loses_updates(&database, Protection::Check)
+    loses_updates(
+        &mut database,
+        Protection::Check,
+        "`leasehold.check` without its pin",
+    )
 }
 
-fn loses_updates(database: &TestDatabase, protection: Protection) -> Result<()> {
+fn loses_updates(database: &mut TestDatabase, protection: Protection, name: &str) -> Result<()> {
     /// In most rounds several updates are lost.
-    const ROUNDS_MAX: u32 = 30;
-    let mut writers = Writers::start(database, protection, &["READ COMMITTED"])?;
-    for _ in 0..ROUNDS_MAX {
-        writers.stop_for_longer_than_a_lease(database)?;
-        let (updates, lost) = database.count_updates();
-        if lost > 0 {
-            let outcomes = writers.end()?;
-            println!("{protection:?}: {lost} of {updates} updates lost; {outcomes:?}");
-            return Ok(());
+    const ROUNDS_MAX: u64 = 30;
+    let stops = stops()? / 10;
+    let mut run = Run::start(database, protection, &LEVELS[..1])?;
+    while run.rounds < ROUNDS_MAX {
+        run.stop_for_longer_than_a_lease(false)?;
+        let (_, lost) = run.database.count_updates();
+        if lost > 0 && run.stopped()? >= stops {
+            break;
         }
     }
-    bail!("no update was lost")
+    let result = run.end(name)?;
+    ensure!(result.lost > 0, "no update was lost");
+    Ok(())
 }
 
-/// How many transactions whose hold was lost in between ended so.
-fn of_stopped(outcomes: &Outcomes, is_meant: impl Fn(&str) -> bool) -> u64 {
-    let late = outcomes.iter().filter_map(|(outcome, count)| {
-        let outcome = outcome.strip_prefix("late ")?;
-        (outcome != GIVEN_UP && is_meant(outcome)).then_some(count)
-    });
-    late.sum()
+/// What a program can do without the check, and the check beside it. PostgreSQL ends the sessions of all
+/// that stand still for longer than a lease.
+#[test]
+fn stopped_transactions_with_exact_protections_lose_no_update() -> Result<()> {
+    let stops = stops()? / 10;
+    let mut database = TestDatabase::start();
+    for (protection, name) in [
+        (Protection::Check, "`leasehold.check`"),
+        (
+            Protection::FenceRow,
+            "token compared with a row that is `SELECT … FOR UPDATE`",
+        ),
+        (
+            Protection::LeaseRow,
+            "lease written in the same transaction",
+        ),
+        (
+            Protection::TransactionLock,
+            "`pg_advisory_xact_lock` around the transaction",
+        ),
+        (
+            Protection::SessionLock,
+            "`pg_advisory_lock` of the connection that writes",
+        ),
+    ] {
+        database.reset();
+        let mut run = Run::start(&mut database, protection, &LEVELS[..1])?;
+        while run.rounds == 0 || run.stopped()? < stops {
+            run.stop_for_longer_than_a_lease(false)?;
+        }
+        let result = run.end(name)?;
+        ensure!(result.lost == 0, "{name}: {} updates lost", result.lost);
+    }
+    Ok(())
 }
 
-/// A server with the rows that the writers change.
+fn stops() -> Result<u64> {
+    Ok(std::env::var("LAB_STOPS").map_or(Ok(STOPS), |stops| stops.parse())?)
+}
+
+/// How many transactions ended so.
+fn of(outcomes: &Outcomes, is_meant: impl Fn(&str) -> bool) -> u64 {
+    let meant = outcomes.iter().filter(|(outcome, _)| is_meant(outcome));
+    meant.map(|(_, count)| count).sum()
+}
+
+/// Whether the hold of a transaction was lost in between, and it did not know that.
+fn is_late(outcome: &str) -> bool {
+    outcome
+        .strip_prefix("late ")
+        .is_some_and(|outcome| outcome != GIVEN_UP)
+}
+
+/// A server with the rows that the writers change, and perhaps a synchronous replica of it.
 struct TestDatabase {
     server: Postgres,
+    replica: Option<Postgres>,
+    /// Leads to the server.
+    front: Wire,
     pooler: PgBouncer,
 }
 
@@ -156,9 +180,18 @@ impl TestDatabase {
         let tables = "CREATE TABLE cell (name text PRIMARY KEY, value bigint NOT NULL, \
             token bigint NOT NULL DEFAULT 0);
             CREATE TABLE written (name text NOT NULL, token bigint NOT NULL);
-            INSERT INTO cell SELECT 'row' || n, 0 FROM generate_series(0, 19) n";
+            CREATE TABLE lease (name text PRIMARY KEY, owner bigint, ends timestamptz);
+            INSERT INTO cell SELECT 'row' || n, 0 FROM generate_series(0, 19) n;
+            INSERT INTO lease SELECT name FROM cell";
         assert_eq!(server.run(tables), [""; 0]);
-        let setup = leasehold::stores::Postgres::builder(&Self::url(&server.address()));
+        let front = Wire::to(server.address());
+        let database = Self {
+            pooler: PgBouncer::behind(&front, "transaction", 60),
+            server,
+            replica: None,
+            front,
+        };
+        let setup = leasehold::stores::Postgres::builder(&url(&database.server.address()));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build();
@@ -166,52 +199,120 @@ impl TestDatabase {
             .expect("a runtime")
             .block_on(setup.expect("a URL").set_up(&[]));
         made.expect("the schema is made");
-        Self {
-            pooler: PgBouncer::with_pool(&server, "transaction", 60),
-            server,
-        }
+        database
     }
 
-    fn url(address: &str) -> String {
-        format!("postgres://postgres@{address}/postgres")
+    /// Prepares the rows for other writers.
+    fn reset(&self) {
+        let reset = "TRUNCATE written; UPDATE cell SET value = 0, token = 0; \
+            UPDATE lease SET owner = NULL";
+        assert_eq!(self.server.run(reset), [""; 0]);
+    }
+
+    /// Starts a synchronous replica of the server.
+    fn follow(&mut self) {
+        self.replica = Some(self.server.replica());
+        self.server
+            .run("ALTER SYSTEM SET synchronous_standby_names = '*'");
+        self.server.run("SELECT pg_reload_conf()");
+        let sync = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
+        until("the replica is synchronous", || {
+            Ok((self.server.run(sync) == ["1"]).then_some(()))
+        })
+        .expect("it follows");
+    }
+
+    /// Ends the server, so that it accepts no more writes, and promotes its replica.
+    fn promote(&mut self) {
+        self.server.stop();
+        self.server = self.replica.take().expect("it follows");
+        self.server.promote();
+        self.front.lead_to(self.server.address());
+        self.front.partition();
+        self.follow();
     }
 
     /// Returns how many updates were committed, and how many of them are lost.
     fn count_updates(&self) -> (u64, u64) {
         let sums = "SELECT (SELECT count(*) FROM written), \
             (SELECT count(*) FROM written) - (SELECT sum(value) FROM cell)";
-        let reply = self.server.run(sums);
-        let (updates, lost) = reply[0].split_once('|').expect("two columns");
-        (
-            updates.parse().expect("a number"),
-            lost.parse().expect("a number"),
-        )
+        let [updates, lost] = self.numbers(sums);
+        (updates, lost)
     }
 
-    /// Returns how many locks have a waiter, while a transaction pins the grant of a hold that is over.
-    fn delayed_holders(&self) -> u64 {
-        let delayed = "SELECT count(*) FROM leasehold_private.lock l WHERE l.waiting > 0 \
-            AND EXISTS (SELECT 1 FROM leasehold.pins_1(l.name) p WHERE p.overdue > 0)";
-        self.server.run(delayed)[0].parse().expect("a number")
+    /// Returns how many locks have a waiter while a transaction pins the grant of a hold that is over,
+    /// how many sessions wait for a lock of the server, and how many for a client that does not read.
+    fn waiting(&self) -> [u64; 3] {
+        let waiting = "SELECT (SELECT count(*) FROM leasehold_private.lock l WHERE l.waiting > 0 \
+            AND EXISTS (SELECT 1 FROM leasehold.pins_1(l.name) p WHERE p.overdue > 0)), \
+            count(*) FILTER (WHERE a.wait_event_type = 'Lock'), \
+            count(*) FILTER (WHERE a.wait_event = 'ClientWrite') FROM pg_stat_activity a";
+        self.numbers(waiting)
+    }
+
+    /// Returns the columns of the only row of a query.
+    fn numbers<const N: usize>(&self, query: &str) -> [u64; N] {
+        let reply = self.server.run(query);
+        let numbers = reply[0].split('|').map(|it| it.parse().expect("a number"));
+        let numbers: Vec<u64> = numbers.collect();
+        numbers.try_into().expect("as many columns")
     }
 }
 
-/// The processes of the writers.
-struct Writers {
+fn url(address: &str) -> String {
+    format!("postgres://postgres@{address}/postgres")
+}
+
+/// The processes of the writers on a database, and what was seen of them.
+struct Run<'a> {
+    database: &'a mut TestDatabase,
     processes: Vec<Peer>,
     random: Random,
+    started: Instant,
+    rounds: u64,
+    delayed: u64,
+    /// The most sessions that waited for a lock of the server.
+    blocked: u64,
+    sending: u64,
 }
 
-impl Writers {
-    fn start(database: &TestDatabase, protection: Protection, levels: &[&str]) -> Result<Self> {
+/// What a run has come to.
+struct Outcome {
+    outcomes: Outcomes,
+    updates: u64,
+    lost: u64,
+    delayed: u64,
+    sending: u64,
+}
+
+impl Outcome {
+    /// How many transactions were stopped past their lease, and failed.
+    fn failed(&self) -> u64 {
+        of(&self.outcomes, |outcome| {
+            is_late(outcome) && !outcome.ends_with("committed")
+        })
+    }
+}
+
+impl<'a> Run<'a> {
+    fn start(
+        database: &'a mut TestDatabase,
+        protection: Protection,
+        levels: &[&str],
+    ) -> Result<Self> {
         let [direct, pooled] =
-            [database.server.address(), database.pooler.address()].map(|it| TestDatabase::url(&it));
+            [database.front.address(), database.pooler.address()].map(|it| url(&it));
+        // A pooler takes a lock of the session away.
+        let databases = match protection {
+            Protection::SessionLock => vec![direct.clone()],
+            _ => vec![direct.clone(), pooled],
+        };
         let seed = u64::from(std::process::id());
         println!("seed {seed}");
         let processes = (0..PROCESSES).map(|number| {
             let settings = Settings {
                 store: direct.clone(),
-                databases: vec![direct.clone(), pooled.clone()],
+                databases: databases.clone(),
                 protection,
                 levels: levels.iter().map(ToString::to_string).collect(),
                 seed: seed + number * NAMES,
@@ -222,44 +323,90 @@ impl Writers {
                 .env(WRITER, serde_json::to_string(&settings)?);
             Peer::start(&mut command)
         });
-        let mut writers = Self {
+        let mut run = Self {
             processes: processes.collect::<Result<_>>()?,
             random: Random::seeded(seed),
+            database,
+            started: Instant::now(),
+            rounds: 0,
+            delayed: 0,
+            blocked: 0,
+            sending: 0,
         };
         // Each process replies once its writers run.
-        writers.outcomes()?;
-        Ok(writers)
+        run.ask("count")?;
+        run.started = Instant::now();
+        Ok(run)
     }
 
-    /// Stops one of the processes for one lease to three. Returns how many next holders wait for its
-    /// transactions before it goes on.
-    fn stop_for_longer_than_a_lease(&mut self, database: &TestDatabase) -> Result<u64> {
+    /// Stops one of the processes for one lease to three, and perhaps promotes the replica meanwhile.
+    fn stop_for_longer_than_a_lease(&mut self, promotes: bool) -> Result<()> {
         let number = self.random.below(PROCESSES);
         let process = &self.processes[usize::try_from(number)?];
         let pid = Pid::from_raw(process.pid().try_into()?).context("a process id")?;
         thread::sleep(Duration::from_millis(self.random.below(200)));
         kill_process(pid, Signal::STOP)?;
-        thread::sleep(LEASE + Duration::from_millis(100));
-        let delayed = database.delayed_holders();
+        thread::sleep(LEASE / 2);
+        let [_, blocked, sending] = self.database.waiting();
+        thread::sleep(LEASE / 2 + Duration::from_millis(100));
+        let [delayed, ..] = self.database.waiting();
+        if promotes {
+            self.database.promote();
+        }
         thread::sleep(LEASE.mul_f64(0.001) * u32::try_from(self.random.below(1_500))?);
         kill_process(pid, Signal::CONT)?;
         // The others have stopped writers too, if the processes are stopped too close together.
         thread::sleep(LEASE / 2);
-        Ok(delayed)
+
+        self.rounds += 1;
+        self.delayed += delayed;
+        self.sending += sending;
+        self.blocked = self.blocked.max(blocked);
+        Ok(())
     }
 
-    fn outcomes(&mut self) -> Result<Outcomes> {
-        self.ask("count")
+    /// How many transactions were stopped past their lease.
+    fn stopped(&mut self) -> Result<u64> {
+        Ok(of(&self.ask("count")?.outcomes, is_late))
     }
 
-    fn end(mut self) -> Result<Outcomes> {
-        self.ask("end")
+    /// Ends the writers, and prints a row of the table.
+    fn end(mut self, name: &str) -> Result<Outcome> {
+        let mut report = self.ask("end")?;
+        let seconds = self.started.elapsed().as_secs_f64();
+        let (updates, lost) = self.database.count_updates();
+        let outcome = Outcome {
+            outcomes: report.outcomes,
+            updates,
+            lost,
+            delayed: self.delayed,
+            sending: self.sending,
+        };
+
+        report.waits.sort_unstable();
+        let waits = &report.waits;
+        let wait = |permille: usize| waits[(waits.len() - 1) * permille / 1_000];
+        let failed = outcome.failed();
+        println!(
+            "| protection | lost | stopped: committed | failed | updates | acquisitions a second | \
+             wait: median | 99 % | longest | blocked sessions, most |\n\
+             | {name} | {lost} | {} | {failed} | {updates} | {:.0} | {} ms | {} ms | {} ms | {} |",
+            of(&outcome.outcomes, is_late) - failed,
+            f64::from(u32::try_from(waits.len())?) / seconds,
+            wait(500),
+            wait(990),
+            wait(1_000),
+            self.blocked,
+        );
+        Ok(outcome)
     }
 
-    fn ask(&mut self, request: &str) -> Result<Outcomes> {
-        let mut all = Outcomes::new();
+    fn ask(&mut self, request: &str) -> Result<Report> {
+        let mut all = Report::default();
         for process in &mut self.processes {
             process.send_line(request)?;
+        }
+        for process in &mut self.processes {
             // The harness prints its own lines before.
             let line = loop {
                 let line = process.receive_line()?;
@@ -267,225 +414,21 @@ impl Writers {
                     break line;
                 }
             };
-            for (outcome, count) in serde_json::from_str::<Outcomes>(&line)? {
-                *all.entry(outcome).or_default() += count;
+            let report: Report = serde_json::from_str(&line)?;
+            for (outcome, count) in report.outcomes {
+                *all.outcomes.entry(outcome).or_default() += count;
             }
+            all.waits.extend(report.waits);
         }
         Ok(all)
     }
 }
 
-/// Not a test: [`Writers`] runs it in processes of their own.
+/// Not a test: [`Run`] executes it in processes of their own.
 #[test]
 fn writers() -> Result<()> {
-    let Ok(settings) = std::env::var(WRITER) else {
-        return Ok(());
-    };
-    let settings: Arc<Settings> = Arc::new(serde_json::from_str(&settings)?);
-    let ends = Arc::new(AtomicBool::new(false));
-    let outcomes: Arc<std::sync::Mutex<Outcomes>> = Arc::default();
-    let print = {
-        let outcomes = Arc::clone(&outcomes);
-        move || {
-            let outcomes = outcomes.lock().expect("no panic");
-            println!("\n{}", serde_json::to_string(&*outcomes).expect("text"));
-        }
-    };
-
-    let asked = Arc::clone(&ends);
-    let reply = print.clone();
-    thread::spawn(move || {
-        for request in stdin().lines().map_while(Result::ok) {
-            if request == "end" {
-                break;
-            }
-            reply();
-        }
-        asked.store(true, Ordering::Relaxed);
-    });
-
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    runtime.block_on(async {
-        let locks = leasehold::open(&settings.store).await?;
-        let writers = (0..NAMES).map(|name| {
-            let record = |outcome: String| {
-                *outcomes
-                    .lock()
-                    .expect("no panic")
-                    .entry(outcome)
-                    .or_default() += 1;
-            };
-            Writer {
-                settings: &settings,
-                name: format!("row{name}"),
-                random: Random::seeded(settings.seed + name),
-                client: None,
-            }
-            .run(&locks, &ends, record)
-        });
-        join_all(writers).await.into_iter().collect::<Result<()>>()
-    })?;
-    print();
-    Ok(())
-}
-
-/// Writes one row again and again.
-struct Writer<'a> {
-    settings: &'a Settings,
-    name: String,
-    random: Random,
-    client: Option<Client>,
-}
-
-/// How a transaction ended without an error.
-enum Written {
-    Committed,
-    /// The hold was known to be lost.
-    GivenUp,
-}
-
-/// Before which step a transaction takes longer.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Before {
-    Check,
-    Read,
-    Write,
-    Commit,
-}
-
-const STEPS: [Before; 4] = [Before::Check, Before::Read, Before::Write, Before::Commit];
-
-impl Writer<'_> {
-    async fn run(
-        mut self,
-        locks: &Locks,
-        ends: &AtomicBool,
-        record: impl Fn(String),
-    ) -> Result<()> {
-        while !ends.load(Ordering::Relaxed) {
-            // Both fail after a stop.
-            let Ok(guard) = locks.mutex(&self.name).lease(LEASE).acquire().await else {
-                continue;
-            };
-            let Ok(client) = self.connected().await else {
-                continue;
-            };
-            let written = self.write(&client, &guard).await;
-            let late = if guard.check().is_err() { "late " } else { "" };
-            match written {
-                Ok(Written::Committed) => record(format!("{late}committed")),
-                Ok(Written::GivenUp) => record(format!("{late}{GIVEN_UP}")),
-                Err(error) => {
-                    let state = error.code().map_or("connection", |code| code.code());
-                    record(format!("{late}{state}"));
-                    // The session may have ended, and rolls back.
-                    let _ = client.batch_execute("ROLLBACK").await;
-                }
-            }
-            self.client = Some(client).filter(|client| !client.is_closed());
-            // The error of a lost hold, which the outcome has already.
-            let _ = guard.release().await;
-        }
-        Ok(())
-    }
-
-    async fn connected(&mut self) -> Result<Client> {
-        if let Some(client) = self.client.take() {
-            return Ok(client);
-        }
-        let database = self.random.chosen(&self.settings.databases);
-        let (client, connection) = tokio_postgres::connect(database, NoTls).await?;
-        tokio::spawn(connection);
-        Ok(client)
-    }
-
-    /// Reads the number of the row, and writes the next one.
-    async fn write(
-        &mut self,
-        client: &Client,
-        guard: &Guard,
-    ) -> Result<Written, tokio_postgres::Error> {
-        let slow = *self.random.chosen(&STEPS);
-        let level = self.random.chosen(&self.settings.levels);
-        let name: (&(dyn ToSql + Sync), Type) = (&self.name.clone(), Type::TEXT);
-        let token: (&(dyn ToSql + Sync), Type) = (&guard.token().to_i64(), Type::INT8);
-        if self.settings.protection == Protection::ComparedToken {
-            let raise = "UPDATE cell SET token = greatest(token, $2) WHERE name = $1";
-            client
-                .query_typed(raise, &[name.clone(), token.clone()])
-                .await?;
-        }
-
-        let begin = format!("BEGIN ISOLATION LEVEL {level}");
-        client.batch_execute(&begin).await?;
-        self.pause(client, slow == Before::Check).await?;
-        if !self.is_allowed(client, guard).await? {
-            client.batch_execute("ROLLBACK").await?;
-            return Ok(Written::GivenUp);
-        }
-        self.pause(client, slow == Before::Read).await?;
-        let read = "SELECT value FROM cell WHERE name = $1";
-        let row = client.query_typed(read, from_ref(&name)).await?.remove(0);
-        let value: i64 = row.get(0);
-
-        self.pause(client, slow == Before::Write).await?;
-        let write = "UPDATE cell SET value = $2 WHERE name = $1";
-        let next = value + 1;
-        let next: (&(dyn ToSql + Sync), Type) = (&next, Type::INT8);
-        client.query_typed(write, &[name.clone(), next]).await?;
-        let count = "INSERT INTO written VALUES ($1, $2)";
-        client.query_typed(count, &[name, token]).await?;
-        self.pause(client, slow == Before::Commit).await?;
-        client.batch_execute("COMMIT").await?;
-        Ok(Written::Committed)
-    }
-
-    /// Whether the grant is still there, by what protects the row.
-    async fn is_allowed(
-        &mut self,
-        client: &Client,
-        guard: &Guard,
-    ) -> Result<bool, tokio_postgres::Error> {
-        if self.settings.protection == Protection::ComparedToken {
-            let largest = "SELECT token FROM cell WHERE name = $1";
-            let name: (&(dyn ToSql + Sync), Type) = (&self.name, Type::TEXT);
-            let row = client.query_typed(largest, &[name]).await?.remove(0);
-            return Ok(row.get::<_, i64>(0) <= guard.token().to_i64());
-        }
-
-        // The guard may be lost by now: then it binds nothing.
-        let Ok(binds) = guard.check_binds() else {
-            return Ok(false);
-        };
-        // Without the limit, a session that is stopped is ended by the next holder alone.
-        let remaining = Some(binds.remaining_ms).filter(|_| self.random.below(2) == 0);
-        let arguments: [(&(dyn ToSql + Sync), Type); 4] = [
-            (&binds.name, Type::TEXT),
-            (&binds.token, Type::INT8),
-            (&binds.claim, Type::TEXT),
-            (&remaining, Type::INT8),
-        ];
-        client.query_typed(&binds.statement, &arguments).await?;
-        Ok(true)
-    }
-
-    /// Stands still for a moment, in the client, in a statement, or while the server sends.
-    async fn pause(&mut self, client: &Client, is_slow: bool) -> Result<(), tokio_postgres::Error> {
-        if !is_slow {
-            return Ok(());
-        }
-        match self.random.below(3) {
-            0 => sleep(PAUSE).await,
-            1 => client.batch_execute("SELECT pg_sleep(0.05)").await?,
-            _ => {
-                let large = "SELECT repeat('x', 100000) FROM generate_series(1, 10)";
-                client.query_typed(large, &[]).await?;
-            }
-        }
-        Ok(())
+    match std::env::var(WRITER) {
+        Ok(settings) => writer::run(serde_json::from_str(&settings)?),
+        Err(_) => Ok(()),
     }
 }
-
-const PAUSE: Duration = Duration::from_millis(50);
