@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 mod accounts;
+mod checked;
 mod elected;
 mod guarded;
 mod lock_layer;
