@@ -1,7 +1,8 @@
 //! The program `checked`: the commit of a holder that stood still for too long fails.
 
-use lab_servers::Postgres;
+use lab_servers::{DEADLINE, Postgres};
 use nix::sys::signal::Signal;
+use tokio::time::timeout;
 
 use crate::accounts::database_url;
 use crate::program::{self, Program, until};
@@ -41,7 +42,9 @@ async fn late_commit_of_a_stopped_service_fails() {
     early.signal(Signal::SIGSTOP);
     session.run("COMMIT");
 
-    let next = program::post(&format!("{later_url}/orders/42/add/20")).await;
+    let next = format!("{later_url}/orders/42/add/20");
+    let next = timeout(DEADLINE, program::post(&next)).await;
+    let next = next.expect("the next holder waits for no row");
     assert_eq!(next, Some((200, "120".to_owned())));
     early.signal(Signal::SIGCONT);
     let (status, text) = late.await.expect("it does not panic").expect("it replies");
