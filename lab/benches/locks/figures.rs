@@ -1,5 +1,6 @@
 //! The figures that the benchmark measures.
 
+mod check;
 mod cohorts;
 mod commands;
 mod handover;
@@ -12,10 +13,11 @@ use anyhow::{Result, bail};
 type Show = fn() -> Result<()>;
 
 /// All figures, in the order in which the benchmark prints them.
-const FIGURES: [(&str, Show); 6] = [
+const FIGURES: [(&str, Show); 7] = [
     ("uncontended", uncontended::show),
     ("names", names::show),
     ("handover", handover::show),
+    ("check", check::show),
     ("commands", commands::show),
     ("cohorts", cohorts::show),
     ("startup", startup::show),

@@ -21,7 +21,7 @@ use anyhow::{Result, bail};
 use crate::workload::Workload;
 use files::Files;
 use libraries::{Leasehold, Rslock};
-use postgres::{SessionLocks, Updates};
+use postgres::{SessionLocks, Transactions, Updates};
 use raw::Raw;
 use tasks::Tasks;
 pub(crate) use tasks::nanos;
@@ -40,6 +40,9 @@ pub(crate) const ON_REDIS: [&str; 8] = [
 
 /// The limit on PostgreSQL, leasehold, and a lock of a session, which writes nothing.
 pub(crate) const ON_POSTGRES: [&str; 3] = ["updates", "leasehold", "pg_advisory_lock"];
+
+/// How the peers begin that execute transactions of two updates.
+pub(crate) const TRANSACTIONS: &str = "two updates, ";
 
 /// The passes of a hold that a grant permits to `leasehold_cohort`.
 const PASSES_MAX: u32 = 1_000;
@@ -61,7 +64,10 @@ pub(crate) fn serve(peer: &str, url: &str) -> Result<()> {
         "rslock" => Box::new(Tasks::connect(async { Ok(Rslock::new(url)) })?),
         "updates" => Box::new(Tasks::connect(Updates::connect(url))?),
         "pg_advisory_lock" => Box::new(Tasks::connect(SessionLocks::connect(url))?),
-        _ => bail!("peer {peer} does not exist"),
+        _ => match peer.strip_prefix(TRANSACTIONS) {
+            Some(kind) => Box::new(Tasks::connect(Transactions::connect(kind, url))?),
+            None => bail!("peer {peer} does not exist"),
+        },
     };
 
     for line in stdin().lock().lines() {

@@ -92,15 +92,15 @@ fn compare(
 }
 
 /// A peer, and the times of its pairs.
-struct Measured {
+pub(super) struct Measured {
     name: &'static str,
-    p50: Rounds,
+    pub(super) p50: Rounds,
     p99: Rounds,
     client: Client,
 }
 
 impl Measured {
-    fn start(peer: &'static str, cpus: Cpus, url: &str) -> Result<Self> {
+    pub(super) fn start(peer: &'static str, cpus: Cpus, url: &str) -> Result<Self> {
         Ok(Self {
             name: peer,
             p50: Rounds::default(),
@@ -112,7 +112,7 @@ impl Measured {
 
 /// How much the machine disturbed the first peer.
 #[derive(Debug, Default)]
-struct Noise {
+pub(super) struct Noise {
     /// For each round, the median of the slowest turn relative to that of the fastest turn.
     rounds: Rounds,
     repeated: usize,
@@ -120,7 +120,7 @@ struct Noise {
 
 impl Noise {
     /// Adds a line below the figures that it concerns.
-    fn add_to(&self, table: &mut Table, what: &str, first: &Measured) {
+    pub(super) fn add_to(&self, table: &mut Table, what: &str, first: &Measured) {
         let repeated = self.repeated;
         let what = format!("noise, {what}: slowest turn / fastest, {repeated} rounds repeated");
         table.add((&what, first.name, "×"), &self.rounds, None);
@@ -128,7 +128,7 @@ impl Noise {
 }
 
 /// Measures all rounds of all peers, with `pairs` pairs in each turn.
-fn measure(peers: &mut [Measured], pairs: usize) -> Result<Noise> {
+pub(super) fn measure(peers: &mut [Measured], pairs: usize) -> Result<Noise> {
     let mut noise = Noise::default();
     // The first round does not count, because Java's compiler runs in it.
     Round::measure(peers, pairs)?;
@@ -161,7 +161,7 @@ struct Round {
 }
 
 impl Round {
-    fn measure(peers: &mut [Measured], pairs: usize) -> Result<Self> {
+    pub(super) fn measure(peers: &mut [Measured], pairs: usize) -> Result<Self> {
         let mut took = vec![Vec::new(); peers.len()];
         let mut medians_of_first = Vec::new();
         let task = Workload::Pairs {

@@ -1,6 +1,8 @@
-//! PostgreSQL without leasehold: two bare updates, and an advisory lock of a session.
+//! PostgreSQL without leasehold: two bare updates, and an advisory lock of a session. And transactions of
+//! two updates, without and with `leasehold.check`.
 
 use anyhow::{Context, Result};
+use leasehold::Guard;
 use tokio_postgres::{Client, NoTls, Statement};
 
 use super::libraries::Library;
@@ -73,6 +75,62 @@ impl Library for SessionLocks {
 
     async fn release(&self, name: String) -> Result<()> {
         self.client.query(&self.unlock, &[&name]).await?;
+        Ok(())
+    }
+}
+
+/// Transactions of two updates, one after the other.
+pub(super) struct Transactions {
+    updates: Updates,
+    begin: String,
+    /// The check, and the hold that it is about.
+    check: Option<(Statement, Guard)>,
+}
+
+impl Transactions {
+    /// Takes what one transaction does as `LEVEL`, or `LEVEL, checked`.
+    pub(super) async fn connect(kind: &str, url: &str) -> Result<Self> {
+        let updates = Updates::connect(url).await?;
+        let (level, is_checked) = kind
+            .strip_suffix(", checked")
+            .map_or((kind, false), |level| (level, true));
+        let check = if is_checked {
+            let locks = leasehold::open(url).await?;
+            let guard = locks.mutex(kind).acquire().await?;
+            let check = updates.client.prepare(leasehold::postgres::CHECK).await?;
+            Some((check, guard))
+        } else {
+            None
+        };
+        Ok(Self {
+            updates,
+            begin: format!("BEGIN ISOLATION LEVEL {level}"),
+            check,
+        })
+    }
+}
+
+impl Library for Transactions {
+    type Held = ();
+
+    async fn acquire(&self, _: &str) -> Result<()> {
+        let client = &self.updates.client;
+        client.batch_execute(&self.begin).await?;
+        if let Some((check, guard)) = &self.check {
+            let binds = guard.check_binds()?;
+            client
+                .query(
+                    check,
+                    &[&binds.name, &binds.token, &binds.claim, &binds.remaining_ms],
+                )
+                .await?;
+        }
+        self.updates.update().await?;
+        self.updates.update().await?;
+        Ok(client.batch_execute("COMMIT").await?)
+    }
+
+    async fn release(&self, (): ()) -> Result<()> {
         Ok(())
     }
 }
