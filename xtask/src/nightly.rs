@@ -77,9 +77,10 @@ const KILLS_OF_RUNS: &str =
 
 /// How many cells run at a time. More would slow each other down on two cores.
 const CELLS_AT_A_TIME: usize = 2;
-/// A thousand transactions that are stopped for longer than the lease of their lock.
-const STOPPED_TRANSACTIONS: &str =
-    "test --quiet --workspace --all-features --test guarantees exactly_one_writer";
+/// A thousand transactions that are stopped for longer than the lease of their lock, and a table of
+/// other protections.
+const STOPPED_TRANSACTIONS: &str = "test --quiet --workspace --all-features --test guarantees \
+     exactly_one_writer -- --nocapture --test-threads 1";
 /// The command of soaks.
 const SOAK: &str = "run --quiet -p xtask -- soak";
 /// How the names of cells begin.

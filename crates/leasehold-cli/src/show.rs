@@ -169,7 +169,12 @@ fn pin_row(pin: &Pin) -> String {
         .missing_right
         .as_ref()
         .map_or_else(String::new, |right| format!("; ending it needs {right}"));
-    format!("    pinned by {by}{overdue}{right}\n")
+    // A prepared transaction cannot go back to a savepoint.
+    let trap = match pin.by {
+        PinnedBy::Session(_) => " (until it ends, or rolls back to a savepoint before its check)",
+        _ => "",
+    };
+    format!("    pinned by {by}{overdue}{right}{trap}\n")
 }
 
 /// Formats the status that one of several servers reports.
