@@ -82,6 +82,15 @@ impl Guard {
     ///
     /// On a store without tokens the numbers do not rise: see
     /// [`Guarantees::tokens`](crate::Guarantees::tokens).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let guard = locks.mutex("orders/42").acquire().await?;
+    /// let sql = "UPDATE orders SET paid = true, token = $1 WHERE id = 42 AND token <= $1";
+    /// println!("{sql}, $1 = {}", guard.token().to_i64());
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn token(&self) -> Token {
         self.hold.token()
@@ -89,6 +98,15 @@ impl Guard {
 
     /// Returns the token and the claim id of this grant, for resources that [compare
     /// both](crate::fence).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let guard = locks.mutex("orders/42").acquire().await?;
+    /// let header = guard.fencing_token()?.to_string(); // TOKEN:CLAIM
+    /// # assert!(header.contains(':'));
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
@@ -158,12 +176,29 @@ impl Guard {
     /// Returns the id of this claim, which is drawn for each acquire.
     ///
     /// In a [cohort](crate::Lock::cohort), the holds that are passed on have one claim.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let guard = locks.mutex("orders/42").acquire().await?;
+    /// let lock_state = locks.inspect("orders/42").await?;
+    /// assert!(lock_state.holders().any(|entry| entry.id == guard.claim_id()));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn claim_id(&self) -> ClaimId {
         self.hold.claim().id
     }
 
     /// Returns the name of the lock.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let guard = locks.mutex("orders/42").acquire().await?;
+    /// assert_eq!(guard.name(), "orders/42");
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn name(&self) -> &str {
         self.hold.claim().name.as_str()
@@ -171,6 +206,15 @@ impl Guard {
 
     /// Returns the numbers of the slots, from 0; empty unless the semaphore is
     /// [numbered](crate::Lock::numbered).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let guard = locks.semaphore("gpu", 4).numbered().acquire().await?;
+    /// let device = guard.slots()[0];
+    /// assert_eq!(device, 0);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn slots(&self) -> &[u32] {
         &self.slots
@@ -181,13 +225,52 @@ impl Guard {
     /// The lock may be lost just after the check. Only a resource that checks
     /// [tokens](Self::token) closes that gap.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let guard = locks.mutex("orders/42").acquire().await?;
+    /// for step in 1..=3 {
+    ///     guard.check()?; // `?` ends the work after a loss
+    ///     println!("step {step}");
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`is_lost`](crate::Error::is_lost) if the lock was lost; it then stays lost forever.
     pub fn check(&self) -> Result<()> {
         self.holds().try_for_each(Hold::check)
     }
 
+    /// Returns whether the lock is still held, as [`check`](Self::check) does without a reason.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// let guard = leasehold::open("memory:").await?.mutex("nightly").acquire().await?;
+    /// while guard.is_held() {
+    ///     // one step of the work
+    ///     # break;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "is_valid")]
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.check().is_ok()
+    }
+
     /// Returns why the lock was lost; `None` while it is held.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// use leasehold::{Locks, LossReason, stores::Memory};
+    /// let store = Memory::new();
+    /// let guard = Locks::from_store(store.clone(), "memory:")?.mutex("nightly").acquire().await?;
+    /// assert_eq!(guard.loss(), None);
+    /// store.revoke("nightly");
+    /// assert_eq!(guard.loss(), Some(LossReason::Revoked));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn loss(&self) -> Option<LossReason> {
         self.holds().find_map(Hold::loss)
@@ -196,12 +279,35 @@ impl Guard {
     /// Returns how long the lock stays held if no further renewal gets a reply.
     ///
     /// It is zero after a loss, and [`Duration::MAX`] if only a crash ends a hold.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// use std::time::Duration;
+    /// let guard = locks.mutex("nightly").acquire().await?; // the lease is 30 s
+    /// assert!(guard.remaining() <= Duration::from_secs(30));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.weakest().remaining()
     }
 
-    /// Returns the status of the lease's renewal.
+    /// Returns the status of the lease's renewal, which needs no call of yours: the background
+    /// thread extends the lease while the guard exists.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// use leasehold::RenewalStatus;
+    /// let guard = locks.mutex("nightly").acquire().await?;
+    /// if guard.renewal() == RenewalStatus::Late {
+    ///     println!("the store does not reply; {:?} remain", guard.remaining());
+    /// }
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "extend")]
+    #[doc(alias = "refresh")]
     #[must_use]
     pub fn renewal(&self) -> RenewalStatus {
         self.weakest().renewal()
@@ -215,6 +321,17 @@ impl Guard {
     }
 
     /// Returns a handle that observes this hold from another task or thread.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let guard = locks.mutex("nightly").acquire().await?;
+    /// let watch = guard.watch();
+    /// let stopper = tokio::spawn(async move { watch.lost().await });
+    /// guard.release().await?;
+    /// assert_eq!(stopper.await.expect("it ends with the hold"), None);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn watch(&self) -> Watch {
         Watch::new(self.hold_watches().collect())
@@ -223,6 +340,19 @@ impl Guard {
     /// Waits until the lock is lost, at the latest until the lease may have ended.
     ///
     /// [`watch`](Self::watch) waits for it in a task of its own.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// use leasehold::{Locks, LossReason, stores::Memory};
+    /// let store = Memory::new();
+    /// let guard = Locks::from_store(store.clone(), "memory:")?.mutex("nightly").acquire().await?;
+    /// store.revoke("nightly");
+    /// tokio::select! {
+    ///     reason = guard.lost() => assert_eq!(reason, LossReason::Revoked),
+    ///     () = std::future::pending() => {} // the work
+    /// }
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Cancel safety
     /// It only reads; dropping it has no effect.
@@ -235,6 +365,17 @@ impl Guard {
     ///
     /// Work that needs `margin` to stop must begin to stop at that moment.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// use std::time::Duration;
+    /// let lock = locks.mutex("nightly").lease(Duration::from_millis(200)).no_renewal();
+    /// let guard = lock.acquire().await?;
+    /// guard.until_remaining(Duration::from_millis(100)).await;
+    /// println!("100 ms are left to stop");
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Cancel safety
     /// It only reads; dropping it has no effect.
     pub async fn until_remaining(&self, margin: Duration) {
@@ -245,6 +386,17 @@ impl Guard {
     }
 
     /// Runs `work` while the lock is held, and drops it as soon as the lock is lost.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// # async fn backup() -> Result<u64, std::io::Error> { Ok(7) }
+    /// let guard = locks.mutex("nightly").acquire().await?;
+    /// let files = guard.while_held(backup()).await?.expect("the backup succeeds");
+    /// guard.release().await?;
+    /// # assert_eq!(files, 7);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`is_lost`](crate::Error::is_lost) if the lock was lost before the work completed, or at the
@@ -263,6 +415,17 @@ impl Guard {
     /// Turns a writer into a reader, without a gap in which another writer could acquire the lock.
     ///
     /// The token stays the same. It does nothing for a reader.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let config = locks.rwlock("config");
+    /// let guard = config.exclusive().acquire().await?;
+    /// guard.downgrade().await?;
+    /// assert!(config.shared().try_acquire().await?.is_ok());
+    /// assert!(config.exclusive().try_acquire().await?.is_err());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`is_unsupported`](crate::Error::is_unsupported) if this is not a reader-writer lock,
@@ -286,6 +449,18 @@ impl Guard {
     ///
     /// The guard is invalid from the first poll of this future on.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let guard = locks.mutex("orders/42").acquire().await?;
+    /// match guard.release().await {
+    ///     Ok(()) => println!("the next holder may begin"),
+    ///     Err(error) if error.is_lost() => println!("check what the work wrote: {error}"),
+    ///     Err(error) => println!("the background thread tries again: {error}"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`is_lost`](crate::Error::is_lost) if the lock was lost before: the work may have overlapped
     /// with another holder's. [`is_unavailable`](crate::Error::is_unavailable) if the store sent no
@@ -293,6 +468,7 @@ impl Guard {
     ///
     /// # Cancel safety
     /// If the future is dropped, the release continues in the background.
+    #[doc(alias = "unlock")]
     pub async fn release(self) -> Result<()> {
         if self.slot_holds.is_empty() {
             on_background(self.hold.release()).await

@@ -55,6 +55,7 @@ mod once;
 mod record;
 mod reentrant;
 mod refused;
+mod run;
 #[allow(
     missing_docs,
     clippy::must_use_candidate,
@@ -103,6 +104,7 @@ pub use once::{Done, NotGranted, Once, OnceGuard};
 pub use record::{Completion, Outcome, Record};
 pub use reentrant::{Owner, Reentrant, ReentrantGuard};
 pub use refused::Refused;
+pub use run::RunError;
 pub use rwlock::RwLock;
 pub use store::{Cleanup, Standing};
 pub use token::{FencingToken, Token};

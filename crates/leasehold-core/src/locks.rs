@@ -100,12 +100,34 @@ impl Locks {
     ///
     /// It has no owner: a task that holds the name and acquires it again waits for itself, also if
     /// the hold is that of a [`reentrant`](Self::reentrant) mutex.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let guard = locks.mutex("orders/42").acquire().await?;
+    /// assert!(locks.mutex("orders/42").try_acquire().await?.is_err());
+    /// assert!(locks.mutex("orders/43").try_acquire().await?.is_ok());
+    /// # drop(guard);
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "lock")]
     #[must_use]
     pub fn mutex(&self, name: impl AsRef<str>) -> Lock {
-        self.lock(name.as_ref(), Ok(Share::MUTEX))
+        self.lock_of(name.as_ref(), Ok(Share::MUTEX))
     }
 
     /// Creates a lock that many readers or one writer hold at a time; neither side starves.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let config = locks.rwlock("config");
+    /// let reader = config.shared().acquire().await?;
+    /// assert!(config.shared().try_acquire().await?.is_ok());
+    /// assert!(config.exclusive().try_acquire().await?.is_err());
+    /// # drop(reader);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
         RwLock::new(self.clone(), name.as_ref())
@@ -115,14 +137,35 @@ impl Locks {
     ///
     /// All clients give the same number of slots for a name. While the name is in use, a claim with
     /// another number is rejected as a [mismatch](crate::Error::is_mismatch).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let slot = locks.semaphore("gpu", 2);
+    /// let (one, two) = (slot.acquire().await?, slot.acquire().await?);
+    /// assert!(slot.try_acquire().await?.is_err());
+    /// # drop((one, two));
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "permits")]
     #[must_use]
     pub fn semaphore(&self, name: impl AsRef<str>, slots: u32) -> Lock {
-        self.lock(name.as_ref(), Share::slots(1, slots))
+        self.lock_of(name.as_ref(), Share::slots(1, slots))
     }
 
     /// Creates a mutex that its owner may acquire again while it holds it.
     ///
     /// A [`mutex`](Self::mutex) of the same name has no owner, and waits for this one.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let me = leasehold::Owner::new();
+    /// let outer = locks.reentrant("ledger").acquire(&me).await?;
+    /// let inner = locks.reentrant("ledger").acquire(&me).await?; // does not wait
+    /// # drop((outer, inner));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn reentrant(&self, name: impl AsRef<str>) -> Reentrant {
         Reentrant::new(self.mutex(name))
@@ -132,8 +175,20 @@ impl Locks {
     ///
     /// It takes at most the [reply timeout](Self::reply_timeout), 2 s by default.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let guard = locks.mutex("nightly").label("backup").acquire().await?;
+    /// for entry in locks.inspect("nightly").await?.holders() {
+    ///     println!("held by {}", entry.info);
+    /// }
+    /// # drop(guard);
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Cancel safety
     /// It only reads; dropping it has no effect.
+    #[doc(alias = "ping")]
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<LockState> {
         let text = name.as_ref();
         let name =
@@ -147,6 +202,16 @@ impl Locks {
     /// It returns at most `count_max` names, and takes at most the
     /// [reply timeout](Self::reply_timeout), 2 s by default.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let guard = locks.mutex("orders/42").acquire().await?;
+    /// let names = locks.list("orders/", 100).await?;
+    /// assert_eq!(names[0].as_str(), "orders/42");
+    /// # drop(guard);
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Cancel safety
     /// It only reads; dropping it has no effect.
     pub async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
@@ -158,6 +223,16 @@ impl Locks {
     ///
     /// A process removes the files of the locks that it leaves free. A crashed process leaves
     /// them, and so does one that may not remove the files of another user.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let folder = std::env::temp_dir().join(format!("doc-unused-{}", std::process::id()));
+    /// # let url = format!("file:{}", folder.display());
+    /// let cleanup = leasehold::open(&url).await?.remove_unused().await?;
+    /// println!("{cleanup:?}");
+    /// # std::fs::remove_dir_all(folder).ok();
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`is_unsupported`](crate::Error::is_unsupported) on a store in which free locks leave
@@ -175,6 +250,19 @@ impl Locks {
     /// stop the holder's work: only a resource that checks tokens rejects its late writes. On the
     /// file store, the next waiter is granted when the broken holder's process drops its guard or
     /// ends. On Redlock, the votes of a claim that has no majority are taken back too.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let stuck = locks.mutex("nightly").acquire().await?;
+    ///
+    /// let lock_state = locks.inspect("nightly").await?;
+    /// if let Some(token) = lock_state.holders().next().and_then(|entry| entry.token()) {
+    ///     locks.break_hold("nightly", token).await?;
+    /// }
+    /// assert!(!stuck.is_held());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Cancel safety
     /// A dropped call may have ended the hold. It can be repeated.
@@ -220,6 +308,15 @@ impl Locks {
     }
 
     /// Returns what the store guarantees.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// if !locks.guarantees().fifo {
+    ///     println!("waiters may overtake each other");
+    /// }
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn guarantees(&self) -> Guarantees {
         self.engine.calls.guarantees()
@@ -251,6 +348,13 @@ impl Locks {
     }
 
     /// Returns the store's URL without its password.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// assert_eq!(locks.url(), "memory:");
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn url(&self) -> &str {
         self.engine.calls.url()
@@ -270,7 +374,7 @@ impl Locks {
         self.engine.local_waiters(name)
     }
 
-    pub(crate) fn lock(&self, name: &str, share: Result<Share>) -> Lock {
+    pub(crate) fn lock_of(&self, name: &str, share: Result<Share>) -> Lock {
         Lock::new(self.clone(), name, share)
     }
 }

@@ -37,14 +37,30 @@ impl RwLock {
     }
 
     /// Returns the lock of a reader.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let reader = locks.rwlock("config").shared().acquire().await?;
+    /// # drop(reader);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn shared(&self) -> Lock {
-        self.locks.lock(&self.name, Ok(Share::READER))
+        self.locks.lock_of(&self.name, Ok(Share::READER))
     }
 
     /// Returns the lock of a writer.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let writer = locks.rwlock("config").exclusive().acquire().await?;
+    /// writer.downgrade().await?; // to a reader, without a gap
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn exclusive(&self) -> Lock {
-        self.locks.lock(&self.name, Ok(Share::WRITER))
+        self.locks.lock_of(&self.name, Ok(Share::WRITER))
     }
 }

@@ -1,18 +1,32 @@
 //! Distributed locks with leases: mutexes, reader-writer locks, semaphores and reentrant mutexes
 //! across tasks, threads, processes and machines.
 //!
-//! A *store* keeps the locks: a folder, a PostgreSQL database, a Redis server, a ZooKeeper ensemble. A URL selects it, and
-//! the rest of the program stays the same.
+//! A *store* keeps the locks: a folder, a PostgreSQL database, a Redis server, a ZooKeeper
+//! ensemble. A URL selects it, and the rest of your program stays the same.
 //!
 //! ```
+//! # async fn charge(order: u32, token: leasehold::Token) -> leasehold::Result<()> { Ok(()) }
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
 //! let locks = leasehold::open("memory:").await?;
+//!
 //! let guard = locks.mutex("orders/42").acquire().await?;
-//! guard.check()?; // fails if the lock was lost
-//! println!("token {}", guard.token());
+//! guard.while_held(charge(42, guard.token())).await??; // stops if the lock is lost
 //! guard.release().await?;
 //! # Ok(()) }
 //! ```
+//!
+//! | to | read |
+//! |---|---|
+//! | hold a lock | [Acquire](#acquire), [Loss](#loss), [Cancellation](#cancellation) |
+//! | choose a store | [Choose a store](#choose-a-store), [URLs](#urls), [`Guarantees`] |
+//! | exclude late writers | [Fencing](#fencing), the module [`fence`] |
+//! | run a job once, or elect a leader | [`Locks::once`], [`Locks::election`] |
+//! | use threads without a runtime | the module [`blocking`] |
+//! | test your service | [Tests](#tests) |
+//! | build with less | [Features](#features) |
+//!
+//! In the repository, `docs/guide.md` is the guide with whole programs, `docs/services.md` shows
+//! leasehold in a service, and `docs/stores` has a page for each store.
 //!
 //! # Choose a store
 //!
@@ -26,8 +40,95 @@
 //! | one process, in tests and examples | `memory:` | (the store ends too) |
 //!
 //! The *crash grace* is how long a holder's connection may be missing before a waiter is granted
-//! the lock. [`Guarantees`] states what the open store guarantees, and `cargo xtask evidence` prints
-//! the tests behind each guarantee.
+//! the lock. [`Guarantees`] states what the open store guarantees, and `GUARANTEES.md` in the
+//! repository names the test behind each guarantee. [URLs](#urls) has all forms.
+//!
+//! # Acquire
+//!
+//! [`open`] returns [`Locks`], which creates the locks:
+//!
+//! | lock | who holds it |
+//! |---|---|
+//! | [`mutex`](Locks::mutex) | one claim at a time |
+//! | [`rwlock`](Locks::rwlock) | many readers or one writer |
+//! | [`semaphore`](Locks::semaphore) | as many claims as it has slots |
+//! | [`reentrant`](Locks::reentrant) | one [`Owner`], which may acquire it again |
+//! | [`multi_lock`](Locks::multi_lock) | one claim, of several locks: all of them, or none |
+//! | [`election`](Locks::election) | one leader, whose address others can read |
+//! | [`once`](Locks::once) | one claim, until the job is recorded as done |
+//!
+//! A [`Lock`] has options, such as its [lease](Lock::lease) and its [label](Lock::label), and these
+//! ways to acquire it:
+//!
+//! | method | if another claim holds the lock |
+//! |---|---|
+//! | [`acquire`](Lock::acquire) | waits in the queue, in order of arrival |
+//! | [`try_acquire`](Lock::try_acquire) | returns [`Refused`], which says who holds it |
+//! | [`try_acquire_for`](Lock::try_acquire_for) | waits for a limited time, and then returns [`Refused`] |
+//! | [`run`](Lock::run) | waits, runs your closure while the lock is held, and releases it |
+//!
+//! Their futures own what they need, so that you can spawn them.
+//!
+//! ```
+//! use std::time::Duration;
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+//! # let locks = leasehold::open("memory:").await?;
+//! let slot = locks.semaphore("gpu", 4).lease(Duration::from_secs(10)).label("training");
+//! match slot.try_acquire_for(Duration::from_secs(5)).await? {
+//!     Ok(guard) => guard.release().await?,
+//!     Err(refused) => println!("try again later: {refused}"),
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! [`Locks::inspect`] reads who holds a lock and who waits, and [`Locks::observe`] reports the
+//! changes.
+//!
+//! # Loss
+//!
+//! A background thread renews the lease while the [`Guard`] exists, so you never extend it
+//! yourself. If the store cannot be reached for too long, the guard is lost, before the store can
+//! grant the lock to the next waiter. [`Guard::while_held`] then drops the work, [`Guard::lost`]
+//! resolves, and [`Guard::check`] fails. [`LossReason`] states why.
+//!
+//! # Fencing
+//!
+//! No lock can stop a client that sleeps past its lease and then writes. The resource can: every
+//! grant has a larger [`Token`] than the one before, and the resource rejects tokens that are
+//! smaller than the largest one it has received. [`fence`] has such resources, and explains how to
+//! build one. A lock in PostgreSQL can also be checked in the transaction that it protects:
+//! [`Guard::check_binds`].
+//!
+//! # Errors
+//!
+//! There is one [`Error`] type. It names the operation, the store and the lock, and methods such as
+//! [`is_unavailable`](Error::is_unavailable) classify it. No error contains a password. A lock that
+//! another claim holds is not an error: [`Refused`] is in the `Ok` of a try.
+//!
+//! # Cancellation
+//!
+//! Every future may be dropped at any await. A dropped acquire leaves no entry in the queue, and a
+//! dropped [`Guard`] releases its lock in the background. The end of the main thread waits up to a
+//! second until the releases have reached the store, so that no lock stays behind when `main`
+//! returns or panics. [`drain()`] waits for the releases at any time.
+//!
+//! A dropped waiter loses its position. In a `select!` in a loop, make the acquire once, outside
+//! the loop.
+//!
+//! # Tests
+//!
+//! A test opens [`stores::Memory`], which needs no server. Two [`Locks`] on its clones behave like
+//! two processes. [`revoke`](stores::Memory::revoke) takes a lock away, and
+//! [`fail`](stores::Memory::fail) takes the store down. `docs/testing-your-service.md` in the
+//! repository has examples, with paused time too.
+//!
+//! # Forks
+//!
+//! A process that forks keeps its holds. Its child has no background thread, so there each call
+//! fails at once, as [invalid](Error::is_invalid), and each guard is [lost](LossReason::Forked).
+//! Dropping a guard in the child has no effect, but don't drop an acquire or an observer there that
+//! the parent waits for. Fork before you open a store, or execute a program in the child, as
+//! [`std::process::Command`] does.
 //!
 //! # URLs
 //!
@@ -56,73 +157,9 @@
 //! | `zookeeper://host1,host2,host3/folder` | ZooKeeper (`stores::ZooKeeper`) |
 //! | `zookeeper+tls://host1,host2,host3/folder` | ZooKeeper with TLS |
 //!
-//! White space and control characters in a URL are refused, because `file:/locks` and `file:/locks\n`
-//! are two folders. Write `%20` for a space; only the path of `file:`, which has no such encoding, may
-//! contain one. Trim a URL that you read from a file.
-//!
-//! # Acquire
-//!
-//! [`Locks`] creates locks: a [`mutex`](Locks::mutex), [`rwlock`](Locks::rwlock),
-//! [`semaphore`](Locks::semaphore) or [`reentrant`](Locks::reentrant) mutex. A [`Lock`] has options
-//! and three ways to acquire it. [`acquire`](Lock::acquire) waits in the queue,
-//! [`try_acquire`](Lock::try_acquire) does not wait, and [`try_acquire_for`](Lock::try_acquire_for)
-//! waits for a limited time. The last two return a [`Refused`] if another claim holds the lock,
-//! which says who. Their futures own what they need, so that you can spawn them.
-//!
-//! ```
-//! use std::time::Duration;
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
-//! # let locks = leasehold::open("memory:").await?;
-//! let slot = locks.semaphore("gpu", 4).lease(Duration::from_secs(10)).label("training");
-//! if let Ok(guard) = slot.try_acquire_for(Duration::from_secs(5)).await? {
-//!     guard.release().await?;
-//! }
-//! # Ok(()) }
-//! ```
-//!
-//! [`Locks::multi_lock`] and [`multi_lock()`] acquire several locks at once: all of them, or none.
-//!
-//! [`Locks::election`] elects a leader, whose address others can read. [`Locks::observe`] reports
-//! the changes of a lock.
-//!
-//! [`blocking`] has the same types for threads without a runtime.
-//!
-//! # Loss
-//!
-//! A background thread renews the lease while the [`Guard`] exists. If the store cannot be reached
-//! for too long, the guard is lost, before the store can grant the lock to the next waiter.
-//! [`Guard::while_held`] then drops the work, [`Guard::lost`] resolves, and [`Guard::check`] fails.
-//! [`LossReason`] states why.
-//!
-//! # Fencing
-//!
-//! No lock can stop a client that sleeps past its lease and then writes. The resource can: every
-//! grant has a larger [`Token`] than the one before, and the resource rejects tokens that are
-//! smaller than the largest one it has received. [`fence`] has such resources, and explains how to
-//! build one.
-//!
-//! # Errors
-//!
-//! There is one [`Error`] type. It names the operation, the store and the lock, and methods such as
-//! [`is_unavailable`](Error::is_unavailable) classify it. No error contains a password.
-//!
-//! # Cancellation
-//!
-//! Every future may be dropped at any await. A dropped acquire leaves no entry in the queue, and a
-//! dropped [`Guard`] releases its lock in the background. The end of the main thread waits up to
-//! a second until the releases have reached the store, so that no lock stays behind when `main`
-//! returns or panics. [`drain()`] waits for the releases at any time.
-//!
-//! A dropped waiter loses its position. In a `select!` in a loop, make the acquire once, outside the
-//! loop.
-//!
-//! # Forks
-//!
-//! A process that forks keeps its holds. Its child has no background thread, so there each call
-//! fails at once, as [invalid](Error::is_invalid), and each guard is [lost](LossReason::Forked).
-//! Dropping a guard in the child has no effect, but don't drop an acquire or an observer there that
-//! the parent waits for. Fork before you open a store, or execute a program in the child, as
-//! [`std::process::Command`] does.
+//! White space and control characters in a URL are refused, because `file:/locks` and
+//! `file:/locks\n` are two folders. Write `%20` for a space; only the path of `file:`, which has no
+//! such encoding, may contain one. Trim a URL that you read from a file.
 //!
 //! # Features
 //!
@@ -173,8 +210,8 @@ pub use leasehold_core::{
     ExternalHolder, FencingToken, Finding, Guarantees, Guard, Leader, LeaderObserver, Leadership,
     Lock, LockState, Locks, LossReason, MultiGuard, MultiLock, Name, Need, NotGranted, Observer,
     Once, OnceGuard, Outcome, Owner, Pin, PinnedBy, Record, Reentrant, ReentrantGuard, Refused,
-    RenewalStatus, Result, RoundTrip, RwLock, SemaphoreSupport, ServerStatus, ServerVote, Severity,
-    Share, Standing, Token, Watch, drain, fence, multi_lock,
+    RenewalStatus, Result, RoundTrip, RunError, RwLock, SemaphoreSupport, ServerStatus, ServerVote,
+    Severity, Share, Standing, Token, Watch, drain, fence, multi_lock,
 };
 pub use open::{examine, open, open_lazy};
 #[doc(hidden)]

@@ -34,11 +34,27 @@ impl Election {
 
 forward!(Election of Election {
     get name() -> &str;
+    ///
+    /// ```
+    /// # let locks = leasehold::blocking::open("memory:")?;
+    /// let leadership = locks.election("scheduler").campaign("10.0.0.5:8080")?;
+    /// leadership.check()?;
+    /// leadership.resign()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     grant campaign(address: &str) -> Result<Leadership>;
     try_grant try_campaign_for(
         address: &str,
         timeout: Duration
     ) -> Result<Result<Leadership, Refused>>;
+    ///
+    /// ```
+    /// # let locks = leasehold::blocking::open("memory:")?;
+    /// if let Some(leader) = locks.election("scheduler").leader()? {
+    ///     println!("send requests to {}", leader.address());
+    /// }
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     wait leader() -> Result<Option<Leader>>;
     grant observe() -> Result<LeaderObserver>;
 });
@@ -47,6 +63,14 @@ from_async!(Election => Election);
 /// The leadership of this client; see [`leasehold::Leadership`](crate::Leadership).
 ///
 /// It has all methods of a [`Guard`].
+///
+/// ```
+/// let election = leasehold::blocking::open("memory:")?.election("scheduler");
+/// let leadership = election.campaign("10.0.0.5:8080")?;
+/// leadership.check()?; // as any guard
+/// leadership.resign()?;
+/// # Ok::<(), leasehold::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "this client resigns when the leadership is dropped"]
 pub struct Leadership {

@@ -3,7 +3,8 @@
 /// Writes methods of a blocking type that call the async type with the same arguments.
 ///
 /// `forward!(Guard of Guard { get token() -> Token; })` writes `blocking::Guard::token`, which
-/// refers to the documentation of `leasehold::Guard::token`. The first word says how it calls:
+/// refers to the documentation of `leasehold::Guard::token`, followed by the example in front of the
+/// line. The first word says how it calls:
 ///
 /// | word | |
 /// |---|---|
@@ -13,63 +14,68 @@
 /// | `wait` | waits for the future of the method, and so does `end`, which consumes the value |
 /// | `grant`, `try_grant` | wait, and convert the value in a `Result` or a `Result<Result<_, Refused>>` |
 macro_rules! forward {
-    ($type:ident of $async:ident { $($how:ident $name:ident $arguments:tt -> $returned:ty;)* }) => {
+    ($type:ident of $async:ident {
+        $($(#[$example:meta])* $how:ident $name:ident $arguments:tt -> $returned:ty;)*
+    }) => {
         impl $type {
             $(forward! {
-                @$how concat!(
-                    "See [`leasehold::", stringify!($async), "::", stringify!($name), "`](crate::",
-                    stringify!($async), "::", stringify!($name), ")."
-                ), $name $arguments -> $returned
+                @$how [
+                    #[doc = concat!(
+                        "See [`leasehold::", stringify!($async), "::", stringify!($name), "`]",
+                        "(crate::", stringify!($async), "::", stringify!($name), ")."
+                    )]
+                    $(#[$example])*
+                ] $name $arguments -> $returned
             })*
         }
     };
-    (@get $doc:expr, $name:ident($($argument:ident: $type:ty),*) -> $returned:ty) => {
-        #[doc = $doc]
+    (@get [$($docs:tt)*] $name:ident($($argument:ident: $type:ty),*) -> $returned:ty) => {
+        $($docs)*
         #[must_use]
         pub fn $name(&self, $($argument: $type),*) -> $returned {
             self.0.$name($($argument),*)
         }
     };
-    (@call $doc:expr, $name:ident($($argument:ident: $type:ty),*) -> $returned:ty) => {
-        #[doc = $doc]
+    (@call [$($docs:tt)*] $name:ident($($argument:ident: $type:ty),*) -> $returned:ty) => {
+        $($docs)*
         pub fn $name(&self, $($argument: $type),*) -> $returned {
             self.0.$name($($argument),*)
         }
     };
-    (@set $doc:expr, $name:ident($($argument:ident: $type:ty),*) -> $returned:ty) => {
-        #[doc = $doc]
+    (@set [$($docs:tt)*] $name:ident($($argument:ident: $type:ty),*) -> $returned:ty) => {
+        $($docs)*
         #[must_use]
         pub fn $name(self, $($argument: $type),*) -> $returned {
             Self(self.0.$name($($argument),*))
         }
     };
-    (@convert $doc:expr, $name:ident($($argument:ident: $type:ty),*) -> $returned:ty) => {
-        #[doc = $doc]
+    (@convert [$($docs:tt)*] $name:ident($($argument:ident: $type:ty),*) -> $returned:ty) => {
+        $($docs)*
         #[must_use]
         pub fn $name(&self, $($argument: $type),*) -> $returned {
             self.0.$name($($argument),*).into()
         }
     };
-    (@wait $doc:expr, $name:ident($($argument:ident: $type:ty),*) -> $returned:ty) => {
-        #[doc = $doc]
+    (@wait [$($docs:tt)*] $name:ident($($argument:ident: $type:ty),*) -> $returned:ty) => {
+        $($docs)*
         pub fn $name(&self, $($argument: $type),*) -> $returned {
             block_on(self.0.$name($($argument),*))
         }
     };
-    (@end $doc:expr, $name:ident($($argument:ident: $type:ty),*) -> $returned:ty) => {
-        #[doc = $doc]
+    (@end [$($docs:tt)*] $name:ident($($argument:ident: $type:ty),*) -> $returned:ty) => {
+        $($docs)*
         pub fn $name(self, $($argument: $type),*) -> $returned {
             block_on(self.0.$name($($argument),*))
         }
     };
-    (@grant $doc:expr, $name:ident($($argument:ident: $type:ty),*) -> $returned:ty) => {
-        #[doc = $doc]
+    (@grant [$($docs:tt)*] $name:ident($($argument:ident: $type:ty),*) -> $returned:ty) => {
+        $($docs)*
         pub fn $name(&self, $($argument: $type),*) -> $returned {
             block_on(self.0.$name($($argument),*)).map(Into::into)
         }
     };
-    (@try_grant $doc:expr, $name:ident($($argument:ident: $type:ty),*) -> $returned:ty) => {
-        #[doc = $doc]
+    (@try_grant [$($docs:tt)*] $name:ident($($argument:ident: $type:ty),*) -> $returned:ty) => {
+        $($docs)*
         pub fn $name(&self, $($argument: $type),*) -> $returned {
             Ok(block_on(self.0.$name($($argument),*))?.map(Into::into))
         }

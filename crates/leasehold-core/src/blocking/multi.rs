@@ -10,11 +10,26 @@ use crate::runtime::background::block_on;
 use crate::{LossReason, Refused, RenewalStatus, Result, Token};
 
 /// See [`leasehold::multi_lock`](crate::multi_lock()).
+///
+/// ```
+/// use leasehold::blocking;
+/// let locks = blocking::open("memory:")?;
+/// let both = blocking::multi_lock([locks.mutex("account/1"), locks.rwlock("rates").shared()]);
+/// both.acquire()?.release()?;
+/// # Ok::<(), leasehold::Error>(())
+/// ```
 pub fn multi_lock(locks: impl IntoIterator<Item = Lock>) -> MultiLock {
     MultiLock::from(crate::multi_lock(locks.into_iter().map(|lock| lock.0)))
 }
 
 /// Several locks that are granted together; see [`leasehold::MultiLock`](crate::MultiLock).
+///
+/// ```
+/// let locks = leasehold::blocking::open("memory:")?;
+/// let guard = locks.multi_lock(["account/1", "account/2"]).acquire()?;
+/// guard.release()?;
+/// # Ok::<(), leasehold::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "nothing is acquired before `acquire`"]
 pub struct MultiLock(crate::MultiLock);
@@ -34,7 +49,23 @@ impl MultiLock {
 }
 
 forward!(MultiLock of MultiLock {
+    ///
+    /// ```
+    /// # let locks = leasehold::blocking::open("memory:")?;
+    /// let guard = locks.multi_lock(["account/1", "account/2"]).acquire()?;
+    /// guard.check()?;
+    /// guard.release()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     grant acquire() -> Result<MultiGuard>;
+    ///
+    /// ```
+    /// # let locks = leasehold::blocking::open("memory:")?;
+    /// let other = locks.mutex("account/2").acquire()?;
+    /// assert!(locks.multi_lock(["account/1", "account/2"]).try_acquire()?.is_err());
+    /// # drop(other);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     try_grant try_acquire() -> Result<Result<MultiGuard, Refused>>;
     try_grant try_acquire_for(timeout: Duration) -> Result<Result<MultiGuard, Refused>>;
 });
@@ -48,6 +79,14 @@ impl Locks {
 }
 
 /// Several granted locks; see [`leasehold::MultiGuard`](crate::MultiGuard).
+///
+/// ```
+/// let locks = leasehold::blocking::open("memory:")?;
+/// let guard = locks.multi_lock(["account/1", "account/2"]).acquire()?;
+/// assert_eq!(guard.tokens().len(), 2);
+/// guard.release()?;
+/// # Ok::<(), leasehold::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "the locks are released when the guard is dropped"]
 pub struct MultiGuard(crate::MultiGuard);
@@ -81,6 +120,7 @@ forward!(MultiGuard of MultiGuard {
     call weakest() -> &crate::Guard;
     get tokens() -> Vec<Token>;
     call check() -> Result<()>;
+    get is_held() -> bool;
     get loss() -> Option<LossReason>;
     get remaining() -> Duration;
     get renewal() -> RenewalStatus;

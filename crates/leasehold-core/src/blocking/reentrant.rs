@@ -9,6 +9,15 @@ use crate::{CheckBinds, ClaimId, FencingToken, LossReason, Owner};
 use crate::{Refused, RenewalStatus, Result, Token};
 
 /// A mutex that its owner may acquire again; see [`leasehold::Reentrant`](crate::Reentrant).
+///
+/// ```
+/// let ledger = leasehold::blocking::open("memory:")?.reentrant("ledger");
+/// let me = leasehold::Owner::new();
+/// let outer = ledger.acquire(&me)?;
+/// let inner = ledger.acquire(&me)?; // does not wait
+/// # drop((outer, inner));
+/// # Ok::<(), leasehold::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Reentrant(crate::Reentrant);
 
@@ -32,6 +41,14 @@ forward!(Reentrant of Reentrant {
 from_async!(Reentrant => Reentrant);
 
 /// One of an owner's acquires; see [`leasehold::ReentrantGuard`](crate::ReentrantGuard).
+///
+/// ```
+/// let ledger = leasehold::blocking::open("memory:")?.reentrant("ledger");
+/// let guard = ledger.acquire(&leasehold::Owner::new())?;
+/// assert_eq!(guard.count(), 1);
+/// guard.release()?;
+/// # Ok::<(), leasehold::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "this acquire is undone when the guard is dropped"]
 pub struct ReentrantGuard(crate::ReentrantGuard);
@@ -47,6 +64,15 @@ impl ReentrantGuard {
 forward!(ReentrantGuard of ReentrantGuard {
     get token() -> Token;
     get count() -> usize;
+    ///
+    /// ```
+    /// # let locks = leasehold::blocking::open("memory:")?;
+    /// let me = leasehold::Owner::new();
+    /// let outer = locks.reentrant("ledger").acquire(&me)?;
+    /// locks.reentrant("ledger").acquire(&me)?.release()?;
+    /// outer.check()?; // the lock is still held
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     end release() -> Result<()>;
 });
 forward!(ReentrantGuard of Guard {
@@ -55,6 +81,7 @@ forward!(ReentrantGuard of Guard {
     get claim_id() -> ClaimId;
     get name() -> &str;
     call check() -> Result<()>;
+    get is_held() -> bool;
     get loss() -> Option<LossReason>;
     get remaining() -> Duration;
     get renewal() -> RenewalStatus;

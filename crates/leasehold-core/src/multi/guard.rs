@@ -12,6 +12,15 @@ use crate::{Error, Guard, LossReason, RenewalStatus, Result, Token, Watch};
 ///
 /// If one of them is lost, all count as lost. The others stay held until this guard is released or
 /// dropped, so that no other client works on a part of what they protect.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::open("memory:").await?;
+/// let guard = locks.multi_lock(["account/1", "account/2"]).acquire().await?;
+/// guard.while_held(async { println!("transfer") }).await?;
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[must_use = "the locks are released when the guard is dropped"]
 pub struct MultiGuard {
@@ -20,6 +29,16 @@ pub struct MultiGuard {
 
 impl MultiGuard {
     /// Joins guards that count as one hold from now on.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// use leasehold::MultiGuard;
+    /// let one = locks.mutex("account/1").acquire().await?;
+    /// let two = locks.mutex("account/2").acquire().await?;
+    /// MultiGuard::new(vec![one, two]).check()?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Panics
     /// If `guards` is empty.
@@ -34,18 +53,46 @@ impl MultiGuard {
     }
 
     /// Returns the guards, which are independent of each other from now on.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let both = locks.multi_lock(["account/1", "account/2"]).acquire().await?;
+    /// for guard in both.into_guards() {
+    ///     guard.release().await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn into_guards(self) -> Vec<Guard> {
         self.guards
     }
 
     /// Returns the token of each lock, in the order in which the locks were stated.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let guard = locks.multi_lock(["account/1", "account/2"]).acquire().await?;
+    /// for (name, token) in ["account/1", "account/2"].iter().zip(guard.tokens()) {
+    ///     println!("{name}: {token}");
+    /// }
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn tokens(&self) -> Vec<Token> {
         self.guards.iter().map(Guard::token).collect()
     }
 
     /// Returns the guard that was lost, or will be lost first without further renewals.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let guard = locks.multi_lock(["account/1", "account/2"]).acquire().await?;
+    /// println!("{} is lost first", guard.weakest().name());
+    /// # Ok(()) }
+    /// ```
     pub fn weakest(&self) -> &Guard {
         self.guards
             .iter()
@@ -59,6 +106,20 @@ impl MultiGuard {
     /// [`is_lost`](Error::is_lost) if one of the locks was lost.
     pub fn check(&self) -> Result<()> {
         self.guards.iter().try_for_each(Guard::check)
+    }
+
+    /// Returns whether all locks are still held.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let guard = locks.multi_lock(["account/1", "account/2"]).acquire().await?;
+    /// assert!(guard.is_held());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.check().is_ok()
     }
 
     /// Returns why a lock was lost; `None` while all are held.
@@ -106,6 +167,15 @@ impl MultiGuard {
     }
 
     /// Runs `work` while all locks are held, and drops it as soon as one of them is lost.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let guard = locks.multi_lock(["account/1", "account/2"]).acquire().await?;
+    /// let moved = guard.while_held(async { 100 }).await?;
+    /// assert_eq!(moved, 100);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`is_lost`](Error::is_lost) if a lock was lost before the work completed, or at the same

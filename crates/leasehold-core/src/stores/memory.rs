@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
@@ -41,6 +42,7 @@ pub struct Memory {
     records: Arc<Mutex<KeptRecords>>,
     changes: Arc<Notify>,
     clients: Arc<Mutex<Vec<Weak<dyn Revocable>>>>,
+    is_down: Arc<AtomicBool>,
 }
 
 /// The store of this process, for the table of schemes of `leasehold`.
@@ -63,6 +65,12 @@ static FORM: UrlForm = UrlForm {
 
 impl Memory {
     /// Creates an empty store.
+    ///
+    /// ```
+    /// let store = leasehold::stores::Memory::new();
+    /// let locks = leasehold::Locks::from_store(store, "memory:");
+    /// # assert!(locks.is_ok());
+    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -112,6 +120,48 @@ impl Memory {
         })
     }
 
+    /// Fails every request from now on, as if the store could not be reached.
+    ///
+    /// A program tests by it what it does while its store is down: an acquire fails as
+    /// [unavailable](crate::Error::is_unavailable), and holds are lost when their leases end,
+    /// because no renewal succeeds. The store keeps its locks, and [`recover`](Self::recover) ends
+    /// the outage.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// use std::time::Duration;
+    /// use leasehold::{Locks, LossReason, stores::Memory};
+    /// let store = Memory::new();
+    /// let locks = Locks::from_store(store.clone(), "memory:")?;
+    /// let guard = locks.mutex("held").lease(Duration::from_millis(200)).acquire().await?;
+    ///
+    /// store.fail();
+    /// let error = locks.mutex("nightly").try_acquire().await.unwrap_err();
+    /// assert!(error.is_unavailable());
+    /// assert_eq!(guard.lost().await, LossReason::RenewalTimedOut);
+    ///
+    /// store.recover();
+    /// assert!(locks.mutex("nightly").try_acquire().await?.is_ok());
+    /// # Ok(()) }
+    /// ```
+    pub fn fail(&self) {
+        self.is_down.store(true, Ordering::SeqCst);
+        // The requests that wait for a change fail too.
+        self.changes.notify_waiters();
+    }
+
+    /// Replies to requests again, after [`fail`](Self::fail).
+    pub fn recover(&self) {
+        self.is_down.store(false, Ordering::SeqCst);
+    }
+
+    fn check_is_up(&self) -> Result<()> {
+        if self.is_down.load(Ordering::SeqCst) {
+            return Err(Error::unavailable("a test has called `Memory::fail`"));
+        }
+        Ok(())
+    }
+
     /// Runs `work` on a queue without expired claims, then grants the claims that fit and notifies
     /// the waiters of a change.
     fn queue<T>(&self, name: &Name, work: impl FnOnce(&mut LockQueue) -> T) -> T {
@@ -132,14 +182,15 @@ impl Memory {
     }
 
     /// Waits until the standing of a claim differs from `seen`.
-    async fn changed(&self, claim: &Claim, seen: Standing) -> Standing {
+    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
         loop {
             let changed = self.changes.notified();
+            self.check_is_up()?;
             let (standing, next_expiry) = self.queue(&claim.name, |queue| {
                 (queue.standing(claim), queue.next_expiry())
             });
             if standing != seen {
-                return standing;
+                return Ok(standing);
             }
 
             // The end of a lease sends no notification, so each waiter polls for it.
@@ -282,6 +333,7 @@ impl Store for Memory {
     }
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
+        self.check_is_up()?;
         let is_new = self.queue(&claim.name, |queue| queue.enter(claim, on_contention))?;
         if is_new {
             self.changes.notify_waiters();
@@ -298,15 +350,17 @@ impl Store for Memory {
     }
 
     async fn queued(&self, claim: &Claim, ahead: u32) -> Result<Standing> {
-        Ok(self.changed(claim, Standing::Queued { ahead }).await)
+        self.changed(claim, Standing::Queued { ahead }).await
     }
 
     async fn lost(&self, claim: &Claim, token: Token) -> Result<()> {
-        self.changed(claim, Standing::Held { token }).await;
-        Ok(())
+        self.changed(claim, Standing::Held { token })
+            .await
+            .map(drop)
     }
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
+        self.check_is_up()?;
         Ok(claims
             .iter()
             .map(|claim| {
@@ -320,6 +374,7 @@ impl Store for Memory {
     }
 
     async fn leave(&self, claim: &Claim) -> Result<bool> {
+        self.check_is_up()?;
         let removed = self.queue(&claim.name, |queue| {
             let at = queue.position(claim)?;
             Some(queue.entries.remove(at))
@@ -340,6 +395,7 @@ impl Store for Memory {
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
+        self.check_is_up()?;
         let mut lock_state = replies::lock_state(name.clone());
         self.queue(name, |queue| {
             lock_state.entries = queue.entries();
@@ -349,6 +405,7 @@ impl Store for Memory {
     }
 
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        self.check_is_up()?;
         let queues = self.queues.lock();
         let now = BootInstant::now();
 
@@ -367,9 +424,10 @@ impl Store for Memory {
 #[async_trait]
 impl Observe for Memory {
     async fn subscribe(&self, _name: &Name) -> Result<Box<dyn Subscription>> {
+        self.check_is_up()?;
         Ok(Box::new(Changes {
             next: Box::pin(Arc::clone(&self.changes).notified_owned()),
-            changes: Arc::clone(&self.changes),
+            store: self.clone(),
         }))
     }
 }
@@ -377,10 +435,12 @@ impl Observe for Memory {
 #[async_trait]
 impl Records for Memory {
     async fn kept(&self) -> Result<Duration> {
+        self.check_is_up()?;
         Ok(RECORDS_KEPT)
     }
 
     async fn record(&self, name: &Name, reader: RecordReader) -> Result<Record> {
+        self.check_is_up()?;
         let mut records = self.records.lock();
         let record = records.read(name);
         if reader == RecordReader::Holder && record != Record::empty(record.read_at) {
@@ -390,6 +450,7 @@ impl Records for Memory {
     }
 
     async fn complete(&self, claim: &Claim, completion: &Completion) -> Result<bool> {
+        self.check_is_up()?;
         let completed = self.queue(&claim.name, |queue| {
             let mut records = self.records.lock();
             let mut record = records.read(&claim.name);
@@ -407,6 +468,7 @@ impl Records for Memory {
     }
 
     async fn list_records(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        self.check_is_up()?;
         let mut records = self.records.lock();
         records.forget_old();
         let names = records.by_name.keys();
@@ -475,7 +537,7 @@ impl InProcess for Memory {
 /// The changes of all names.
 #[derive(Debug)]
 struct Changes {
-    changes: Arc<Notify>,
+    store: Memory,
     next: Pin<Box<OwnedNotified>>,
 }
 
@@ -483,8 +545,8 @@ struct Changes {
 impl Subscription for Changes {
     async fn changed(&mut self) -> Result<()> {
         self.next.as_mut().await;
-        self.next = Box::pin(Arc::clone(&self.changes).notified_owned());
-        Ok(())
+        self.next = Box::pin(Arc::clone(&self.store.changes).notified_owned());
+        self.store.check_is_up()
     }
 }
 
@@ -496,7 +558,10 @@ const POLL_MAX: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use super::*;
+    use crate::store::draw_claim_id;
     use crate::{Locks, LossReason};
 
     #[tokio::test]
@@ -523,6 +588,72 @@ mod tests {
         assert_eq!(store.revoke("a"), 1);
         assert!(next.check().expect_err("it is revoked").is_lost());
         assert_eq!((store.revoke("b"), store.revoke("")), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn failing_store_fails_every_request_and_keeps_its_locks() {
+        let store = Memory::new();
+        let locks = Locks::from_store(store.clone(), "memory:").expect("it starts");
+        let guard = locks.mutex("a").acquire().await.expect("the store replies");
+        let held = Claim::clone(guard.hold().claim());
+        let name = held.name.clone();
+        let waiter = Claim {
+            id: draw_claim_id(),
+            ..held.clone()
+        };
+        let entered = store.enter(&waiter, OnContention::Queue).await;
+        entered.expect("the store replies");
+        let mut changes = store.subscribe(&name).await.expect("the store replies");
+
+        // A request that waits when the outage begins fails as well.
+        let waiting = store.queued(&waiter, 1);
+        let (waited, changed, ()) =
+            tokio::join!(waiting, changes.changed(), async { store.fail() });
+        let completion = Completion::success(&held, guard.token(), SystemTime::now());
+        let failed = [
+            waited.err(),
+            changed.err(),
+            store.enter(&held, OnContention::Queue).await.err(),
+            store.queued(&waiter, 1).await.err(),
+            store.lost(&held, guard.token()).await.err(),
+            store.renew(slice::from_ref(&held)).await.err(),
+            store.leave(&held).await.err(),
+            store.inspect(&name).await.err(),
+            store.list("", 1).await.err(),
+            store.subscribe(&name).await.err(),
+            store.kept().await.err(),
+            store.record(&name, RecordReader::Observer).await.err(),
+            store.complete(&held, &completion).await.err(),
+            store.list_records("", 1).await.err(),
+        ];
+        for (request, error) in failed.iter().enumerate() {
+            let is_unavailable = error.as_ref().is_some_and(Error::is_unavailable);
+            assert!(is_unavailable, "request {request}: {error:?}");
+        }
+
+        store.recover();
+        let lock_state = locks.inspect("a").await.expect("the store replies");
+        assert_eq!(lock_state.entries.len(), 2);
+        guard.release().await.expect("it is still held");
+    }
+
+    #[tokio::test]
+    async fn waiter_is_granted_after_an_outage() {
+        let store = Memory::new();
+        let locks = Locks::from_store(store.clone(), "memory:").expect("it starts");
+        let guard = locks.mutex("a").acquire().await.expect("the store replies");
+        let waiting = tokio::spawn(locks.mutex("a").acquire());
+        while locks.inspect("a").await.expect("a state").waiters().count() == 0 {
+            tokio::task::yield_now().await;
+        }
+
+        store.fail();
+        let releasing = tokio::spawn(guard.release());
+        locks.inspect("a").await.expect_err("the store is down");
+        store.recover();
+        releasing.await.expect("it runs").expect("it is repeated");
+        let next = waiting.await.expect("it runs").expect("the store replies");
+        next.release().await.expect("the store replies");
     }
 
     #[tokio::test]
