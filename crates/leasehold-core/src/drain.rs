@@ -26,6 +26,7 @@ use crate::runtime::departures;
 ///
 /// # Cancel safety
 /// It only waits; dropping it has no effect.
+#[doc(alias = "close")]
 pub async fn drain() {
     on_background(departures::drained()).await;
 }

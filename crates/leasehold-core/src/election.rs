@@ -40,6 +40,15 @@ pub struct Election {
 
 impl Locks {
     /// Creates an election. Its name is that of a [mutex](Self::mutex).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let election = locks.election("scheduler");
+    /// assert!(election.leader().await?.is_none());
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "elect")]
     #[must_use]
     pub fn election(&self, name: impl AsRef<str>) -> Election {
         Election {
@@ -59,6 +68,16 @@ impl Election {
     ///
     /// A campaign with a [cohort](Lock::cohort) fails with [`is_invalid`](Error::is_invalid): the
     /// store does not know which token of its block the leader has.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// use std::time::Duration;
+    /// let election = locks.election("scheduler");
+    /// let election = election.configure(|lock| lock.lease(Duration::from_secs(10)));
+    /// election.campaign("10.0.0.5:8080").await?.resign().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn configure(self, change: impl FnOnce(Lock) -> Lock) -> Self {
         Self {
@@ -71,11 +90,21 @@ impl Election {
     /// `address` has 1 to 255 bytes and any form. Others read it from the store. On the file store,
     /// whose entries have a fixed length, it has at most 64 bytes.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let leadership = locks.election("scheduler").campaign("10.0.0.5:8080").await?;
+    /// leadership.while_held(async { /* lead */ }).await?;
+    /// leadership.resign().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Lock::acquire`]. Also [`is_invalid`](Error::is_invalid) for an empty or long address.
     ///
     /// # Cancel safety
     /// As [`Lock::acquire`].
+    #[doc(alias = "elect")]
     pub fn campaign(
         &self,
         address: &str,
@@ -88,6 +117,18 @@ impl Election {
     }
 
     /// Campaigns for at most `timeout`; returns the leader's entry if this client was not elected.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// use std::time::Duration;
+    /// let election = locks.election("scheduler");
+    /// match election.try_campaign_for("10.0.0.5:8080", Duration::from_secs(2)).await? {
+    ///     Ok(leadership) => leadership.resign().await?,
+    ///     Err(leader) => println!("{leader}"),
+    /// }
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`campaign`](Self::campaign), and as [`Lock::try_acquire_for`].
@@ -108,6 +149,16 @@ impl Election {
 
     /// Returns the leader; `None` if no client leads.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// match locks.election("scheduler").leader().await? {
+    ///     Some(leader) => println!("send requests to {}", leader.address()),
+    ///     None => println!("nobody leads"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Cancel safety
     /// It only reads; dropping it has no effect.
     pub async fn leader(&self) -> Result<Option<Leader>> {
@@ -117,6 +168,14 @@ impl Election {
     }
 
     /// Observes which client leads.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let mut observer = locks.election("scheduler").observe().await?;
+    /// assert_eq!(observer.next().await?, None);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`Locks::observe`].
@@ -161,6 +220,15 @@ impl Election {
 /// The leadership of this client, until it resigns, drops this value, or loses the lock.
 ///
 /// It has all methods of a [`Guard`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::open("memory:").await?;
+/// let leadership = locks.election("scheduler").campaign("10.0.0.5:8080").await?;
+/// leadership.check()?; // as any guard
+/// leadership.resign().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[must_use = "this client resigns when the leadership is dropped"]
 pub struct Leadership {
@@ -199,6 +267,17 @@ impl Deref for Leadership {
 /// The leader, as its entry in the store shows it.
 ///
 /// It may have been replaced since the entry was read.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::open("memory:").await?;
+/// let election = locks.election("scheduler");
+/// let leadership = election.campaign("10.0.0.5:8080").await?;
+/// let leader = election.leader().await?.expect("this client leads");
+/// println!("{} by {}, token {}", leader.address(), leader.info, leader.token);
+/// # drop(leadership);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
@@ -225,6 +304,18 @@ impl Leader {
 }
 
 /// Observes which client leads; [`Election::observe`] creates it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::open("memory:").await?;
+/// let election = locks.election("scheduler");
+/// let mut observer = election.observe().await?;
+/// assert!(observer.next().await?.is_none());
+///
+/// let leadership = election.campaign("10.0.0.5:8080").await?;
+/// assert_eq!(observer.next().await?.expect("it leads").token, leadership.token());
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct LeaderObserver {
     observer: Observer,
@@ -256,6 +347,15 @@ impl LeaderObserver {
     }
 
     /// Returns the leaders as a stream, which does not end.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// use futures_util::TryStreamExt;
+    /// let mut leaders = Box::pin(locks.election("scheduler").observe().await?.into_stream());
+    /// assert_eq!(leaders.try_next().await?, Some(None)); // nobody leads
+    /// # Ok(()) }
+    /// ```
     pub fn into_stream(self) -> impl Stream<Item = Result<Option<Leader>>> + Send {
         stream::unfold(self, |mut observer| async move {
             let leader = observer.next().await;

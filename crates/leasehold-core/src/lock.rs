@@ -73,12 +73,35 @@ impl Lock {
     /// ZooKeeper when the session ends (`session=`, 10 s by default).
     /// [`Guard::remaining`](crate::Guard::remaining) is the shorter of the two times. The lock
     /// survives an outage of at most 0.6 of that time.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// use std::time::Duration;
+    /// // After a crash the others wait for 5 s at most. The work may take longer.
+    /// let lock = locks.mutex("nightly").lease(Duration::from_secs(5));
+    /// # lock.acquire().await?.release().await?;
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "ttl")]
     #[must_use]
     pub fn lease(self, lease: Duration) -> Self {
         Self { lease, ..self }
     }
 
     /// Disables renewal: the hold ends with its lease, even if the work is not done.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// use leasehold::{LossReason, RenewalStatus};
+    /// use std::time::Duration;
+    /// let lock = locks.mutex("nightly").lease(Duration::from_millis(100)).no_renewal();
+    /// let guard = lock.acquire().await?;
+    /// assert_eq!(guard.renewal(), RenewalStatus::Off);
+    /// assert_eq!(guard.lost().await, LossReason::LeaseExpired);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn no_renewal(self) -> Self {
         Self {
@@ -88,6 +111,17 @@ impl Lock {
     }
 
     /// Limits the time for which the lock is held. After that the guard is lost, despite renewals.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// use leasehold::LossReason;
+    /// use std::time::Duration;
+    /// let lock = locks.mutex("nightly").max_hold(Duration::from_millis(50));
+    /// let guard = lock.acquire().await?;
+    /// assert_eq!(guard.lost().await, LossReason::MaxHoldExceeded);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn max_hold(self, longest: Duration) -> Self {
         Self {
@@ -175,6 +209,16 @@ impl Lock {
 
     /// Labels the claim for `show` and `ls`, with at most 255 bytes; 64 on the file store, whose
     /// entries have a fixed length.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let guard = locks.mutex("deploy").label("release 481").acquire().await?;
+    /// let refused = locks.mutex("deploy").try_acquire().await?.unwrap_err();
+    /// assert!(refused.to_string().ends_with("(release 481)"));
+    /// # drop(guard);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn label(self, label: &str) -> Self {
         Self {
@@ -186,6 +230,16 @@ impl Lock {
     /// Takes several slots of a semaphore at once instead of one.
     ///
     /// Later claims for few slots do not overtake a claim for many.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let large = locks.semaphore("gpu", 4).permits(3).acquire().await?;
+    /// assert!(locks.semaphore("gpu", 4).permits(2).try_acquire().await?.is_err());
+    /// assert!(locks.semaphore("gpu", 4).try_acquire().await?.is_ok());
+    /// # drop(large);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn permits(self, permits: u32) -> Self {
         let share = self
@@ -197,6 +251,15 @@ impl Lock {
 
     /// Waits in the queue until the lock is granted.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let guard = locks.mutex("orders/42").acquire().await?;
+    /// // … the work …
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`is_unavailable`](Error::is_unavailable) if the store sends no reply for 10 seconds,
     /// [`is_denied`](Error::is_denied), [`is_unsupported`](Error::is_unsupported),
@@ -206,6 +269,7 @@ impl Lock {
     /// # Cancel safety
     /// If the future is dropped, the claim leaves the queue. The background thread releases a grant
     /// that was under way.
+    #[doc(alias = "lock")]
     pub fn acquire(&self) -> impl Future<Output = Result<Guard>> + Send + use<> {
         self.acquire_within(WaitLimit::Forever)
             .map_ok(|granted| granted.expect("without a limit the wait ends with a grant"))
@@ -233,6 +297,7 @@ impl Lock {
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
+    #[doc(alias = "try_lock")]
     pub fn try_acquire(
         &self,
     ) -> impl Future<Output = Result<Result<Guard, Refused>>> + Send + use<> {
@@ -246,6 +311,17 @@ impl Lock {
     /// it does not. Time for which the machine is suspended does not count. A `timeout` of zero is
     /// that of [`try_acquire`](Self::try_acquire).
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// use std::time::Duration;
+    /// match locks.mutex("orders/42").try_acquire_for(Duration::from_secs(2)).await? {
+    ///     Ok(guard) => guard.release().await?,
+    ///     Err(refused) => println!("try again later: {refused}"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`acquire`](Self::acquire). Also [`is_unavailable`](Error::is_unavailable) if the store
     /// sent no reply within `timeout`, because only a reply shows that the lock is held. The call
@@ -253,6 +329,8 @@ impl Lock {
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
+    #[doc(alias = "timeout")]
+    #[doc(alias = "acquire_timeout")]
     pub fn try_acquire_for(
         &self,
         timeout: Duration,
@@ -261,6 +339,13 @@ impl Lock {
     }
 
     /// Returns the name as it was given.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// assert_eq!(locks.mutex("orders/42").name(), "orders/42");
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

@@ -24,12 +24,24 @@ pub struct Token(NonZeroU64);
 
 impl Token {
     /// Creates the token of this number; `None` for zero.
+    ///
+    /// ```
+    /// use leasehold::Token;
+    /// assert_eq!(Token::new(7).map(Token::get), Some(7));
+    /// assert_eq!(Token::new(0), None);
+    /// ```
     #[must_use]
     pub fn new(number: u64) -> Option<Self> {
         NonZeroU64::new(number).map(Self)
     }
 
     /// Returns the number.
+    ///
+    /// ```
+    /// let token = leasehold::Token::new(7).expect("not zero");
+    /// assert_eq!(token.get(), u64::from(token));
+    /// ```
+    #[doc(alias = "u64")]
     #[must_use]
     pub fn get(self) -> u64 {
         self.0.get()
@@ -39,6 +51,13 @@ impl Token {
     ///
     /// No store grants a token above [`i64::MAX`]. Of a token that a program made itself, it is
     /// [`i64::MAX`] then.
+    ///
+    /// ```
+    /// let token = leasehold::Token::new(7).expect("not zero");
+    /// let column: i64 = token.to_i64();
+    /// # assert_eq!(column, 7);
+    /// ```
+    #[doc(alias = "i64")]
     #[must_use]
     pub fn to_i64(self) -> i64 {
         i64::try_from(self.get()).unwrap_or(i64::MAX)
@@ -110,6 +129,14 @@ pub struct FencingToken {
 
 impl FencingToken {
     /// Creates the fencing token of a grant.
+    ///
+    /// ```
+    /// use leasehold::{FencingToken, Token};
+    /// let token = Token::try_from(7)?;
+    /// let claim = "6f1c2a4e9b0d4c5f8a7e3d2b1c0f9e8d".parse()?;
+    /// assert_eq!(FencingToken::new(token, claim).token(), token);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     #[must_use]
     pub fn new(token: Token, claim: ClaimId) -> Self {
         Self { token, claim }
@@ -130,6 +157,14 @@ impl FencingToken {
     /// Returns whether a resource accepts this fencing token after `last`.
     ///
     /// The token must be larger, or token and claim must be the same.
+    ///
+    /// ```
+    /// use leasehold::FencingToken;
+    /// let last: FencingToken = "7:6f1c2a4e9b0d4c5f8a7e3d2b1c0f9e8d".parse()?;
+    /// let late: FencingToken = "6:0a1b2c3d4e5f60718293a4b5c6d7e8f9".parse()?;
+    /// assert!(last.is_accepted_after(last) && !late.is_accepted_after(last));
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     #[must_use]
     pub fn is_accepted_after(self, last: Self) -> bool {
         self.token > last.token || self == last

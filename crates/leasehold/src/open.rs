@@ -34,6 +34,7 @@ use crate::{Error, Locks, Result, unknown_url};
 ///
 /// # Cancel safety
 /// Dropping the future closes every connection.
+#[doc(alias = "connect")]
 pub async fn open(url: &str) -> Result<Locks> {
     open_on(url, Handle::try_current().ok()).await
 }

@@ -13,6 +13,15 @@ use crate::{Error, Examination, Finding, Result, Severity};
 /// It connects, reads the settings of the servers, and tries the requests that locks need on a key
 /// of its own. It changes no lock. It takes about a second. docs/operate.md lists all findings.
 ///
+/// ```no_run
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// let examination = leasehold::examine("redis://localhost").await?;
+/// for finding in &examination.findings {
+///     println!("{}: {}; {}", finding.severity, finding.message, finding.remedy);
+/// }
+/// # Ok(()) }
+/// ```
+///
 /// # Errors
 /// [`is_unavailable`](Error::is_unavailable) if the store cannot be reached, and
 /// [`is_invalid`](Error::is_invalid) for an invalid URL. A store that cannot be used for another
@@ -20,6 +29,7 @@ use crate::{Error, Examination, Finding, Result, Severity};
 ///
 /// # Cancel safety
 /// It only reads; dropping it has no effect.
+#[doc(alias = "ping")]
 pub async fn examine(url: &str) -> Result<Examination> {
     background::start()?;
     let examined = background::on_background(examine_store(url)).await;
