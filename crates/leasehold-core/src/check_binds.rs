@@ -5,6 +5,13 @@
 ///
 /// Bind the fields behind `statement` in their order. The statement returns one row without a
 /// value, or fails with an SQLSTATE of the class `LH`, or with `40001`.
+///
+/// ```
+/// # async fn charge(guard: &leasehold::Guard) -> leasehold::Result<()> {
+/// let binds = guard.check_binds()?;
+/// println!("{} takes {} and {}, …", binds.statement, binds.name, binds.token);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckBinds {

@@ -70,6 +70,13 @@ impl Claim {
 ///
 /// The mutex of a [numbered](crate::Lock::numbered) slot shares half of them with the claim of its
 /// semaphore.
+///
+/// ```
+/// let text = "6f1c2a4e9b0d4c5f8a7e3d2b1c0f9e8d";
+/// let id: leasehold::ClaimId = text.parse()?;
+/// assert_eq!(id.to_string(), text);
+/// # Ok::<(), leasehold::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClaimId([u8; 16]);
 
@@ -142,6 +149,17 @@ impl fmt::Debug for ClaimId {
 /// Every kind of lock has a capacity. A mutex claim takes 1 of 1, and a semaphore claim 1 (or k) of
 /// n. A reader takes 1 of [`Share::RW_CAPACITY`], and a writer all of it. One rule grants them all:
 /// [`admitted`](crate::store::admitted).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::open("memory:").await?;
+/// let guard = locks.semaphore("gpu", 4).permits(3).acquire().await?;
+/// let lock_state = locks.inspect("gpu").await?;
+/// let share = lock_state.holders().next().expect("it is held").share;
+/// assert_eq!((share.weight(), share.capacity()), (3, 4));
+/// # drop(guard);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Share {
     weight: u32,
@@ -171,6 +189,13 @@ impl Share {
     };
 
     /// Creates the share of `permits` slots of a semaphore that has `slots`.
+    ///
+    /// ```
+    /// use leasehold::Share;
+    /// assert_eq!(Share::slots(3, 4)?.to_string(), "3 of 4");
+    /// assert!(Share::slots(5, 4).unwrap_err().is_invalid());
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) unless 1 ≤ `permits` ≤ `slots` ≤
@@ -202,12 +227,21 @@ impl Share {
     }
 
     /// Returns whether the claim excludes all others.
+    ///
+    /// ```
+    /// use leasehold::Share;
+    /// assert!(Share::WRITER.is_whole() && !Share::READER.is_whole());
+    /// ```
     #[must_use]
     pub fn is_whole(self) -> bool {
         self.weight == self.capacity
     }
 
     /// Returns the kind of lock, in words.
+    ///
+    /// ```
+    /// assert_eq!(leasehold::Share::MUTEX.kind(), "a mutex");
+    /// ```
     #[must_use]
     pub fn kind(self) -> String {
         match self.capacity {

@@ -8,6 +8,15 @@ use crate::{ClaimantInfo, Token};
 /// A hold that its client did not release, and why it has ended.
 ///
 /// [`LockState::ended`](crate::LockState::ended) has the last one of a lock.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::open("memory:").await?;
+/// if let Some(ended) = locks.inspect("nightly").await?.ended {
+///     println!("the hold with token {} ended: {}", ended.token, ended.reason);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EndedHold {
@@ -31,6 +40,17 @@ pub fn ended_hold(token: Token, reason: EndReason, followed_by: Token) -> EndedH
 }
 
 /// Why a hold has ended that its client did not release.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::open("memory:").await?;
+/// use leasehold::EndReason;
+/// let ended = locks.inspect("nightly").await?.ended;
+/// if ended.is_some_and(|ended| ended.reason == EndReason::LeaseEnded) {
+///     println!("its client did not renew it");
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EndReason {

@@ -100,6 +100,16 @@ impl Error {
     }
 
     /// Returns whether the lock was lost, or may have been lost.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// use leasehold::{Locks, stores::Memory};
+    /// let store = Memory::new();
+    /// let guard = Locks::from_store(store.clone(), "memory:")?.mutex("nightly").acquire().await?;
+    /// store.revoke("nightly");
+    /// assert!(guard.release().await.unwrap_err().is_lost());
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.0.kind == ErrorKind::Lost
@@ -108,12 +118,34 @@ impl Error {
     /// Returns whether the store was unreachable, sent no reply in time, or has no room.
     ///
     /// A retry may succeed later.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// # async fn answer(locks: leasehold::Locks) -> u16 {
+    /// match locks.mutex("orders/42").try_acquire().await {
+    ///     Err(error) if error.is_unavailable() => 503,
+    ///     Err(_) => 500,
+    ///     Ok(Err(_refused)) => 423,
+    ///     Ok(Ok(_guard)) => 200,
+    /// }
+    /// # }
+    /// # assert_eq!(answer(locks).await, 200);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         self.0.kind == ErrorKind::Unavailable
     }
 
     /// Returns whether the store cannot do this at all in its present configuration.
+    ///
+    /// ```
+    /// use leasehold::Need;
+    /// let masters = leasehold::open_lazy("redlock://a,b,c")?;
+    /// assert!(masters.require([Need::Semaphores]).unwrap_err().is_unsupported());
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
         self.0.kind == ErrorKind::Unsupported
@@ -128,12 +160,27 @@ impl Error {
     /// Returns whether an argument is invalid.
     ///
     /// Examples are an empty name, a lease out of range and an unknown URL scheme.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// assert!(leasehold::open("ftp://host").await.unwrap_err().is_invalid());
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn is_invalid(&self) -> bool {
         self.0.kind == ErrorKind::Invalid
     }
 
     /// Returns whether the name is in use for a lock of another kind or capacity.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let two = locks.semaphore("gpu", 2).acquire().await?;
+    /// assert!(locks.semaphore("gpu", 3).acquire().await.unwrap_err().is_mismatch());
+    /// # drop(two);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn is_mismatch(&self) -> bool {
         self.0.kind == ErrorKind::Mismatch
@@ -146,6 +193,12 @@ impl Error {
     }
 
     /// Returns whether the same call may succeed later without a change of the configuration.
+    ///
+    /// ```
+    /// use leasehold::{Error, ErrorKind};
+    /// assert!(Error::for_test(ErrorKind::Unavailable).can_retry());
+    /// assert!(!Error::for_test(ErrorKind::Denied).can_retry());
+    /// ```
     #[must_use]
     pub fn can_retry(&self) -> bool {
         matches!(

@@ -31,6 +31,17 @@ pub struct Examination {
 
 impl Examination {
     /// Returns the severity of the worst finding.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// use leasehold::Severity;
+    /// # let folder = std::env::temp_dir().join(format!("doc-worst-{}", std::process::id()));
+    /// # let url = format!("file:{}", folder.display());
+    /// let examination = leasehold::examine(&url).await?;
+    /// assert_ne!(examination.worst(), Some(Severity::Danger));
+    /// # std::fs::remove_dir_all(folder).ok();
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn worst(&self) -> Option<Severity> {
         self.findings.iter().map(|finding| finding.severity).max()
@@ -62,6 +73,17 @@ impl Examination {
 }
 
 /// One thing that endangers locks, and what removes it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::open("memory:").await?;
+/// # let folder = std::env::temp_dir().join(format!("doc-finding-{}", std::process::id()));
+/// # let url = format!("file:{}", folder.display());
+/// let findings = leasehold::examine(&url).await?.findings;
+/// assert!(findings.iter().all(|finding| !finding.remedy.is_empty()));
+/// # std::fs::remove_dir_all(folder).ok();
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
@@ -317,6 +339,10 @@ pub fn version_numbers(version: &str) -> [u32; 3] {
 }
 
 /// How bad a finding is.
+///
+/// ```
+/// assert!(leasehold::Severity::Danger > leasehold::Severity::Warning);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Severity {
@@ -336,6 +362,15 @@ impl fmt::Display for Severity {
 }
 
 /// A server that was examined.
+///
+/// ```no_run
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// let examination = leasehold::examine("redis://localhost").await?;
+/// for server in &examination.servers {
+///     println!("{server:?}");
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExaminedServer {
@@ -350,6 +385,15 @@ pub struct ExaminedServer {
 }
 
 /// Round trips to a server.
+///
+/// ```no_run
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// let examination = leasehold::examine("redis://localhost").await?;
+/// for round_trip in examination.servers.iter().filter_map(|server| server.round_trip) {
+///     println!("{round_trip:?}");
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RoundTrip {

@@ -56,6 +56,14 @@ pub fn guarantees(crash_release: CrashRelease) -> Guarantees {
 }
 
 /// Whether a store has semaphores, and how long it keeps the number of slots of a name.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::open("memory:").await?;
+/// use leasehold::SemaphoreSupport;
+/// assert_eq!(locks.guarantees().semaphore, SemaphoreSupport::WhileInUse);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SemaphoreSupport {
@@ -68,6 +76,18 @@ pub enum SemaphoreSupport {
 }
 
 /// When a crashed holder's lock is free again.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::open("memory:").await?;
+/// use leasehold::CrashRelease;
+/// match locks.guarantees().crash_release {
+///     CrashRelease::Immediate => println!("free at once"),
+///     CrashRelease::Within { grace, .. } => println!("free after {grace:?}"),
+///     _ => println!("free when the lease ends"),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CrashRelease {
@@ -90,6 +110,14 @@ pub fn released_within(grace: Duration) -> CrashRelease {
 }
 
 /// What a program needs of its store; [`Locks::require`](crate::Locks::require) checks it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::open("memory:").await?;
+/// use leasehold::Need;
+/// locks.require([Need::Tokens, Need::RwLocks])?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Need {

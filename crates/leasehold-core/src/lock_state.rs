@@ -50,11 +50,31 @@ pub fn lock_state(name: Name) -> LockState {
 
 impl LockState {
     /// Returns the claims that hold the lock.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let guard = locks.semaphore("gpu", 2).acquire().await?;
+    /// let lock_state = locks.inspect("gpu").await?;
+    /// assert_eq!(lock_state.holders().count(), 1);
+    /// # drop(guard);
+    /// # Ok(()) }
+    /// ```
     pub fn holders(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(|entry| entry.token().is_some())
     }
 
     /// Returns the claims that wait, the next one first.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let lock_state = locks.inspect("nightly").await?;
+    /// for waiter in lock_state.waiters() {
+    ///     println!("{} waits", waiter.info);
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn waiters(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(|entry| entry.token().is_none())
     }
@@ -92,6 +112,16 @@ impl LockState {
 }
 
 /// One claim in a queue.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::open("memory:").await?;
+/// let guard = locks.mutex("nightly").label("backup").acquire().await?;
+/// let lock_state = locks.inspect("nightly").await?;
+/// let entry = &lock_state.entries[0];
+/// assert_eq!((entry.id, entry.info.label.as_str()), (guard.claim_id(), "backup"));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entry {
@@ -120,6 +150,17 @@ pub struct Entry {
 }
 
 /// A transaction of a user that pins a grant: the next holder is granted after its end.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::open("memory:").await?;
+/// for entry in locks.inspect("orders/42").await?.holders() {
+///     for pin in entry.pins.iter().filter(|pin| pin.overdue.is_some()) {
+///         println!("{:?} delays the next holder", pin.by);
+///     }
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pin {
@@ -173,6 +214,15 @@ impl Entry {
     /// If the grant [reserved](Self::reserved) tokens for a [cohort](crate::Lock::cohort), it is
     /// the largest of them. All guards but the last that the grant allows have smaller tokens, so
     /// don't reject a token because it is smaller than this one.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let guard = locks.mutex("nightly").acquire().await?;
+    /// let lock_state = locks.inspect("nightly").await?;
+    /// assert_eq!(lock_state.entries[0].token(), Some(guard.token()));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn token(&self) -> Option<Token> {
         self.standing.token()
@@ -207,6 +257,17 @@ impl Entry {
 
 /// The process of a hold on the file store, if this machine or container does not list it under the
 /// id in [`Entry::info`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::open("memory:").await?;
+/// for entry in locks.inspect("nightly").await?.holders() {
+///     for process in entry.process.iter().flat_map(|process| process.processes()) {
+///         println!("still held by {process}");
+///     }
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClaimProcess {
@@ -236,6 +297,15 @@ impl ClaimProcess {
 }
 
 /// The state of a lock on one of several servers.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::open("memory:").await?;
+/// for server in locks.inspect("orders/42").await?.servers {
+///     println!("{}: {}", server.server, server.error.unwrap_or_default());
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerStatus {
@@ -282,6 +352,15 @@ pub fn server_vote(server: String, remaining: Duration) -> ServerVote {
 }
 
 /// A process that holds a lock without an entry in the queue.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::open("memory:").await?;
+/// for process in locks.inspect("backup").await?.external_holders {
+///     println!("{} [{}] holds it by flock(1)", process.program, process.pid);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExternalHolder {

@@ -5,6 +5,19 @@ use std::fmt;
 use crate::Error;
 
 /// Why a guard no longer holds, although its holder did not release it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// use leasehold::{Locks, LossReason, stores::Memory};
+/// # let store = Memory::new();
+/// # let guard = Locks::from_store(store.clone(), "memory:")?.mutex("nightly").acquire().await?;
+/// # store.revoke("nightly");
+/// match guard.lost().await {
+///     LossReason::Revoked => println!("an operator broke the lock"),
+///     reason => println!("{reason}"),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {
@@ -21,6 +34,15 @@ pub enum LossReason {
 }
 
 /// The status of a hold's renewal.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::open("memory:").await?;
+/// use leasehold::RenewalStatus;
+/// let guard = locks.mutex("nightly").acquire().await?;
+/// assert_eq!(guard.renewal(), RenewalStatus::OnTime);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RenewalStatus {
@@ -35,6 +57,10 @@ pub enum RenewalStatus {
 impl LossReason {
     /// Returns the stable name of the reason: the value of `error.type` in spans, and a label of
     /// metrics.
+    ///
+    /// ```
+    /// assert_eq!(leasehold::LossReason::Revoked.as_str(), "revoked");
+    /// ```
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -37,6 +37,10 @@ pub fn describe() {
 /// Every other lock has the label `other`.
 ///
 /// A store keeps the patterns that are set when it is opened.
+///
+/// ```
+/// leasehold::metrics::label_locks(["nightly", "orders/*"]);
+/// ```
 pub fn label_locks<P: Into<String>>(patterns: impl IntoIterator<Item = P>) {
     let patterns = patterns.into_iter().map(Into::into);
     *PATTERNS.write() = patterns.collect();

@@ -46,6 +46,16 @@ pub fn multi_lock(locks: impl IntoIterator<Item = Lock>) -> MultiLock {
 ///
 /// A lock must not occur twice. It would wait for itself, so it is rejected as invalid when the
 /// locks are acquired.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::open("memory:").await?;
+/// let transfer = locks.multi_lock(["account/1", "account/2"]);
+/// let guard = transfer.acquire().await?;
+/// assert!(locks.mutex("account/2").try_acquire().await?.is_err());
+/// # drop(guard);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "nothing is acquired before `acquire`"]
 pub struct MultiLock {
@@ -71,6 +81,14 @@ impl MultiLock {
 
     /// Waits until all locks are granted.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let guard = locks.multi_lock(["account/1", "account/2"]).acquire().await?;
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Lock::acquire`], for the first lock that fails. The others are released. Also
     /// [`is_invalid`](Error::is_invalid) without a lock, or with a lock that occurs twice.
@@ -88,6 +106,17 @@ impl MultiLock {
     /// Each of the locks, one after the other, takes at most the
     /// [reply timeout](Locks::reply_timeout).
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let other = locks.mutex("account/2").acquire().await?;
+    /// let both = locks.multi_lock(["account/1", "account/2"]);
+    /// let refused = both.try_acquire().await?.unwrap_err();
+    /// assert_eq!(refused.name.as_str(), "account/2");
+    /// # drop(other);
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
     ///
@@ -102,6 +131,18 @@ impl MultiLock {
     /// Waits for at most `timeout`; returns who holds the lock that was not granted in time.
     ///
     /// The time limit is one for all locks together. If it passes, all locks are released.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// use std::time::Duration;
+    /// let both = locks.multi_lock(["account/1", "account/2"]);
+    /// match both.try_acquire_for(Duration::from_secs(2)).await? {
+    ///     Ok(guard) => guard.release().await?,
+    ///     Err(refused) => println!("{refused}"),
+    /// }
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire), and as [`Lock::try_acquire_for`].
@@ -119,6 +160,15 @@ impl MultiLock {
     ///
     /// It is for programs that acquire each lock themselves, for instance to report which one they
     /// wait for. [`MultiGuard::new`] joins the guards.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let both = locks.multi_lock(["account/2", "account/1"]);
+    /// let order: Vec<_> = both.in_order()?.into_iter().map(|lock| lock.name()).collect();
+    /// assert_eq!(order, ["account/1", "account/2"]);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) without a lock, or with a lock that occurs twice.

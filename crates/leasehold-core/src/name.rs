@@ -28,6 +28,13 @@ impl Name {
 
     /// Parses a name.
     ///
+    /// ```
+    /// use leasehold::Name;
+    /// assert_eq!(Name::parse("orders/42")?.as_str(), "orders/42");
+    /// assert!(Name::parse("").unwrap_err().is_invalid());
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) if it is empty or longer than [`LEN_MAX`](Self::LEN_MAX).
     pub fn parse(text: &str) -> Result<Self> {

@@ -41,6 +41,15 @@ impl Locks {
     /// The file store, a Redis server, ZooKeeper and the store in memory push changes. If a store
     /// does not, or does not let this client subscribe, the observer polls four times a second.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let mut observer = locks.observe("nightly").await?;
+    /// let lock_state = observer.next().await?;
+    /// println!("{} hold it, {} wait", lock_state.holders().count(), lock_state.waiters().count());
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`is_unavailable`](crate::Error::is_unavailable) if the store cannot be reached, and
     /// [`is_invalid`](crate::Error::is_invalid) for an invalid name.
@@ -73,6 +82,18 @@ impl Observer {
     ///
     /// A store does not push the end of a lease. The observer notices it within a second.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let mut observer = locks.observe("nightly").await?;
+    /// observer.next().await?; // the present state
+    ///
+    /// let guard = locks.mutex("nightly").acquire().await?;
+    /// assert_eq!(observer.next().await?.holders().count(), 1);
+    /// # drop(guard);
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Locks::inspect`], and [`is_unavailable`](crate::Error::is_unavailable) after 10 seconds
     /// without a reply. The next call observes again.
@@ -84,6 +105,18 @@ impl Observer {
     }
 
     /// Returns the states as a stream, which does not end.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// use futures_util::StreamExt;
+    /// let states = locks.observe("nightly").await?.into_stream();
+    /// let free = states.filter(|state| std::future::ready(state.as_ref().is_ok_and(|state| {
+    ///     state.holders().next().is_none()
+    /// })));
+    /// assert!(Box::pin(free).next().await.is_some());
+    /// # Ok(()) }
+    /// ```
     pub fn into_stream(self) -> impl Stream<Item = Result<LockState>> + Send {
         stream::unfold(self, |mut observer| async move {
             let state = observer.next().await;
@@ -92,6 +125,13 @@ impl Observer {
     }
 
     /// Returns whether the store pushes changes to this observer. Otherwise the observer polls.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// assert!(locks.observe("nightly").await?.is_pushed());
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn is_pushed(&self) -> bool {
         self.subscription.is_some()

@@ -50,6 +50,16 @@ impl Locks {
     /// Creates a job that runs once; [`Once::id`] or [`Once::per`] says how often that is.
     ///
     /// It holds the [`mutex`](Self::mutex) of this name while the job runs.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// use std::time::Duration;
+    /// let by_date = locks.once("report").id("2026-11-28");
+    /// let hourly = locks.once("sync").per(Duration::from_secs(3600));
+    /// # drop((by_date, hourly));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn once(&self, name: impl AsRef<str>) -> Once {
         let neither = Error::invalid("a job that runs once needs an id or a period");
@@ -62,6 +72,17 @@ impl Locks {
     /// Reads which jobs were completed under a name.
     ///
     /// It takes at most the [reply timeout](Self::reply_timeout), 2 s by default.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let job = locks.once("report").id("2026-11-28");
+    /// let Ok(guard) = job.acquire().await? else { return Ok(()) };
+    /// guard.complete().await?;
+    /// let record = locks.record("report").await?;
+    /// println!("done by {}", record.completions[0].by);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`is_unsupported`](Error::is_unsupported) on a store without records.
@@ -79,6 +100,16 @@ impl Locks {
 
     /// Returns the names with records that begin with `prefix`, sorted, at most `count_max`.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let job = locks.once("report").id("2026-11-28");
+    /// let Ok(guard) = job.acquire().await? else { return Ok(()) };
+    /// guard.complete().await?;
+    /// assert_eq!(locks.list_records("rep", 10).await?[0].as_str(), "report");
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`is_unsupported`](Error::is_unsupported) on a store without records.
     ///
@@ -95,6 +126,14 @@ impl Once {
     /// determines, such as a date.
     ///
     /// Ids are compared for equality and have no order. The store keeps the last 32 of a name.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let job = locks.once("deploy").id("3f9c2ab"); // the commit
+    /// # assert!(job.acquire().await?.is_ok());
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn id(self, id: impl Into<String>) -> Self {
         let id = id.into();
@@ -112,6 +151,18 @@ impl Once {
     /// A success that started less than half a period before this acquire is this one's, or after it. That is right while all
     /// starts lie within half a period of when they are due. After a start that is later, use
     /// [`id`](Self::id): a daily job that starts 13 hours late swallows the next one.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// use std::time::Duration;
+    /// let job = locks.once("sync").per(Duration::from_secs(3600));
+    /// if let Ok(guard) = job.acquire().await? {
+    ///     guard.complete().await?;
+    /// }
+    /// assert!(job.acquire().await?.is_err(), "done for this hour");
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn per(self, period: Duration) -> Self {
         let occasion = if period.is_zero() {
@@ -147,6 +198,18 @@ impl Once {
     ///
     /// Waiting is the right choice for a schedule: if the holder crashes, a waiter runs the job.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let job = locks.once("report").id("2026-11-28");
+    /// if let Ok(guard) = job.acquire().await? {
+    ///     guard.complete().await?;
+    /// }
+    /// let done = job.acquire().await?.unwrap_err();
+    /// println!("{done}");
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Lock::acquire`]. Also [`is_unsupported`](Error::is_unsupported) on a store without
     /// records, and [`is_invalid`](Error::is_invalid) for an invalid id or period, and for half a
@@ -167,6 +230,18 @@ impl Once {
     }
 
     /// Acquires the job if no other claim holds or waits for its lock.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// use leasehold::NotGranted;
+    /// match locks.once("report").id("2026-11-28").try_acquire().await? {
+    ///     Ok(guard) => guard.complete().await?,
+    ///     Err(NotGranted::Done(done)) => println!("{done}"),
+    ///     Err(NotGranted::Refused(refused)) => println!("under way: {refused}"),
+    /// }
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
@@ -303,6 +378,19 @@ impl Once {
 /// next acquire runs the job.
 ///
 /// It has all methods of a [`Guard`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::open("memory:").await?;
+/// # fn send_report() -> Result<(), String> { Ok(()) }
+/// if let Ok(guard) = locks.once("report").id("2026-11-28").acquire().await? {
+///     match send_report() {
+///         Ok(()) => guard.complete().await?,
+///         Err(_) => guard.fail().await?, // the next acquire runs it
+///     }
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct OnceGuard {
@@ -312,6 +400,17 @@ pub struct OnceGuard {
 
 impl OnceGuard {
     /// Records that the job is completed and releases the lock, in one step of the store.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let job = locks.once("report").id("2026-11-28");
+    /// if let Ok(guard) = job.acquire().await? {
+    ///     guard.complete().await?;
+    /// }
+    /// assert!(job.acquire().await?.is_err(), "it is done");
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// The job is not recorded, and runs again. [`is_lost`](Error::is_lost) if the lock was lost
@@ -326,6 +425,18 @@ impl OnceGuard {
     }
 
     /// Records that the job has failed and releases the lock. The next acquire runs the job.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let job = locks.once("report").id("2026-11-28");
+    /// if let Ok(guard) = job.acquire().await? {
+    ///     guard.fail().await?;
+    /// }
+    /// assert!(job.acquire().await?.is_ok(), "it runs again");
+    /// assert!(locks.record("report").await?.failure.is_some());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`complete`](Self::complete).
@@ -365,6 +476,18 @@ impl StartedJob {
 }
 
 /// Who has completed a job that was not run again. It is an error for `?`, with a text for people.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::open("memory:").await?;
+/// let job = locks.once("report").id("2026-11-28");
+/// if let Ok(guard) = job.acquire().await? {
+///     guard.complete().await?;
+/// }
+/// let done = job.acquire().await?.unwrap_err();
+/// println!("{} was done by {} at {:?}", done.name, done.by, done.at);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Done {
@@ -389,6 +512,17 @@ impl fmt::Display for Done {
 impl std::error::Error for Done {}
 
 /// Why a job was not granted in time.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::open("memory:").await?;
+/// use leasehold::NotGranted;
+/// let job = locks.once("report").id("2026-11-28");
+/// let first = job.acquire().await?;
+/// assert!(matches!(job.try_acquire().await?, Err(NotGranted::Refused(_))));
+/// # drop(first);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotGranted {
     /// The job is done.

@@ -34,6 +34,17 @@ pub struct Record {
 }
 
 /// One job that was completed, or that failed.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::open("memory:").await?;
+/// let Ok(guard) = locks.once("report").id("2026-11-28").acquire().await? else { return Ok(()) };
+/// guard.complete().await?;
+/// for completion in locks.record("report").await?.completions {
+///     println!("{} by {} at {:?}", completion.id, completion.by, completion.ended_at);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Completion {
@@ -54,6 +65,17 @@ pub struct Completion {
 }
 
 /// How a job ended.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::open("memory:").await?;
+/// use leasehold::Outcome;
+/// let Ok(guard) = locks.once("report").id("2026-11-28").acquire().await? else { return Ok(()) };
+/// guard.fail().await?;
+/// let failure = locks.record("report").await?.failure.expect("it failed");
+/// assert_eq!(failure.outcome, Outcome::Failure);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It was completed, and is not run again.

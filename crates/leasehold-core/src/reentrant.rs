@@ -184,6 +184,15 @@ impl Reentrant {
     }
 
     /// Changes the options of the first acquire, as on any [`Lock`]; nested acquires share them.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let lock = locks.reentrant("ledger").configure(|lock| lock.label("billing"));
+    /// let guard = lock.acquire(&leasehold::Owner::new()).await?;
+    /// # drop(guard);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn configure(self, change: impl FnOnce(Lock) -> Lock) -> Self {
         Self {
@@ -213,6 +222,18 @@ impl Reentrant {
     }
 
     /// Acquires as [`acquire`](Self::acquire); returns who holds the lock if it would have to wait.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let me = leasehold::Owner::new();
+    /// let guard = locks.reentrant("ledger").acquire(&me).await?;
+    /// assert!(locks.reentrant("ledger").try_acquire(&me).await?.is_ok());
+    /// let other = leasehold::Owner::new();
+    /// assert!(locks.reentrant("ledger").try_acquire(&other).await?.is_err());
+    /// # drop(guard);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Cancel safety
     /// As [`Lock::acquire`].
@@ -265,6 +286,18 @@ impl Reentrant {
 /// One of an owner's acquires of a [`Reentrant`] mutex; the release of the last one frees the lock.
 ///
 /// It has all methods of a [`Guard`], and a release of its own.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::open("memory:").await?;
+/// let me = leasehold::Owner::new();
+/// let outer = locks.reentrant("ledger").acquire(&me).await?;
+/// let inner = locks.reentrant("ledger").acquire(&me).await?;
+/// inner.release().await?;
+/// outer.check()?; // the lock is still held
+/// outer.release().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[must_use = "this acquire is undone when the guard is dropped"]
 pub struct ReentrantGuard {
@@ -280,6 +313,17 @@ impl ReentrantGuard {
     }
 
     /// Returns how many guards the hold has now.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let me = leasehold::Owner::new();
+    /// let outer = locks.reentrant("ledger").acquire(&me).await?;
+    /// let inner = locks.reentrant("ledger").acquire(&me).await?;
+    /// assert_eq!(outer.count(), 2);
+    /// # drop(inner);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn count(&self) -> usize {
         Arc::strong_count(&self.guard)

@@ -43,6 +43,16 @@ impl Watch {
     ///
     /// So a task that awaits it ends with the hold.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let guard = locks.mutex("nightly").acquire().await?;
+    /// let ended = tokio::spawn(guard.watch().lost());
+    /// guard.release().await?;
+    /// assert_eq!(ended.await.expect("it runs"), None);
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Cancel safety
     /// It only reads; dropping it has no effect.
     pub fn lost(&self) -> impl Future<Output = Option<LossReason>> + Send + use<> {
@@ -56,6 +66,15 @@ impl Watch {
     }
 
     /// Checks by the clock that the lock is still held, without a request to the store.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let guard = locks.mutex("nightly").acquire().await?;
+    /// let watch = guard.watch();
+    /// std::thread::spawn(move || watch.check()).join().expect("it runs")?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`Guard::check`](crate::Guard::check); also after the guard was released or dropped.

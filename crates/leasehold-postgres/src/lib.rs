@@ -285,6 +285,17 @@ fn leave_again(session: Arc<Session>, claim: &Claim, late_until: Option<BootInst
 }
 
 /// A PostgreSQL store that is not connected yet.
+///
+/// ```no_run
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// use leasehold::{Locks, stores::Postgres};
+///
+/// let builder = Postgres::builder("postgres://me@localhost/app")?;
+/// let url = builder.url();
+/// let locks = Locks::from_store(builder.connect().await?, &url)?;
+/// # drop(locks);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct PostgresBuilder {
     address: Address,

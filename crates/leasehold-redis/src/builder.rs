@@ -13,6 +13,17 @@ use leasehold_core::store::Store;
 use leasehold_core::{Guarantees, Result};
 
 /// The servers of a store, and its settings.
+///
+/// ```no_run
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// use leasehold::{Locks, stores::Redis};
+///
+/// let builder = Redis::builder("redis://localhost")?;
+/// let url = builder.url();
+/// let locks = Locks::from_store(builder.connect().await?, &url)?;
+/// # drop(locks);
+/// # Ok(()) }
+/// ```
 #[expect(private_bounds, reason = "users name the stores of this crate only")]
 pub struct StoreBuilder<S: ServerStore> {
     pub(crate) address: S::Address,
@@ -79,6 +90,12 @@ impl<S: ServerStore> StoreBuilder<S> {
     }
 
     /// Returns the URL without user, password and settings other than those of the format.
+    ///
+    /// ```
+    /// let builder = leasehold::stores::Redis::builder("redis://me:secret@localhost")?;
+    /// assert!(!builder.url().contains("secret"));
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     #[must_use]
     pub fn url(&self) -> String {
         self.address.shown_url()

@@ -161,6 +161,19 @@ impl ZooKeeper {
 }
 
 /// A ZooKeeper store that is not connected yet.
+///
+/// ```no_run
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// use std::time::Duration;
+/// use leasehold::{Locks, stores::ZooKeeper};
+///
+/// let builder = ZooKeeper::builder("zookeeper://host/locks")?;
+/// let builder = builder.session(Duration::from_secs(20))?;
+/// let url = builder.url();
+/// let locks = Locks::from_store(builder.connect().await?, &url)?;
+/// # drop(locks);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct ZooKeeperBuilder {
     address: Address,

@@ -152,6 +152,15 @@ impl File {
 
     /// The highest token that the file has received, if any.
     ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("doc-highest-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder).expect("made");
+    /// let report = leasehold::fence::File::open(&folder, "report.txt")?;
+    /// assert_eq!(report.highest_token()?, None);
+    /// # std::fs::remove_dir_all(folder).expect("removed");
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`seal`](Self::seal), but never `is_lost`.
     pub fn highest_token(&self) -> Result<Option<Token>> {

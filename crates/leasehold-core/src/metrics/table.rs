@@ -5,6 +5,12 @@ use metrics::{
 };
 
 /// The definition of one metric.
+///
+/// ```
+/// for metric in leasehold::metrics::ALL {
+///     println!("{}: {}", metric.name, metric.description);
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metric {

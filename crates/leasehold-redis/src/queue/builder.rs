@@ -35,6 +35,14 @@ impl StoreBuilder<Redis> {
     /// The default is 10 s; half a second to an hour is allowed. A holder that cannot reach the
     /// server for this long loses its locks, and its guards report the loss by then.
     ///
+    /// ```
+    /// use std::time::Duration;
+    /// let builder = leasehold::stores::Redis::builder("redis://localhost")?;
+    /// let builder = builder.crash_grace(Duration::from_secs(5))?;
+    /// # drop(builder);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`is_invalid`](leasehold_core::Error::is_invalid) if the grace is out of range.
     pub fn crash_grace(mut self, grace: Duration) -> Result<Self> {

@@ -13,6 +13,16 @@ use crate::stray_character;
 use crate::{Error, Result};
 
 /// A file store that is not open yet.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// use leasehold::{Locks, stores::File};
+/// # let folder = std::env::temp_dir().join(format!("doc-builder-{}", std::process::id()));
+/// let store = File::builder(&folder).open()?;
+/// let locks = Locks::from_store(store, &format!("file:{}", folder.display()))?;
+/// # drop(locks); std::fs::remove_dir_all(folder).ok();
+/// # Ok(()) }
+/// ```
 #[must_use]
 #[derive(Clone, Debug)]
 pub struct FileBuilder {
