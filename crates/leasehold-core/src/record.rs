@@ -275,7 +275,7 @@ fn age(since: SystemTime, now: SystemTime) -> Duration {
 }
 
 #[cold]
-fn newer(version: &str) -> Error {
+pub(crate) fn newer(version: &str) -> Error {
     Error::unsupported(format!(
         "its record has the version {:?}, newer than this program",
         version.get(..8).unwrap_or(version)

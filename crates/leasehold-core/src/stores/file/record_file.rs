@@ -22,7 +22,7 @@ use rustix::fs::{OFlags, syncfs};
 use super::folder::location::{Location, OpenFile};
 use super::folder::object::touch;
 use crate::local_fs::write_at;
-use crate::record::TEXT_MAX;
+use crate::record::{self, TEXT_MAX};
 use crate::{Completion, Error, Record, Result};
 
 /// Reads a record; an empty one if there is none.
@@ -121,6 +121,9 @@ fn read_open(file: &OpenFile, at: &Location, now: SystemTime) -> Result<Newest> 
     let mut is_foreign = false;
     for begin in [0, BLOCK_LEN as u64] {
         let bytes = read_block(file.file(), begin).map_err(|error| at.io_error(error, "read"))?;
+        if let Some(version) = later_version(&bytes) {
+            return Err(record::newer(&format!("v{version}")));
+        }
         match parse(&bytes) {
             Some((generation, text)) if generation > newest.generation => {
                 newest = Newest {
@@ -180,6 +183,14 @@ fn parse(bytes: &[u8]) -> Option<(u64, &str)> {
     let is_sound = checksum(head, text).to_le_bytes() == sum && number(VERSION_AT) == VERSION;
     let text = std::str::from_utf8(text).ok().filter(|_| is_sound)?;
     Some((u64::from_le_bytes(generation), text))
+}
+
+/// The version of a block that a later release has written. Its other fields may differ, so nothing
+/// else of it is read, and no checksum tells that it is whole.
+fn later_version(bytes: &[u8]) -> Option<u32> {
+    let head = bytes.strip_prefix(MAGIC)?;
+    let version = u32::from_le_bytes(*head.first_chunk()?);
+    (version > VERSION).then_some(version)
 }
 
 fn checksum(head: &[u8], text: &[u8]) -> u32 {

@@ -55,6 +55,36 @@ async fn torn_block_leaves_the_record_before() {
     assert!(error.is_damaged(), "{error}");
 }
 
+/// A block of a later version is no torn block: the other block lacks what it may have completed.
+///
+/// Shows G-58.
+#[tokio::test]
+async fn block_of_a_later_version_is_refused() {
+    let test_folder = TestFolder::new();
+    let locks = test_folder.boot(THIS);
+    let path = test_folder.folder.path().join("a.record");
+    for (id, block) in [("1", BLOCK), ("2", 0)] {
+        complete(&locks, id).await;
+        let before = fs::read(&path).expect("it is read");
+        let file = fs::File::options()
+            .write(true)
+            .open(&path)
+            .expect("it opens");
+        // The version follows the eight bytes that mark a block.
+        file.write_all_at(&[2], block + 8).expect("written");
+        let tried = locks.once("a").id(id).try_acquire().await;
+        for error in [
+            locks.record("a").await.expect_err("it is not read"),
+            tried.expect_err("it is not read"),
+        ] {
+            assert!(error.is_unsupported(), "{error}");
+            assert!(error.to_string().contains("\"v2\""), "{error}");
+        }
+        file.write_all_at(&before, 0).expect("written");
+        assert!(is_done(&locks, id).await);
+    }
+}
+
 /// A record is removed after its time, and not while it is used.
 #[tokio::test]
 async fn old_records_are_removed() {
