@@ -289,7 +289,7 @@ pub(crate) enum Action {
     /// Run it daily, as the owner of the folder; a folder that users share may belong to root. It
     /// may run while locks are used.
     /// Files that cannot be removed are named on standard error, and the exit code stays 0.
-    /// Only the file store has such files.
+    /// Only the file store has such files. On ZooKeeper, this removes old records of jobs.
     Gc {
         #[command(flatten)]
         store: Store,

@@ -14,6 +14,8 @@ pub(super) struct Address {
     pub(super) servers: Vec<Host>,
     /// The node below which the locks are kept; empty for the root.
     pub(super) base: String,
+    /// The node below which the records of jobs are kept.
+    pub(super) record_folder: String,
     pub(super) credentials: Option<Login>,
     pub(super) tls: Option<Tls>,
     pub(super) settings: ZooKeeperSettings,
@@ -28,6 +30,8 @@ pub(super) struct ZooKeeperSettings {
     pub(super) dialect: Dialect,
     /// Only clients with the same credentials may read and delete the nodes.
     pub(super) private: bool,
+    /// How long a record of completed jobs is kept after its last use.
+    pub(super) records: Duration,
 }
 
 pub(super) static FORM: UrlForm = UrlForm {
@@ -43,6 +47,7 @@ pub(super) static FORM: UrlForm = UrlForm {
             SESSION,
             Setting::word("dialect", &["curator", "kazoo"]).of_format(),
             Setting::word("acl", &["creator", "open"]),
+            Setting::RECORDS,
         ],
         Setting::PASSWORD,
         Setting::TLS,
@@ -66,6 +71,7 @@ impl Address {
             tls: Tls::of_url(&url, "zookeeper+tls://")?,
             settings: ZooKeeperSettings::parse(&url),
             shown_url: url.shown_with(folder(&base)),
+            record_folder: format!("{base}/%records"),
             base,
         };
 
@@ -127,6 +133,7 @@ impl ZooKeeperSettings {
                 _ => Dialect::Curator,
             },
             private: url.settings.get("acl") == Some("creator"),
+            records: url.settings.duration(&Setting::RECORDS),
         }
     }
 }
@@ -200,7 +207,7 @@ mod tests {
     #[test]
     fn urls_are_parsed() {
         let address = Address::parse(
-            "zookeeper://me:p%40s%3As@h1:1,h2,[::1]:3/a/b?session=4s&dialect=kazoo&acl=creator",
+            "zookeeper://me:p%40s%3As@h1:1,h2,[::1]:3/a/b?session=4s&dialect=kazoo&acl=creator&records=2d",
         )
         .expect("good");
         let servers: Vec<String> = address.servers.iter().map(ToString::to_string).collect();
@@ -216,6 +223,7 @@ mod tests {
             session: Duration::from_secs(4),
             dialect: Dialect::Kazoo,
             private: true,
+            records: Duration::from_secs(2 * 24 * 3600),
         };
         assert_eq!(address.settings, settings);
         assert_eq!(address.to_string(), "zookeeper://h1:1,h2:2181,[::1]:3/a/b");

@@ -15,6 +15,7 @@ mod enter;
 mod examination;
 mod generation;
 mod inspect;
+mod job_record;
 mod layout;
 mod leave;
 mod liveness;
@@ -36,7 +37,7 @@ mod tls;
 mod wait;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use futures_util::future::{join_all, try_join_all};
@@ -45,10 +46,16 @@ use address::Address;
 use claims::TrackedNodes;
 use examination::examine;
 use generation::ExhaustedNodes;
+use job_record::RecordFolder;
 use layout::Dialect;
 use leasehold_core::internal::{self, BootInstant, StoreKind, UnopenedStore, background};
-use leasehold_core::store::{Claim, Entered, Extensions, OnContention, Standing, Store, replies};
-use leasehold_core::{Entry, Guarantees, LockState, Name, Result, SemaphoreSupport, Token};
+use leasehold_core::store::{
+    Claim, Cleanup, Entered, Extensions, Housekeeping, OnContention, RecordReader, Records,
+    Standing, Store, replies,
+};
+use leasehold_core::{
+    Completion, Entry, Guarantees, LockState, Name, Record, Result, SemaphoreSupport, Token,
+};
 use lock_node::LockNode;
 use supervisor::{SessionSupervisor, Sessions, confirmed_session};
 use wait::wait_for_change;
@@ -138,6 +145,7 @@ impl ZooKeeper {
     /// | `session=10s` | see [`ZooKeeperBuilder::session`] |
     /// | `dialect=kazoo` | uses kazoo's node names; the default is Curator's |
     /// | `acl=creator` | only clients with the same user and password may use the nodes |
+    /// | `records=40d` | how long the record of a job that runs [once](leasehold_core::Once) is kept |
     /// | `password-file=/path` | a file with the password |
     /// | `ca=/path` | the certificate authority to trust, in PEM; the default is the system's |
     /// | `cert=/path`, `key=/path` | the client's certificate, for servers that require one |
@@ -303,6 +311,8 @@ impl Store for ZooKeeper {
     fn extensions(&self) -> Extensions<'_> {
         Extensions {
             observe: Some(self),
+            records: Some(self),
+            housekeeping: Some(self),
             ..Extensions::default()
         }
     }
@@ -351,6 +361,70 @@ impl Store for ZooKeeper {
         }
         in_use.truncate(count_max);
         Ok(in_use)
+    }
+}
+
+#[async_trait]
+impl Records for ZooKeeper {
+    async fn kept(&self) -> Result<Duration> {
+        Ok(self.address.settings.records)
+    }
+
+    async fn record(&self, name: &Name, reader: RecordReader) -> Result<Record> {
+        let session = self.supervisor.session(SESSION_WAIT).await?;
+        let folder = RecordFolder::new(&session, &self.address);
+        if reader == RecordReader::Observer {
+            let found = folder.find(name).await?;
+            return Ok(found.map_or_else(|| Record::empty(SystemTime::now()), |found| found.record));
+        }
+
+        let found = folder.read(name).await?;
+        folder.keep(name, &found).await?;
+        Ok(found.record)
+    }
+
+    async fn complete(&self, claim: &Claim, completion: &Completion) -> Result<bool> {
+        let session = self.supervisor.session(SESSION_WAIT).await?;
+        let folder = RecordFolder::new(&session, &self.address);
+        let lock_path = self.path(&claim.name);
+        let lock_node = LockNode::new(&session, &self.address, &lock_path);
+
+        let is_recorded = folder.complete(lock_node, claim, completion).await?;
+        if is_recorded {
+            let tracked = self.claims.tracked(claim.id);
+            if let Some(tracked) = &tracked {
+                tracked.gone();
+            }
+            leave::remove_node(self, claim, tracked).await?;
+        }
+        Ok(is_recorded)
+    }
+
+    async fn list_records(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        let session = self.supervisor.session(SESSION_WAIT).await?;
+        let mut names = RecordFolder::new(&session, &self.address).names().await?;
+        names.retain(|name| name.as_str().starts_with(prefix));
+        names.truncate(count_max);
+        Ok(names)
+    }
+}
+
+#[async_trait]
+impl Housekeeping for ZooKeeper {
+    /// Removes the records whose last use is long ago. The servers remove what else is unused.
+    async fn remove_unused(&self) -> Result<Cleanup> {
+        let session = self.supervisor.session(SESSION_WAIT).await?;
+        let folder = RecordFolder::new(&session, &self.address);
+
+        let mut cleanup = Cleanup::default();
+        for name in folder.names().await? {
+            match folder.remove_old(&name).await {
+                Ok(is_removed) => cleanup.removed += u64::from(is_removed),
+                Err(error) if error.is_unavailable() => return Err(error),
+                Err(error) => cleanup.skipped.push(error),
+            }
+        }
+        Ok(cleanup)
     }
 }
 

@@ -73,7 +73,7 @@ impl<'a> LockNode<'a> {
     ///
     /// The servers check the right to create before they look whether the node exists. So a folder
     /// is created only after the request for its child has shown that it is missing.
-    async fn ensure_parent(&self) -> Result<()> {
+    pub(super) async fn ensure_parent(&self) -> Result<()> {
         let mut missing = vec![self.path];
         while let Some(&node) = missing.last() {
             let mode = self.mode_of(node).with_acls(self.acls());
@@ -242,7 +242,7 @@ impl<'a> LockNode<'a> {
             .filter_map(|child| self.address.settings.dialect.read(child))
     }
 
-    fn acls(&self) -> Acls<'static> {
+    pub(super) fn acls(&self) -> Acls<'static> {
         if self.address.settings.private {
             Acls::creator_all()
         } else {

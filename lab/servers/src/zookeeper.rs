@@ -15,6 +15,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::child::{Environment, Program, ServerProcess};
+use crate::clock::Clock;
 use crate::port::Port;
 use crate::until;
 
@@ -64,6 +65,7 @@ struct LaunchSpec {
     release: ZooKeeperRelease,
     cpu: Option<usize>,
     properties: Vec<String>,
+    clock: Option<Clock>,
 }
 
 impl ZooKeeper {
@@ -71,6 +73,13 @@ impl ZooKeeper {
     #[must_use]
     pub fn start() -> Self {
         Self::setup().start()
+    }
+
+    /// The server's wall clock, which [`ZooKeeperSetup::own_clock`] requested.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        let clock = self.spec.clock.as_ref();
+        clock.expect("the server was set up with its own clock")
     }
 
     /// Returns a builder that configures a server before its start.
@@ -245,7 +254,7 @@ impl LaunchSpec {
         let args: Vec<&str> = JVM.into_iter().chain(properties).chain(main).collect();
         let around = Environment {
             cpu: self.cpu,
-            clock: None,
+            clock: self.clock.as_ref(),
         };
         ServerProcess::start(&program, &args, &around, &self.folder.path().join(LOG))
     }

@@ -129,7 +129,7 @@ pub(crate) struct OnceOptions {
     /// in the step that releases the lock, and a later run with ID runs nothing, prints by whom and
     /// when it was done, and exits with 0. If COMMAND fails, is killed or loses the lock, a waiter
     /// or the next run runs it. The store keeps the last 32 ids of NAME, for 40 days after the last
-    /// use (?records=40d). Redlock, ZooKeeper and --dialect have no records.
+    /// use (?records=40d). Redlock and the dialects of Redis have no records.
     #[arg(help_heading = heading::KIND, long = "once", value_name = "ID", conflicts_with = "period")]
     pub(crate) id: Option<String>,
 

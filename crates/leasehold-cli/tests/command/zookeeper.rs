@@ -13,7 +13,7 @@ use crate::servers::{
 /// One server for all tests. Each test has a folder of its own.
 static SERVER: LazyLock<ZooKeeper> = LazyLock::new(ZooKeeper::start);
 
-fn sandbox() -> Sandbox {
+pub(crate) fn sandbox() -> Sandbox {
     static FOLDERS: AtomicU32 = AtomicU32::new(0);
     let folder = FOLDERS.fetch_add(1, Ordering::Relaxed);
     Sandbox::at(format!("{}/test-{folder}", SERVER.url()))

@@ -8,6 +8,7 @@ mod errors;
 mod generations;
 mod hostile;
 mod password;
+mod records;
 mod rights;
 mod single_server;
 #[cfg(feature = "tls")]

@@ -5,6 +5,7 @@ use std::fs;
 
 use super::{CONFIGURATION, LaunchSpec, ZooKeeper, ZooKeeperRelease};
 use crate::certificates;
+use crate::clock::Clock;
 use crate::port::Port;
 
 /// A ZooKeeper server that is configured and not started yet.
@@ -24,6 +25,7 @@ pub struct ZooKeeperSetup {
     release: ZooKeeperRelease,
     tls: bool,
     cpu: Option<usize>,
+    own_clock: bool,
 }
 
 impl Default for ZooKeeperSetup {
@@ -35,6 +37,7 @@ impl Default for ZooKeeperSetup {
             release: ZooKeeperRelease::default(),
             tls: false,
             cpu: None,
+            own_clock: false,
         }
     }
 }
@@ -84,6 +87,12 @@ impl ZooKeeperSetup {
     /// Runs the server on one CPU only.
     pub fn pinned(mut self, cpu: usize) -> Self {
         self.cpu = Some(cpu);
+        self
+    }
+
+    /// Gives the server a separate wall clock, for [`ZooKeeper::clock`].
+    pub fn own_clock(mut self) -> Self {
+        self.own_clock = true;
         self
     }
 
@@ -137,6 +146,7 @@ impl ZooKeeperSetup {
             .expect("a temporary folder can be written");
 
         LaunchSpec {
+            clock: self.own_clock.then(|| Clock::make(folder.path())),
             folder,
             port,
             tls_port,

@@ -1,0 +1,241 @@
+//! The record of a name: which jobs were completed under it.
+//!
+//! It is the persistent node `FOLDER/%records/NAME`. A child of the lock's node would be no claim,
+//! and would keep the servers from removing the container. No lock has the node `%records`, because
+//! `%` is encoded in the name of a lock's node.
+//!
+//! All times are the leader's. Each read first writes to `%records`, whose `mtime` is then the
+//! present time. A session replies in order, so the read that follows is not older than that write.
+//! The `mtime` of a record is its last use.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures_util::future::try_join;
+use zookeeper_client::{CreateMode, Error as ZkError, MultiWriteError, Stat};
+
+use super::address::Address;
+use super::lock_name;
+use super::lock_node::LockNode;
+use super::queue::{Queue, QueuePosition};
+use super::reply_error::{on_node, store_error, without_panic};
+use super::session::Session;
+use leasehold_core::store::Claim;
+use leasehold_core::{Completion, Name, Record, Result};
+
+/// The node above all records, over one session.
+#[derive(Clone, Copy)]
+pub(super) struct RecordFolder<'a> {
+    node: LockNode<'a>,
+}
+
+/// A record as it was read.
+pub(super) struct FoundRecord {
+    pub(super) record: Record,
+    /// The version of its node; `None` if it has no node.
+    version: Option<i32>,
+}
+
+/// What came of writing a record and removing its claim.
+enum Written {
+    Done,
+    /// The claim's node was missing.
+    NotHeld,
+    /// The record was written or removed since it was read.
+    Changed,
+}
+
+impl<'a> RecordFolder<'a> {
+    pub(super) fn new(session: &'a Arc<Session>, address: &'a Address) -> Self {
+        let node = LockNode::new(session, address, &address.record_folder);
+        Self { node }
+    }
+
+    /// Reads a record; `None` if there is no folder yet.
+    pub(super) async fn find(&self, name: &Name) -> Result<Option<FoundRecord>> {
+        let path = self.path(name);
+        let writing = self.node.client().set_data(self.node.path, &[], None);
+        let reading = self.node.client().get_data(&path);
+        let now = match writing.await {
+            Err(ZkError::NoNode) => return Ok(None),
+            written => mtime(&written.map_err(on_node("write", self.node.path))?),
+        };
+
+        let (data, stat) = match reading.await {
+            Ok(read) => read,
+            Err(ZkError::NoNode) => {
+                return Ok(Some(FoundRecord {
+                    record: Record::empty(now),
+                    version: None,
+                }));
+            }
+            Err(error) => return Err(on_node("read", &path)(error)),
+        };
+        let record = if is_older(&stat, now, self.kept()) {
+            Record::empty(now)
+        } else {
+            // Bytes that are no text are no record either, and parsing the empty text says so.
+            Record::parse(std::str::from_utf8(&data).unwrap_or_default(), now)?
+        };
+        Ok(Some(FoundRecord {
+            record,
+            version: Some(stat.version),
+        }))
+    }
+
+    /// Reads a record. Creates the folder, so that the times of a first job are the leader's too.
+    pub(super) async fn read(&self, name: &Name) -> Result<FoundRecord> {
+        loop {
+            match self.find(name).await? {
+                Some(found) => return Ok(found),
+                None => self.node.ensure_parent().await?,
+            }
+        }
+    }
+
+    /// Keeps a record for its full time from now on.
+    pub(super) async fn keep(&self, name: &Name, found: &FoundRecord) -> Result<()> {
+        if found.version.is_none() {
+            return Ok(());
+        }
+        let path = self.path(name);
+        let text = found.record.to_text();
+        let client = self.node.client();
+        match client.set_data(&path, text.as_bytes(), found.version).await {
+            // Another client has used or removed it meanwhile.
+            Ok(_) | Err(ZkError::BadVersion | ZkError::NoNode) => Ok(()),
+            Err(error) => Err(on_node("write", &path)(error)),
+        }
+    }
+
+    /// Adds a completion to the record and removes the claim, if the claim holds. Returns whether it
+    /// is recorded, by this call or an earlier one.
+    pub(super) async fn complete(
+        &self,
+        lock_node: LockNode<'_>,
+        claim: &Claim,
+        completion: &Completion,
+    ) -> Result<bool> {
+        loop {
+            let (found, children) = try_join(self.read(&claim.name), lock_node.list()).await?;
+            let Some(held) = held_node(lock_node, claim, &children)? else {
+                return Ok(found.record.is_of(claim.id));
+            };
+            match self
+                .write(lock_node, &held, claim, found, completion)
+                .await?
+            {
+                Written::Done => return Ok(true),
+                // A request of which no reply arrived has removed it, or another client.
+                Written::NotHeld => {
+                    return Ok(self.read(&claim.name).await?.record.is_of(claim.id));
+                }
+                Written::Changed => {}
+            }
+        }
+    }
+
+    /// Writes the record and removes the claim's node, in one transaction.
+    async fn write(
+        &self,
+        lock_node: LockNode<'_>,
+        held: &str,
+        claim: &Claim,
+        found: FoundRecord,
+        completion: &Completion,
+    ) -> Result<Written> {
+        let path = self.path(&claim.name);
+        let mut record = found.record;
+        record.add(completion);
+        let text = record.to_text();
+
+        let mut writer = self.node.client().new_multi_writer();
+        let deleted = writer.add_delete(&lock_node.child(held), None);
+        deleted.map_err(store_error)?;
+        let options = CreateMode::Persistent.with_acls(self.node.acls());
+        let written = match found.version {
+            Some(_) => writer.add_set_data(&path, text.as_bytes(), found.version),
+            None => writer.add_create(&path, text.as_bytes(), &options),
+        };
+        written.map_err(store_error)?;
+
+        match without_panic(writer.commit()).await {
+            Ok(_) => Ok(Written::Done),
+            Err(MultiWriteError::OperationFailed {
+                index: 0,
+                source: ZkError::NoNode,
+            }) => Ok(Written::NotHeld),
+            Err(MultiWriteError::OperationFailed {
+                source: ZkError::NoNode | ZkError::NodeExists | ZkError::BadVersion,
+                ..
+            }) => Ok(Written::Changed),
+            Err(error) => Err(on_node("write", &path)(error.into())),
+        }
+    }
+
+    /// Returns the names with records, sorted.
+    pub(super) async fn names(&self) -> Result<Vec<Name>> {
+        let nodes = self.node.list().await?;
+        let mut names: Vec<Name> = nodes
+            .iter()
+            .filter_map(|node| lock_name::name_of(node))
+            .collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Removes a record whose last use is longer ago than it is kept. Returns whether it was removed.
+    pub(super) async fn remove_old(&self, name: &Name) -> Result<bool> {
+        let path = self.path(name);
+        let client = self.node.client();
+        let clock = client.set_data(self.node.path, &[], None).await;
+        let now = mtime(&clock.map_err(on_node("write", self.node.path))?);
+        let stat = client.check_stat(&path).await;
+        let Some(stat) = stat.map_err(on_node("read", &path))? else {
+            return Ok(false);
+        };
+        if !is_older(&stat, now, self.kept()) {
+            return Ok(false);
+        }
+        match client.delete(&path, Some(stat.version)).await {
+            Ok(()) => Ok(true),
+            // It was used meanwhile.
+            Err(ZkError::NoNode | ZkError::BadVersion) => Ok(false),
+            Err(error) => Err(on_node("delete", self.node.path)(error)),
+        }
+    }
+
+    fn kept(&self) -> Duration {
+        self.node.address.settings.records
+    }
+
+    fn path(&self, name: &Name) -> String {
+        self.node.child(&lock_name::node_of(name))
+    }
+}
+
+/// Returns the node of a claim that holds by this listing.
+///
+/// It holds as long as the node exists, because no claim can enter the queue before it.
+fn held_node(
+    lock_node: LockNode<'_>,
+    claim: &Claim,
+    children: &[String],
+) -> Result<Option<String>> {
+    let mut members = lock_node.members(children);
+    let Some(own) = members.find(|member| member.id == Some(claim.id)) else {
+        return Ok(None);
+    };
+    let queue = Queue::read(children, lock_node.address.settings.dialect)?;
+    let holds = matches!(queue.position(&own.node)?, Some(QueuePosition::Held));
+    Ok(holds.then_some(own.node))
+}
+
+fn is_older(stat: &Stat, now: SystemTime, kept: Duration) -> bool {
+    let age = now.duration_since(mtime(stat));
+    age.unwrap_or_default() > kept
+}
+
+fn mtime(stat: &Stat) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(stat.mtime.try_into().unwrap_or(0))
+}

@@ -1,0 +1,179 @@
+//! The records of jobs that run once: lost replies, rights, other versions, and old ones.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use lab_servers::{Wire, ZooKeeper};
+use leasehold::Locks;
+use zookeeper_client::{Acls, CreateMode};
+
+use crate::{SERVER, connect_store, empty, open, open_folder, plain_client, within_timeout};
+
+async fn complete(locks: &Locks, id: &str) {
+    let acquired = within_timeout("granted", locks.once("a").id(id).acquire()).await;
+    let guard = acquired.expect("granted").expect("it is not done");
+    guard.complete().await.expect("it is recorded");
+}
+
+async fn is_done(locks: &Locks, id: &str) -> bool {
+    let acquired = within_timeout("granted", locks.once("a").id(id).acquire()).await;
+    acquired.expect("granted").is_err()
+}
+
+/// A client whose completion has no reply finds its node gone and itself in the record.
+///
+/// Shows G-58.
+#[tokio::test]
+async fn completion_without_a_reply_is_recorded_once() {
+    let wire = Wire::to(SERVER.address());
+    let ours = open(&format!(
+        "{}/unanswered?session=3s",
+        wire.url_of("zookeeper")
+    ))
+    .await;
+    let theirs = open_folder("unanswered").await;
+    // The replies to a read, to the transaction, and to what the client sends when it is back.
+    for lost in 1..8 {
+        let id = lost.to_string();
+        let acquired = within_timeout("granted", ours.once("a").id(&id).acquire()).await;
+        let guard = acquired.expect("granted").expect("it is not done");
+        wire.drop_replies(lost);
+        let completed = within_timeout("recorded", guard.complete()).await;
+        completed.expect("it is recorded");
+        assert!(is_done(&theirs, &id).await);
+        let record = theirs.record("a").await.expect("read");
+        assert_eq!(record.completions.len() as u64, lost);
+        empty(&theirs, "a").await;
+    }
+}
+
+/// The record is no child of the lock's node, so that the node stays a queue of claims, and that the
+/// servers remove it. All times in it are those of the server.
+///
+/// Shows G-58.
+#[tokio::test]
+async fn record_is_beside_the_locks_and_has_the_times_of_the_server() {
+    let server = ZooKeeper::setup().own_clock().start();
+    server.clock().set(DAY * 400);
+    let locks = open(&server.url()).await;
+    complete(&locks, "1").await;
+
+    let client = plain_client(&server).await;
+    let children = client.list_children("/leasehold/a").await.expect("listed");
+    assert!(children.is_empty(), "{children:?}");
+    let (data, stat) = client
+        .get_data("/leasehold/%records/a")
+        .await
+        .expect("read");
+    assert_eq!((&data[..3], stat.ephemeral_owner), (&b"v1\n"[..], 0));
+    let record = locks.record("a").await.expect("read");
+    let last = record.last_success().expect("one");
+    let ahead = |time: SystemTime| {
+        let ahead = time.duration_since(SystemTime::now());
+        ahead.expect("it is ahead").as_secs() / DAY.unsigned_abs()
+    };
+    assert_eq!(
+        [last.started_at, last.ended_at, record.read_at].map(ahead),
+        [399; 3]
+    );
+
+    // A server whose clock went back by more than a minute does not stop the job until then.
+    server.clock().set(DAY * 300);
+    assert!(!is_done(&locks, "1").await);
+}
+
+/// A record is kept for its time after its last use; then it counts as none, and is removed.
+///
+/// Shows G-58.
+#[tokio::test]
+async fn old_records_count_as_none_and_are_removed() {
+    let server = ZooKeeper::setup().own_clock().start();
+    let url = format!("{}?records=2d", server.url());
+    let store = Arc::new(connect_store(&url).await);
+    let locks = Locks::from_arc(store, "zookeeper:").expect("it runs");
+    complete(&locks, "1").await;
+    server.clock().set(DAY + 60);
+    assert!(is_done(&locks, "1").await, "this is a use");
+    server.clock().set(DAY * 2 + 60);
+    assert_eq!(locks.remove_unused().await.expect("removed").removed, 0);
+    assert!(
+        locks
+            .record("a")
+            .await
+            .expect("read")
+            .last_success()
+            .is_some()
+    );
+
+    server.clock().set(DAY * 4);
+    assert!(
+        locks
+            .record("a")
+            .await
+            .expect("read")
+            .last_success()
+            .is_none()
+    );
+    assert!(!is_done(&locks, "1").await);
+    complete(&locks, "1").await;
+    assert!(is_done(&locks, "1").await);
+    server.clock().set(DAY * 7);
+    assert_eq!(locks.remove_unused().await.expect("removed").removed, 1);
+    assert!(locks.list_records("", 10).await.expect("listed").is_empty());
+    complete(&locks, "1").await;
+}
+
+/// A record that this version cannot read is an error, and stays as it is.
+///
+/// Shows G-58.
+#[tokio::test]
+async fn record_of_another_version_is_refused() {
+    let client = plain_client(&SERVER).await;
+    let locks = open_folder("versions").await;
+    complete(&locks, "1").await;
+    for (data, is_newer) in [(&b"v2\nx\n"[..], true), (b"\xff", false), (b"", false)] {
+        let path = "/versions/%records/a";
+        client.set_data(path, data, None).await.expect("written");
+        let tried = locks.once("a").id("1").try_acquire().await;
+        for error in [
+            locks.record("a").await.expect_err("it is not read"),
+            tried.expect_err("it is not read"),
+        ] {
+            assert_eq!(
+                (error.is_unsupported(), error.is_damaged()),
+                (is_newer, !is_newer)
+            );
+            assert!(error.to_string().contains("\"a\""), "{error}");
+        }
+        assert_eq!(client.get_data(path).await.expect("read").0, data);
+        empty(&locks, "a").await;
+    }
+}
+
+/// The records have the rights of the locks.
+///
+/// Shows G-29, G-58.
+#[tokio::test]
+async fn records_have_the_rights_of_the_locks() {
+    let url = |user: &str, setting: &str| {
+        let address = SERVER.address();
+        format!("zookeeper://{user}:pw@{address}/records-of-a-user{setting}")
+    };
+    let client = plain_client(&SERVER).await;
+    let open_to_all = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let created = client.create("/records-of-a-user", b"", &open_to_all).await;
+    created.expect("created");
+    let ours = open(&url("us", "?acl=creator")).await;
+    complete(&ours, "1").await;
+    assert!(is_done(&ours, "1").await);
+    let theirs = open(&url("them", "")).await;
+    let error = theirs.record("a").await.expect_err("it is not theirs");
+    assert!(error.is_denied(), "{error}");
+    assert!(
+        error.to_string().contains("/records-of-a-user/%records"),
+        "{error}"
+    );
+}
+
+/// In seconds.
+const DAY: i64 = 24 * 3_600;
