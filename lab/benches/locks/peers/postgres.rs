@@ -1,6 +1,8 @@
 //! PostgreSQL without leasehold: two bare updates, and an advisory lock of a session. And transactions of
 //! two updates, without and with `leasehold.check`.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use leasehold::Guard;
 use tokio_postgres::{Client, NoTls, Statement};
@@ -16,10 +18,11 @@ pub(super) struct Updates {
 impl Updates {
     pub(super) async fn connect(url: &str) -> Result<Self> {
         let client = connect(url).await?;
-        let table = "CREATE TABLE IF NOT EXISTS bare (name text PRIMARY KEY, value bigint)";
+        // Several peers may make it at once.
+        let table = "BEGIN; SELECT pg_advisory_xact_lock(1); \
+            CREATE TABLE IF NOT EXISTS bare (name text PRIMARY KEY, value bigint); \
+            INSERT INTO bare VALUES ('a', 0) ON CONFLICT DO NOTHING; COMMIT";
         client.batch_execute(table).await?;
-        let insert = "INSERT INTO bare VALUES ('a', 0) ON CONFLICT DO NOTHING";
-        client.batch_execute(insert).await?;
         let update = "UPDATE bare SET value = value + 1 WHERE name = $1 RETURNING value";
         let update = client.prepare(update).await?;
         Ok(Self { client, update })
@@ -96,7 +99,9 @@ impl Transactions {
             .map_or((kind, false), |level| (level, true));
         let check = if is_checked {
             let locks = leasehold::open(url).await?;
-            let guard = locks.mutex(kind).acquire().await?;
+            // A renewal would make the check fail above READ COMMITTED now and then.
+            let lock = locks.mutex(kind).lease(Duration::from_secs(3_600));
+            let guard = lock.acquire().await?;
             let check = updates.client.prepare(leasehold::postgres::CHECK).await?;
             Some((check, guard))
         } else {
