@@ -52,7 +52,7 @@ use leasehold_core::store::{
 use leasehold_core::{
     ClaimId, Completion, Error, Guarantees, LockState, Name, Record, Result, Token,
 };
-use messages::{EnterMode, EnterReply, LeaveRequest, Part, Push, with_longest_lease};
+use messages::{EnterMode, EnterReply, LeaveArgument, Part, Push, with_longest_lease};
 use observations::{Nonces, Observations};
 use orphans::{Orphan, Orphans, apply_pushes, leave_arguments};
 use record::{EndedRequest, LockKey, LockKeys};
@@ -417,7 +417,7 @@ impl Store for Redis {
             (false, true) => 'K',
             (false, false) => 'B',
         };
-        let request = LeaveRequest {
+        let request = LeaveArgument {
             kind,
             id: id_text(claim.id),
         };

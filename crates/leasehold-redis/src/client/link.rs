@@ -170,7 +170,11 @@ async fn connect_by_any_protocol(
 ) -> Result<Connected> {
     match connect_to(config, address.clone(), epoch).await {
         Err(error) if lacks_resp3(&error) => {
-            connect_to(config, address.with_old_protocol(), epoch).await
+            let connected = connect_to(config, address.clone().with_old_protocol(), epoch).await?;
+            Ok(Connected {
+                address,
+                ..connected
+            })
         }
         connected => connected,
     }

@@ -4,8 +4,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use base64::display::Base64Display;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
 use super::layout::{absence, grant, reply, request};
-use super::observations::Nonce;
 use super::record::{HolderRecord, LivenessRef};
 use crate::client::{IdText, id_from};
 use leasehold_core::internal::BootInstant;
@@ -74,14 +76,24 @@ impl fmt::Display for EnterRequest<'_> {
     }
 }
 
+/// The mark of one absence, in records and requests.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Nonce(pub(super) u64);
+
+impl fmt::Display for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Base64Display::new(&self.0.to_ne_bytes(), &URL_SAFE_NO_PAD).fmt(f)
+    }
+}
+
 /// A request to leave: `H` of the claim's own client, `B` of another one, `K` of a watchdog.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LeaveRequest {
+pub(super) struct LeaveArgument {
     pub(super) kind: char,
     pub(super) id: IdText,
 }
 
-impl fmt::Display for LeaveRequest {
+impl fmt::Display for LeaveArgument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.kind, self.id)
     }

@@ -2,14 +2,12 @@
 //! nonces that mark an absence.
 
 use std::collections::HashMap;
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base64::display::Base64Display;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use parking_lot::Mutex;
 
-use super::messages::{Absence, EnterReply};
+use super::messages::{Absence, EnterReply, Nonce};
 use leasehold_core::internal::BootInstant;
 use leasehold_core::store::draw_claim_id;
 use leasehold_core::{Name, Token};
@@ -158,16 +156,6 @@ impl Default for Nonces {
 impl Nonces {
     pub(super) fn fresh(&self) -> Nonce {
         Nonce(self.0.fetch_add(1, Ordering::Relaxed))
-    }
-}
-
-/// The mark of one absence, in records and requests.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Nonce(pub(super) u64);
-
-impl fmt::Display for Nonce {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Base64Display::new(&self.0.to_ne_bytes(), &URL_SAFE_NO_PAD).fmt(f)
     }
 }
 

@@ -11,8 +11,7 @@ use stateright::{Model, Property};
 
 use super::server::{ModelServer, claim, liveness, request};
 use crate::queue::claims::{ClaimState, ClaimValidity};
-use crate::queue::messages::{EnterMode, EnterReply, EnterRequest, Push, Renewed, Sent};
-use crate::queue::observations::Nonce;
+use crate::queue::messages::{EnterMode, EnterReply, EnterRequest, Nonce, Push, Renewed, Sent};
 use crate::queue::observations::Observed;
 use crate::queue::record::LivenessRef;
 use crate::test_models::{breaks, holds};

@@ -6,8 +6,7 @@ use lab_redis_model::Reply;
 use proptest::prelude::*;
 
 use super::server::{ModelServer, Paths, claim, liveness, request};
-use crate::queue::messages::{EnterMode, EnterRequest};
-use crate::queue::observations::Nonce;
+use crate::queue::messages::{EnterMode, EnterRequest, Nonce};
 use crate::queue::record::LivenessRef;
 use leasehold_core::store::{Claim, Share};
 

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use super::server::{KEY, ModelServer, claim, id, liveness, nonce, request};
 use crate::client::id_text;
-use crate::queue::messages::{AbsenceSeen, EnterMode, EnterRequest, Renewed};
-use crate::queue::observations::Nonce;
+use crate::queue::messages::{AbsenceSeen, EnterMode, EnterRequest, Nonce, Renewed};
 use crate::queue::record::LivenessRef;
 use leasehold_core::store::{Claim, Share, Standing};
 

@@ -8,9 +8,9 @@ use lab_redis_model::{Connection, Message, Reply, Server};
 use crate::client::{Script, id_from, id_text};
 use crate::queue::layout::record as field;
 use crate::queue::messages::{
-    EnterMode, EnterReply, EnterRequest, Part, Push, Renewed, parse_renewals, with_longest_lease,
+    EnterMode, EnterReply, EnterRequest, Nonce, Part, Push, Renewed, parse_renewals,
+    with_longest_lease,
 };
-use crate::queue::observations::Nonce;
 use crate::queue::orphans::leave_arguments;
 use crate::queue::record::{self, CrashCheck, EndedRequest, LivenessRef};
 use crate::queue::scripts::{ENTER, INSPECT, LEAVE, LIST, RENEW};
