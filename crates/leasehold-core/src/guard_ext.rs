@@ -8,6 +8,15 @@ use crate::{Guard, MultiGuard, Result, ServerVote};
 /// What a guard has on the file store.
 ///
 /// Every guard implements it. On other stores it returns nothing.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::open("memory:").await?;
+/// use leasehold::stores::FileGuardExt;
+/// let guard = locks.mutex("nightly").acquire().await?;
+/// assert!(guard.inheritable_fds()?.is_empty()); // the store is not a folder
+/// # Ok(()) }
+/// ```
 pub trait FileGuardExt: sealed::AnyGuard {
     /// Returns descriptors that keep the lock held while any process has them open.
     ///
@@ -43,6 +52,15 @@ pub trait FileGuardExt: sealed::AnyGuard {
 /// What a guard has on Redlock, where several servers keep the lock together.
 ///
 /// Every guard of one lock implements it. On other stores it returns nothing.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::open("memory:").await?;
+/// use leasehold::stores::RedlockGuardExt;
+/// let guard = locks.mutex("nightly").acquire().await?;
+/// assert!(guard.votes().is_empty()); // the store is not Redlock
+/// # Ok(()) }
+/// ```
 pub trait RedlockGuardExt: sealed::AnyGuard {
     /// Returns the vote of each server.
     ///

@@ -173,6 +173,21 @@ pub struct Pin {
 }
 
 /// What can end the transaction that pins a grant.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::open("memory:").await?;
+/// use leasehold::PinnedBy;
+/// let lock_state = locks.inspect("orders/42").await?;
+/// for pin in lock_state.holders().flat_map(|entry| &entry.pins) {
+///     match &pin.by {
+///         PinnedBy::Session(process) => println!("SELECT pg_terminate_backend({process})"),
+///         PinnedBy::Prepared(id) => println!("ROLLBACK PREPARED '{id}'"),
+///         other => println!("{other:?}"),
+///     }
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PinnedBy {
@@ -334,6 +349,15 @@ pub fn server_status(server: String) -> ServerStatus {
 }
 
 /// The vote of one of several servers for a hold.
+///
+/// ```no_run
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// use leasehold::stores::RedlockGuardExt;
+/// let guard = leasehold::open("redlock://a,b,c").await?.mutex("orders/42").acquire().await?;
+/// let votes = guard.votes().iter().filter(|vote| !vote.remaining.is_zero()).count();
+/// println!("{votes} of {} servers count", guard.votes().len());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerVote {

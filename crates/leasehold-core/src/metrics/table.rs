@@ -25,6 +25,14 @@ pub struct Metric {
 }
 
 /// How the values of a metric add up.
+///
+/// ```
+/// use leasehold::metrics::{ALL, MetricKind};
+/// let counters = ALL.iter().filter(|metric| metric.kind == MetricKind::Counter);
+/// for counter in counters {
+///     println!("{} only rises", counter.name);
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MetricKind {

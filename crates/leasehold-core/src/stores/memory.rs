@@ -591,6 +591,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn guards_say_whether_they_are_held() {
+        let store = Memory::new();
+        let locks = Locks::from_store(store.clone(), "memory:").expect("it starts");
+        let one = locks.mutex("a").acquire().await.expect("granted");
+        let both = locks.multi_lock(["b", "c"]).acquire().await;
+        let both = both.expect("granted");
+        assert!(one.is_held() && both.is_held());
+
+        store.revoke("a");
+        store.revoke("c");
+        assert!(!one.is_held() && !both.is_held());
+    }
+
+    #[tokio::test]
     async fn failing_store_fails_every_request_and_keeps_its_locks() {
         let store = Memory::new();
         let locks = Locks::from_store(store.clone(), "memory:").expect("it starts");
@@ -603,16 +617,16 @@ mod tests {
         };
         let entered = store.enter(&waiter, OnContention::Queue).await;
         entered.expect("the store replies");
-        let mut changes = store.subscribe(&name).await.expect("the store replies");
+        let mut subscription = store.subscribe(&name).await.expect("the store replies");
 
         // A request that waits when the outage begins fails as well.
         let waiting = store.queued(&waiter, 1);
-        let (waited, changed, ()) =
-            tokio::join!(waiting, changes.changed(), async { store.fail() });
+        let (queued, pushed, ()) =
+            tokio::join!(waiting, subscription.changed(), async { store.fail() });
         let completion = Completion::success(&held, guard.token(), SystemTime::now());
         let failed = [
-            waited.err(),
-            changed.err(),
+            queued.err(),
+            pushed.err(),
             store.enter(&held, OnContention::Queue).await.err(),
             store.queued(&waiter, 1).await.err(),
             store.lost(&held, guard.token()).await.err(),
