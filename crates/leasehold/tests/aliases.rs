@@ -1,5 +1,4 @@
-//! The words of other libraries find an item of this one: in the search of its documentation, and
-//! in the hints of the compiler.
+//! The words of other libraries find an item of this one in the search of its documentation.
 #![allow(missing_docs)]
 
 use std::path::Path;
