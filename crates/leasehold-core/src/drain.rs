@@ -26,7 +26,6 @@ use crate::runtime::departures;
 ///
 /// # Cancel safety
 /// It only waits; dropping it has no effect.
-#[doc(alias = "close")]
 pub async fn drain() {
     on_background(departures::drained()).await;
 }

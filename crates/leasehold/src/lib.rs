@@ -194,6 +194,8 @@ mod unknown_url;
 
 #[doc(hidden)]
 pub use leasehold_core::StartedJob;
+#[doc(alias = "close")]
+pub use leasehold_core::drain;
 #[doc(hidden)]
 pub use leasehold_core::internal::{Dialect, StoreKind, keep_no_process_file, stray_character};
 #[cfg(feature = "metrics")]
@@ -211,7 +213,7 @@ pub use leasehold_core::{
     Lock, LockState, Locks, LossReason, MultiGuard, MultiLock, Name, Need, NotGranted, Observer,
     Once, OnceGuard, Outcome, Owner, Pin, PinnedBy, Record, Reentrant, ReentrantGuard, Refused,
     RenewalStatus, Result, RoundTrip, RunError, RwLock, SemaphoreSupport, ServerStatus, ServerVote,
-    Severity, Share, Standing, Token, Watch, drain, fence, multi_lock,
+    Severity, Share, Standing, Token, Watch, fence, multi_lock,
 };
 pub use open::{examine, open, open_lazy};
 #[doc(hidden)]

@@ -3,7 +3,8 @@
 
 use std::path::Path;
 
-/// A word that a user of another library types, and the item that it stands for.
+/// A word that a user of another library types, and the item that it stands for. On a function of
+/// another crate, rustdoc only takes the alias of its `use`.
 const WORDS: &[(&str, &str, &str)] = &[
     ("connect", "leasehold/src/open.rs", "pub async fn open("),
     (
@@ -54,6 +55,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("is_held", "leasehold-core/src/guard.rs", "pub fn is_held("),
     ("is_valid", "leasehold-core/src/guard.rs", "pub fn is_held("),
     ("extend", "leasehold-core/src/guard.rs", "pub fn renewal("),
+    ("refresh", "leasehold-core/src/guard.rs", "pub fn renewal("),
     (
         "unlock",
         "leasehold-core/src/guard.rs",
@@ -63,8 +65,8 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("i64", "leasehold-core/src/token.rs", "pub fn to_i64("),
     (
         "close",
-        "leasehold-core/src/drain.rs",
-        "pub async fn drain(",
+        "leasehold/src/lib.rs",
+        "pub use leasehold_core::drain;",
     ),
 ];
 
