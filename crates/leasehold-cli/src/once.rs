@@ -102,21 +102,23 @@ pub(crate) async fn start(
     match started {
         Ok(started) => Ok(Ok((guards, started))),
         Err(done) => {
-            if !args.lock.quiet {
-                print_done(&done);
-            }
+            let exit = already_done(&done, args);
             // The job is done, whether the lock was lost meanwhile or not.
             let _ = release_and_report(guards, LossReport::Due).await;
-            Ok(Err(args.once.done_exit.map_or(Exit::DONE, Exit::Code)))
+            Ok(Err(exit))
         }
     }
 }
 
-fn print_done(done: &Done) {
-    let name = &done.name;
-    let by = Escaped(&done.by);
-    let at = time(done.at);
-    print_error(format_args!("{name} is done: {by} completed it at {at}"));
+/// Says by whom and when the job was completed. Returns how leasehold ends.
+pub(crate) fn already_done(done: &Done, args: &Run) -> Exit {
+    if !args.lock.quiet {
+        let name = &done.name;
+        let by = Escaped(&done.by);
+        let at = time(done.at);
+        print_error(format_args!("{name} is done: {by} completed it at {at}"));
+    }
+    args.once.done_exit.map_or(Exit::DONE, Exit::Code)
 }
 
 /// Records how COMMAND ended and releases the lock. Returns how leasehold ends.
@@ -162,10 +164,13 @@ pub(crate) async fn end(
 
 /// Reads the record of a lock; `None` if the store has no records.
 pub(crate) async fn record_of(locks: &Locks, name: &str) -> Result<Option<Record>, Error> {
-    match locks.record(name).await {
-        Err(error) if error.is_unsupported() => Ok(None),
-        record => record.map(Some),
+    let record = locks.record(name).await;
+    let is_unsupported = record.as_ref().is_err_and(Error::is_unsupported);
+    // A record that a later version wrote is an error, and no missing record.
+    if is_unsupported && locks.list_records("", 1).await.is_err() {
+        return Ok(None);
     }
+    record.map(Some)
 }
 
 /// Formats a record as rows below a lock.

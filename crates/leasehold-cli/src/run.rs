@@ -53,7 +53,9 @@ pub(crate) async fn run(args: Run) -> Result<Exit> {
     let job = args.job(&stores.main)?;
     if let Some(job) = &job {
         let checked = retry.until_available(|| job.check());
-        signals.during(checked).await??;
+        if let Some(done) = signals.during(checked).await?? {
+            return Ok(once::already_done(&done, &args));
+        }
     }
     stopping::check_hold_at_least(&args)?;
     let both = [&stores.main].into_iter().chain(&stores.also);

@@ -18,7 +18,8 @@ use crate::{Error, Guard, Lock, Locks, Name, Record, Refused, Result, Token};
 ///
 /// A lock alone does not run a short job once: the first machine is done before the clock of the
 /// second one strikes. So the store keeps a [record](Record) of what was completed beside the lock.
-/// The client reads it after the grant, and adds to it in the step that releases.
+/// The client reads it before it acquires, and again after the grant, because only then does it show
+/// that the job is not done. It adds to the record in the step that releases.
 ///
 /// ```
 /// # async fn send_report() -> leasehold::Result<()> { Ok(()) }
@@ -39,7 +40,7 @@ use crate::{Error, Guard, Lock, Locks, Name, Record, Refused, Result, Token};
 ///
 /// # Errors
 /// An acquire fails with [`is_unsupported`](Error::is_unsupported) on a store without records:
-/// Redlock, the formats of other libraries and ZooKeeper.
+/// Redlock and the formats of other libraries.
 #[derive(Clone, Debug)]
 pub struct Once {
     lock: Lock,
@@ -274,7 +275,9 @@ impl Once {
             WaitLimit::Never | WaitLimit::AtMost(_) => self.lock.locks().reply_timeout,
         };
         let asked = BootInstant::now();
-        self.check_within(reply_timeout).await?;
+        if let Some(done) = self.check_within(reply_timeout).await? {
+            return Ok(Err(NotGranted::Done(done)));
+        }
         let guard = match self.lock.acquire_within(limit).await? {
             Ok(guard) => guard,
             Err(refused) => return Ok(Err(NotGranted::Refused(refused))),
@@ -291,9 +294,10 @@ impl Once {
         }
     }
 
-    /// Checks the options, and that the store keeps a record for long enough.
+    /// Checks the options, and that the store keeps a record for long enough. Returns who has
+    /// completed the job, if it is done: a completion stays, so that needs no claim.
     #[doc(hidden)]
-    pub async fn check(&self) -> Result<()> {
+    pub async fn check(&self) -> Result<Option<Done>> {
         self.check_within(LONGEST_REPLY).await
     }
 
@@ -305,7 +309,7 @@ impl Once {
         self.start_within(guard, waited, LONGEST_REPLY).await
     }
 
-    async fn check_within(&self, reply_timeout: Duration) -> Result<()> {
+    async fn check_within(&self, reply_timeout: Duration) -> Result<Option<Done>> {
         let context = |error: Error| self.context(error);
         let occasion = self
             .occasion
@@ -325,7 +329,12 @@ impl Once {
                     error.help("set a longer records= in the URL, or use an id"),
                 ))
             }
-            _ => Ok(()),
+            _ => {
+                let reading = calls.record(&name, RecordReader::Holder, reply_timeout);
+                let record = on_background(reading).await?;
+                let done = record.done(occasion, Duration::ZERO);
+                Ok(done.map(|completion| Done::new(&name, completion)))
+            }
         }
     }
 
@@ -352,12 +361,7 @@ impl Once {
         guard.check()?;
         let occasion = self.occasion.clone().map_err(|error| self.context(error))?;
         if let Some(completion) = record.done(&occasion, waited) {
-            return Ok(Err(Done {
-                name: guard.hold().claim().name.clone(),
-                by: completion.by.clone(),
-                at: completion.ended_at,
-                token: completion.token,
-            }));
+            return Ok(Err(Done::new(&guard.hold().claim().name, completion)));
         }
 
         Ok(Ok(StartedJob {
@@ -499,6 +503,17 @@ pub struct Done {
     pub at: SystemTime,
     /// The token with which it held the lock.
     pub token: Token,
+}
+
+impl Done {
+    fn new(name: &Name, completion: &Completion) -> Self {
+        Self {
+            name: name.clone(),
+            by: completion.by.clone(),
+            at: completion.ended_at,
+            token: completion.token,
+        }
+    }
 }
 
 /// The text is one line, without control characters.

@@ -187,8 +187,8 @@ impl<'a> Extensions<'a> {
                 "this store or format has no records of completed jobs"
             };
             Error::unsupported(reason).help(
-                "use redis:, redis+sentinel:, redis+cluster:, postgres:, file:, system: or memory: \
-                 without a dialect",
+                "use redis:, redis+sentinel:, redis+cluster: or file: without a dialect, or \
+                 postgres:, zookeeper:, system: or memory:",
             )
         })
     }
@@ -302,7 +302,7 @@ pub trait Records: Send + Sync {
 /// Who reads a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordReader {
-    /// A holder of the lock. This is a use, after which the record is kept for its full time.
+    /// A holder of the lock, or a client that asks whether its job is done. This is a use, after which the record is kept for its full time.
     Holder,
     /// An observer.
     Observer,

@@ -17,6 +17,9 @@ macro_rules! on_stores {
         mod postgres {
             $(#[test] fn $test() { super::$test(&crate::postgres::sandbox()); })*
         }
+        mod zookeeper {
+            $(#[test] fn $test() { super::$test(&crate::zookeeper::sandbox()); })*
+        }
     };
 }
 
@@ -236,6 +239,23 @@ fn doubtful_combinations_are_refused() {
             .done(&[subcommand, "--once", "1", "a"])
             .assert(64, "", "--once");
     }
+}
+
+#[test]
+fn record_of_a_later_version_is_an_error() {
+    let sandbox = Sandbox::on_redis();
+    let key = "leasehold:{a}:record";
+    sandbox.server().command(&["SET", key, "v2\n"]);
+    for arguments in [
+        &["show", "a"][..],
+        &["show", "--missed-after", "26h", "a"],
+        &["ls", "--once"],
+        &["run", "--once", "1", "a", "--", "echo", "x"],
+    ] {
+        let done = sandbox.done(arguments);
+        done.assert(64, "", "newer than this program");
+    }
+    assert_eq!(sandbox.server().command(&["GET", key]).text(), "v2\n");
 }
 
 #[test]

@@ -291,6 +291,54 @@ async fn waiter_behind_many_dead_ones_is_granted_by_short_scripts() {
     last.abort();
 }
 
+/// A try that finds its job done sends no more requests than one that is refused, and a completion no
+/// more than a release.
+///
+/// Shows G-58.
+#[tokio::test]
+async fn done_job_and_completion_need_no_further_request() {
+    let server = Redis::start();
+    let ours = open(&server.url(), "").await;
+    let theirs = open(&server.url(), "").await;
+    let mut monitor = monitor(&server);
+    // A ping of another link may come between, and names no lock.
+    let mut sent = || {
+        let mut sent = commands(&server, &mut monitor);
+        sent.retain(|command| command.contains("leasehold:{"));
+        requests(&sent)
+    };
+    let starts = async |name| {
+        let acquired = ours.once(name).id("1").acquire().await;
+        acquired.expect("granted").expect("it is not done")
+    };
+    // The first use of a script loads it.
+    starts("warm").await.complete().await.expect("recorded");
+    let lock = ours.mutex("warm");
+    lock.acquire()
+        .await
+        .expect("granted")
+        .release()
+        .await
+        .expect("released");
+
+    let job = starts("a").await;
+    sent();
+    job.complete().await.expect("recorded");
+    let completing = sent();
+    let held = ours.mutex("b").acquire().await.expect("granted");
+    sent();
+    let refused = theirs.mutex("b").try_acquire().await;
+    refused.expect("it replies").expect_err("it is held");
+    let refusing = sent();
+    held.release().await.expect("released");
+    let releasing = sent();
+    let found = theirs.once("a").id("1").try_acquire().await;
+    found.expect("it replies").expect_err("it is done");
+    let finding = sent();
+    assert_eq!((completing, releasing, finding), (1, 1, 1));
+    assert!(finding <= refusing, "{finding} and {refusing}");
+}
+
 /// Waits until the server knows the connections of some clients.
 async fn until_clients(server: &Redis, wanted: usize) {
     let channels = || {
