@@ -16,7 +16,7 @@ pub(crate) const NAMES_MAX: usize = 10_000;
 /// How long the listing of the names may take.
 const LIST_MAX: Duration = Duration::from_secs(10);
 /// How many locks are read at the same time, so that a scan does not wait for each reply.
-const CONCURRENT: usize = 32;
+pub(crate) const CONCURRENT: usize = 32;
 
 /// The locks in use, without those that number the slots of a semaphore.
 #[derive(Debug)]

@@ -48,12 +48,16 @@ pub(crate) async fn serve(args: &Serve) -> Result<Exit> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let locks = args.store.open().await?;
+    if let Some(prefix) = &args.once {
+        // A store without records says so here, and not at every scan.
+        locks.list_records(prefix, 1).await?;
+    }
     let listener = TcpListener::bind(args.listen)
         .await
         .with_context(|| format!("cannot listen on {}", args.listen))?;
     let site = Arc::new(Site {
         access: Access::new(token, &args.hosts),
-        scanner: Scanner::new(locks, args.prefix.clone()),
+        scanner: Scanner::new(locks, args.prefix.clone(), args.once.clone()),
         is_breaking_allowed: args.allow_break,
     });
 

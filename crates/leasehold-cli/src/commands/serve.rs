@@ -23,6 +23,12 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "PREFIX", default_value = "")]
     pub(crate) prefix: String,
 
+    /// Export when the jobs whose names begin with PREFIX were last completed
+    ///
+    /// `leasehold run --once` records that. An empty PREFIX takes all of them.
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) once: Option<String>,
+
     /// Require the token in this file for everything but /healthz
     ///
     /// The token has 16 bytes or more. A client sends it as `Authorization: Bearer TOKEN`. In a

@@ -1,8 +1,9 @@
 //! The locks in the text format of Prometheus.
 
 use std::fmt::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use leasehold::{Entry, LockState};
+use leasehold::{Entry, LockState, Name};
 
 use super::snapshot::Snapshot;
 use crate::format::age;
@@ -101,7 +102,21 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     for metric in &PER_LOCK {
         per_lock(out, metric, snapshot);
     }
+    if let Some(last_successes) = &snapshot.last_successes {
+        per_job(out, last_successes);
+    }
     text
+}
+
+fn per_job(out: &mut String, last_successes: &[(Name, SystemTime)]) {
+    const METRIC: &str = "leasehold_last_success_timestamp_seconds";
+    head(out, METRIC, "When a job was last completed, since 1970.");
+    for (name, at) in last_successes {
+        let name = escaped(name.as_str());
+        let at = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "{METRIC}{{name=\"{name}\"}} {}", at.as_secs_f64());
+    }
 }
 
 fn per_lock(out: &mut String, (metric, help, value): &PerLock, snapshot: &Snapshot) {

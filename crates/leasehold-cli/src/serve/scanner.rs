@@ -3,26 +3,31 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use leasehold::{Error, Locks, Result, Token};
+use futures_util::StreamExt;
+use futures_util::stream::iter;
+use leasehold::{Error, Locks, Name, Result, Token};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::snapshot::Snapshot;
-use crate::scan::scan;
+use crate::scan::{CONCURRENT, NAMES_MAX, scan};
 
 /// Reads the locks when a request needs them. Without requests it sends nothing to the store.
 #[derive(Debug)]
 pub(super) struct Scanner {
     locks: Locks,
     prefix: String,
+    /// The prefix of the jobs whose records are read too.
+    once: Option<String>,
     last: Mutex<Option<Arc<Snapshot>>>,
 }
 
 impl Scanner {
-    pub(super) fn new(locks: Locks, prefix: String) -> Self {
+    pub(super) fn new(locks: Locks, prefix: String, once: Option<String>) -> Self {
         Self {
             locks,
             prefix,
+            once,
             last: Mutex::new(None),
         }
     }
@@ -124,14 +129,11 @@ impl Scanner {
     async fn read(&self) -> Result<Snapshot> {
         let at = SystemTime::now();
         let mut skipped = Vec::new();
-        let mut found = scan(&self.locks, &self.prefix, |error| {
-            if !error.is_denied() && !error.is_damaged() {
-                return Err(error);
-            }
-            skipped.push(error.to_string());
-            Ok(())
-        })
-        .await?;
+        let mut found = scan(&self.locks, &self.prefix, |error| skip(&mut skipped, error)).await?;
+        let last_successes = match &self.once {
+            Some(prefix) => Some(self.last_successes(prefix, &mut skipped).await?),
+            None => None,
+        };
 
         for lock_state in found.locks.values_mut() {
             // The remaining lease on each server differs at every inspection.
@@ -143,10 +145,46 @@ impl Scanner {
             at,
             locks: found.locks,
             is_complete: found.is_complete,
+            last_successes,
             skipped,
             ..Snapshot::unread(self.locks.url().to_owned())
         })
     }
+
+    /// Reads when the jobs whose names begin with a prefix were last completed.
+    async fn last_successes(
+        &self,
+        prefix: &str,
+        skipped: &mut Vec<String>,
+    ) -> Result<Vec<(Name, SystemTime)>> {
+        let locks = &self.locks;
+        let names = locks.list_records(prefix, NAMES_MAX).await?;
+        let reads = names
+            .into_iter()
+            .map(async |name| (locks.record(&name).await, name));
+        let mut reads = iter(reads).buffered(CONCURRENT);
+
+        let mut last_successes = Vec::new();
+        while let Some((record, name)) = reads.next().await {
+            match record {
+                Ok(record) => {
+                    let last = record.last_success().map(|last| (name, last.ended_at));
+                    last_successes.extend(last);
+                }
+                Err(error) => skip(skipped, error)?,
+            }
+        }
+        Ok(last_successes)
+    }
+}
+
+/// Notes the error of a lock that cannot be read, unless it is one of the whole store.
+fn skip(skipped: &mut Vec<String>, error: Error) -> Result<()> {
+    if !error.is_denied() && !error.is_damaged() && !error.is_unsupported() {
+        return Err(error);
+    }
+    skipped.push(error.to_string());
+    Ok(())
 }
 
 fn too_late() -> Error {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
 
-use leasehold::LockState;
+use leasehold::{LockState, Name};
 use serde::Serialize;
 
 use crate::format::time;
@@ -20,6 +20,8 @@ pub(super) struct Snapshot {
     pub(super) locks: BTreeMap<String, LockState>,
     /// Whether there are no more locks than these.
     pub(super) is_complete: bool,
+    /// When each job was last completed, if that was asked for.
+    pub(super) last_successes: Option<Vec<(Name, SystemTime)>>,
     /// The locks that could not be read, and why.
     pub(super) skipped: Vec<String>,
     /// Why the last scan failed. The locks are then those of an earlier scan.
@@ -37,6 +39,7 @@ impl Snapshot {
             at: SystemTime::UNIX_EPOCH,
             locks: BTreeMap::new(),
             is_complete: false,
+            last_successes: None,
             skipped: Vec::new(),
             error: None,
             took: Duration::ZERO,

@@ -63,6 +63,50 @@ fn holders_and_waiters_are_served_as_json_page_and_metrics() {
     until("the lock is free", || site.locks("").is_empty());
 }
 
+/// The page, the events and `/locks` list locks in use only, also with `--once`.
+///
+/// Shows G-58.
+#[test]
+fn last_successes_are_exported_below_a_prefix() {
+    let sandbox = Sandbox::on_redis();
+    for (name, command) in [("a\"/1", "true"), ("a\"/2", "false"), ("b", "true")] {
+        let code = i32::from(command == "false");
+        sandbox
+            .done(&["run", "--once", "1", name, "--", command])
+            .assert(code, "", "");
+    }
+    let metric = "leasehold_last_success_timestamp_seconds";
+    assert!(!Site::start(&sandbox, &[]).get("/metrics").contains(metric));
+
+    let site = Site::start(&sandbox, &["--once", "a"]);
+    let metrics = site.get("/metrics");
+    let series = format!("{metric}{{name=\"a\\\"/1\"}} ");
+    let found: Vec<&str> = metrics
+        .lines()
+        .filter(|line| line.starts_with(metric))
+        .collect();
+    assert_eq!(found.len(), 1, "{metrics}");
+    let ended: Value =
+        serde_json::from_str(&sandbox.done(&["ls", "--once", "--json"]).out).unwrap();
+    let ended: jiff::Timestamp = ended[0]["last_success"]["ended"]
+        .as_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    let at: f64 = found[0].strip_prefix(&series).unwrap().parse().unwrap();
+    assert!(
+        (at - ended.as_duration().as_secs_f64()).abs() < 1e-3,
+        "{metrics}"
+    );
+    assert!(site.locks("").is_empty());
+
+    let mut plain = Sandbox::on_redis();
+    plain.set("dialect=plain");
+    plain
+        .done(&["serve", "--listen", "127.0.0.1:0", "--once", ""])
+        .assert(64, "", "has no records of completed jobs");
+}
+
 /// A grant to a cohort reserves a block of tokens. None of them is shown as the token of the hold,
 /// and each of them breaks it.
 ///

@@ -102,7 +102,7 @@ fn documents_of_monitoring_name_exported_metrics_only() {
     let sandbox = Sandbox::new();
     let _holder = sandbox.holder("a", &[]);
     let _waiter = sandbox.waiter(&["run", "a", "--", "true"]);
-    let site = Site::start(&sandbox, &[]);
+    let site = Site::start(&sandbox, &["--once", ""]);
     let metrics = site.get("/metrics");
     let types = metrics
         .lines()
