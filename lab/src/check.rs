@@ -22,11 +22,13 @@
 //! | L3, L4 | an [observed](queue_positions) waiter is not overtaken | [`order`], [`overtaking`] |
 //! | L4, L8 | every waiter is granted in time | [`waits`] |
 //! | L6 | a wait with a limit ends in time | [`waits`] |
+//! | | a job is completed once, by a claim that held | [`completed_once`] |
 //! | | a store that must refuse requests grants no lock | [`refusal`] |
 //! | | a lock is held during a fault; one that outlasts a lease ends a hold | [`losses_in`] |
 //! | L5 | a process returns descriptors, threads, tasks, memory | [`resource_leaks`] |
 //! | L5 | queues, keys, connections, files and nodes are removed | `check_clean` of each backend |
 
+mod completed_once;
 mod cycles;
 mod ended;
 mod exclusion;
@@ -51,6 +53,7 @@ use anyhow::Result;
 
 use crate::{Event, Hold, history::in_time, holds};
 
+pub use completed_once::completed_once;
 pub use cycles::{Cycle, cycles};
 pub use ended::ended;
 pub use exclusion::{exclusion, overlaps};

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 /// TIME THREAD NAME requested | granted TOKEN WEIGHT CAPACITY | valid-until UNTIL
 ///              | timed-out | refused | expired | revoked
 ///              | nested TOKEN COUNT | unnested COUNT
+///              | started ID | completed ID
 ///              | releasing | released | release-unknown | observed | killed
 ///              | uses DESCRIPTORS THREADS TASKS MEMORY
 /// ```
@@ -61,6 +62,16 @@ pub enum EventKind {
     Unnested {
         /// The number of guards left.
         count: u32,
+    },
+    /// The thread runs the job with this id: it was not done when the lock was granted.
+    Started {
+        /// The id of the job.
+        id: u64,
+    },
+    /// The store has recorded the job of the hold that was released.
+    Completed {
+        /// The id of the job.
+        id: u64,
     },
     /// The wait limit passed.
     TimedOut,
@@ -111,6 +122,8 @@ impl fmt::Display for Event {
             EventKind::ValidUntil { until } => write!(f, "valid-until {until}"),
             EventKind::Nested { token, count } => write!(f, "nested {token} {count}"),
             EventKind::Unnested { count } => write!(f, "unnested {count}"),
+            EventKind::Started { id } => write!(f, "started {id}"),
+            EventKind::Completed { id } => write!(f, "completed {id}"),
             EventKind::TimedOut => f.write_str("timed-out"),
             EventKind::Refused => f.write_str("refused"),
             EventKind::Expired => f.write_str("expired"),
@@ -162,6 +175,12 @@ fn parse(line: &str) -> Result<Event> {
         },
         "unnested" => EventKind::Unnested {
             count: word()?.parse()?,
+        },
+        "started" => EventKind::Started {
+            id: word()?.parse()?,
+        },
+        "completed" => EventKind::Completed {
+            id: word()?.parse()?,
         },
         "timed-out" => EventKind::TimedOut,
         "refused" => EventKind::Refused,
@@ -220,6 +239,8 @@ mod tests {
             granted,
             EventKind::ValidUntil { until: 30 },
             EventKind::ObservedWaiting,
+            EventKind::Started { id: 5 },
+            EventKind::Completed { id: 5 },
             uses,
         ];
         let nested = [

@@ -178,13 +178,15 @@ fn next(stage: Stage, event: &Event) -> Result<Stage> {
         | (Stage::Ending, EventKind::Released | EventKind::ReleaseUnknown) => Stage::Idle,
         // A killed thread may have recorded an event after the time of its kill.
         (_, EventKind::Killed) | (Stage::Dead, _) => Stage::Dead,
-        // A waiter may be granted by the time it was observed. Nesting has a checker of its own.
+        // A waiter may be granted by the time it was observed. Nesting and jobs have checkers of their own.
         (
             stage,
             EventKind::ResourceUsage(_)
             | EventKind::ObservedWaiting
             | EventKind::Nested { .. }
-            | EventKind::Unnested { .. },
+            | EventKind::Unnested { .. }
+            | EventKind::Started { .. }
+            | EventKind::Completed { .. },
         ) => stage,
         (stage, _) => bail!("unexpected event {event} after {stage:?}"),
     })

@@ -2,6 +2,7 @@
 
 mod crash_points;
 mod hold;
+mod job;
 mod nested;
 mod recorder;
 mod tasks;

@@ -51,6 +51,9 @@ pub struct WorkerConfig {
     pub lease_millis: Option<u64>,
     /// The behaviour after an error.
     pub on_error: OnError,
+    /// The id of the job that each cycle runs once, in place of its work. This requires the async
+    /// API and mutexes.
+    pub job: Option<u64>,
     /// The work during a hold.
     pub work: HoldWork,
     /// Additional environment variables, such as those of a wall clock.
@@ -133,10 +136,12 @@ pub enum Step {
     Renew,
     /// Leaving the queue, or releasing.
     Leave,
+    /// Recording the completion of a job, and releasing.
+    Complete,
 }
 
 impl Step {
-    /// All steps.
+    /// All steps of a lock.
     pub const ALL: [Self; 4] = [Self::Enter, Self::Changed, Self::Renew, Self::Leave];
 }
 
@@ -200,6 +205,7 @@ impl Default for WorkerConfig {
             wait_micros: None,
             lease_millis: None,
             on_error: OnError::Abort,
+            job: None,
             work: HoldWork::Nothing,
             environment: Vec::new(),
             resource_slack: check::SLACK,

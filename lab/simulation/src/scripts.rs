@@ -4,7 +4,8 @@
 //! reader-writer lock with downgrades. Their connections are slow, and break before a request is
 //! executed, before its reply is sent, or within the reply. Servers restart and fail over, and the
 //! slot of the lock moves. After each step of a client, the valid
-//! guards are one guard or readers. In the end every client has released, and the lock is free.
+//! guards are one guard or readers. Jobs that run once are completed once, by a claim that held. In
+//! the end every client has released, and the lock is free.
 
 mod client;
 mod servers;
@@ -35,6 +36,8 @@ pub struct ScriptReport {
     pub unlike_leases: u32,
     /// The number of downgrades that succeeded.
     pub downgrades: u32,
+    /// The number of jobs that were completed, and how often a client found one done.
+    pub jobs: [u32; 2],
     /// How often a server has restarted or failed over, or the slot of the lock has moved.
     pub server_faults: u32,
     /// How often a client that held was paused or killed.
@@ -57,6 +60,8 @@ pub struct ScriptPlan {
     pub has_unlike_leases: bool,
     /// Whether the clients read and write, if the store has readers.
     pub has_readers: bool,
+    /// Whether the clients run jobs once, on a store that keeps its data.
+    pub has_jobs: bool,
     /// The longest time of a message.
     pub slowest: Duration,
     /// How many of a thousand messages break their connection.
@@ -88,6 +93,7 @@ impl ScriptPlan {
             lease,
             has_unlike_leases: !seed.is_multiple_of(2),
             has_readers: !seed.is_multiple_of(3),
+            has_jobs: seed % 4 == 1 && (url.contains("a?crash-grace") || url.contains("cluster")),
             slowest,
             broken: [0, 2, 10, 40][rng.usize(..4)],
             clients: rng.usize(3..=4),

@@ -32,7 +32,7 @@ type Check = fn(&str) -> String;
 const GRANTED: &str = "1 7 0 requested; 3 7 0 granted 5 1 1;";
 
 /// The checkers by their names in `histories.txt`.
-const CHECKERS: [(&str, Check); 27] = [
+const CHECKERS: [(&str, Check); 28] = [
     ("holds", |text| {
         let holds = holds(&History::of(text).events).map(|holds| {
             let shown = holds.iter().map(|hold| match hold.observed {
@@ -85,6 +85,9 @@ const CHECKERS: [(&str, Check); 27] = [
         error_of(ended(
             &History::of(&format!("{GRANTED} {nested}; {text}")).events,
         ))
+    }),
+    ("completed_once", |text| {
+        error_of(completed_once(&History::of(text).events))
     }),
     ("validity of a lease of 100", |text| {
         let events = History::of(&format!("{GRANTED} {text}")).events;

@@ -95,6 +95,7 @@ fn step_of(request: Request) -> Option<Step> {
         Request::Queued => Some(Step::Changed),
         Request::Renew => Some(Step::Renew),
         Request::Leave => Some(Step::Leave),
+        Request::Complete => Some(Step::Complete),
         _ => None,
     }
 }

@@ -13,8 +13,8 @@ use super::hold::{end, hold, passes};
 use super::nested::{Acquired, Acquisition, Reentrancy};
 use super::recorder::Recorder;
 use super::{
-    REFUSAL_PAUSE, RETRY, crash_points, record_final_usage, record_warm_usage, wait_for_signal,
-    waits_for_store,
+    REFUSAL_PAUSE, RETRY, crash_points, job, record_final_usage, record_warm_usage,
+    wait_for_signal, waits_for_store,
 };
 use crate::{EventKind, HoldWork, LockKind, OnError, Start, WorkerConfig};
 
@@ -67,6 +67,11 @@ async fn cycles(config: Arc<WorkerConfig>, locks: Locks, thread: u32) -> Result<
             Start::OnSignal => block_in_place(wait_for_signal)?,
         }
 
+        if let Some(id) = config.job {
+            job::run(&config, recorder, &locks, id).await?;
+            done += 1;
+            continue;
+        }
         recorder.record(EventKind::Requested)?;
         let acquisition = acquisition(&config, &locks, &owner, thread, name);
         let Some(guard) = acquire(&config, recorder, &acquisition).await? else {

@@ -7,6 +7,7 @@
 
 mod articles;
 mod exactly_one_writer;
+mod jobs;
 mod owner;
 mod soak;
 

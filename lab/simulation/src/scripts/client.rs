@@ -30,6 +30,12 @@ pub(super) async fn run_all(world: &Arc<ScriptWorld>) {
 
     world.heal();
     let last = open(world).await;
+    if world.plan.has_jobs {
+        match last.record("job").await {
+            Ok(record) => world.check_record(&record),
+            Err(error) => world.violate(format!("the record is not read: {error}")),
+        }
+    }
     let lock = lock_of(world, &last, 0, Kind::Exclusive);
     // The departures of dropped acquires end with their leases, at the latest. A failover that has
     // just begun takes an outage, and new masters grant nothing for a lease.
@@ -50,6 +56,10 @@ async fn run(world: Arc<ScriptWorld>, number: usize) {
     world.event(&format!("client {number} has opened the store"));
 
     for _ in 0..ROUNDS {
+        if world.plan.has_jobs {
+            run_job(&world, number, &locks, &mut rng).await;
+            continue;
+        }
         sleep(world.plan.lease.mul_f64(rng.f64() / 20.0)).await;
         let limit = limit(&world, &mut rng);
         let kind = kind(&world, &locks, &mut rng);
@@ -79,6 +89,40 @@ async fn run(world: Arc<ScriptWorld>, number: usize) {
             // A hold that was lost cannot be released.
             let _ = guard.release().await;
         }
+    }
+}
+
+/// Runs one of a few jobs, in any order of their ids.
+async fn run_job(world: &ScriptWorld, number: usize, locks: &Locks, rng: &mut Rng) {
+    sleep(world.plan.lease.mul_f64(rng.f64() / 20.0)).await;
+    let id = rng.u32(..ROUNDS);
+    let job = locks.once("job").id(id.to_string());
+    let job = job.lease(world.plan.lease_of(number));
+    let limit = limit(world, rng);
+    world.event(&format!("client {number} begins job {id} within {limit:?}"));
+    let guard = match timeout(limit, job.acquire()).await {
+        Ok(Ok(Ok(guard))) => guard,
+        Ok(Ok(Err(_))) => return world.job_is_done(id),
+        Ok(Err(error)) if error.is_unavailable() || error.is_lost() => {
+            return world.event(&format!("client {number}: {error}"));
+        }
+        Ok(Err(error)) => return world.violate(format!("a job fails: {error}")),
+        Err(_) => return world.event(&format!("client {number} gives up")),
+    };
+
+    world.granted(number, Kind::Exclusive, &guard, Probe::of(&guard));
+    world.job_starts(id);
+    let hold = world.plan.lease.mul_f64([0.02, 0.3, 1.5][rng.usize(..3)]);
+    hold_for(world, number, &guard, hold).await;
+    if rng.u8(..4) == 0 {
+        return drop(guard);
+    }
+    world.job_ends(id, guard.claim_id());
+    match guard.complete().await {
+        Ok(()) => world.job_is_completed(id),
+        Err(error) => world.event(&format!(
+            "client {number} has not completed job {id}: {error}"
+        )),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The world of such a history: its clock, its servers and their connections.
 
+use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::sync::{Arc, Weak};
@@ -7,8 +8,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use lab_redis_model::Wire;
-use leasehold::Guard;
 use leasehold::simulation::{self, BackgroundTask, BootInstant, Connection, Probe};
+use leasehold::{ClaimId, Guard, Record};
 use parking_lot::Mutex;
 use tokio::io::duplex;
 use tokio::sync::Notify;
@@ -43,6 +44,10 @@ struct ScriptState {
     last_token: u64,
     /// The last token of a guard that was granted alone.
     last_alone: u64,
+    /// The claims that began to complete a job, with its id, while their guards were valid or not.
+    completing: Vec<(u32, ClaimId)>,
+    /// The jobs whose completion was confirmed.
+    completed: Vec<u32>,
     is_healed: bool,
     /// Until when no client can connect.
     down_until: Option<Instant>,
@@ -89,6 +94,8 @@ impl ScriptWorld {
             guards: Vec::new(),
             last_token: 0,
             last_alone: 0,
+            completing: Vec::new(),
+            completed: Vec::new(),
             is_healed: false,
             down_until: None,
             report: ScriptReport::default(),
@@ -176,6 +183,65 @@ impl ScriptWorld {
 
     pub(super) fn lost(&self, client: usize) {
         self.event(&format!("client {client} notices a loss"));
+    }
+
+    /// No job starts after its completion was confirmed.
+    pub(super) fn job_starts(&self, id: u32) {
+        self.event(&format!("job {id} starts"));
+        if self.state.lock().completed.contains(&id) {
+            self.violate(format!("job {id} starts after its completion"));
+        }
+    }
+
+    /// The claim begins to complete the job that it has started.
+    pub(super) fn job_ends(&self, id: u32, claim: ClaimId) {
+        self.state.lock().completing.push((id, claim));
+    }
+
+    pub(super) fn job_is_completed(&self, id: u32) {
+        self.event(&format!("job {id} is completed"));
+        let mut state = self.state.lock();
+        let is_second = state.completed.contains(&id);
+        state.completed.push(id);
+        state.report.jobs[0] += 1;
+        drop(state);
+        if is_second {
+            self.violate(format!("job {id} is completed twice"));
+        }
+    }
+
+    /// A job is done only if a claim has begun to complete it.
+    pub(super) fn job_is_done(&self, id: u32) {
+        self.event(&format!("job {id} is done"));
+        let mut state = self.state.lock();
+        state.report.jobs[1] += 1;
+        let has_end = state.completing.iter().any(|(ended, _)| *ended == id);
+        drop(state);
+        if !has_end {
+            self.violate(format!("job {id} is done, and no claim has completed it"));
+        }
+    }
+
+    /// Checks that each job is recorded once, by a claim that held, and that none is missing.
+    pub(super) fn check_record(&self, record: &Record) {
+        let state = self.state.lock();
+        let recorded: Vec<(u32, ClaimId)> = record
+            .completions
+            .iter()
+            .map(|one| (one.id.parse().expect("a number"), one.claim))
+            .collect();
+        let ids: BTreeSet<u32> = recorded.iter().map(|(id, _)| *id).collect();
+        let is_right = ids.len() == recorded.len()
+            && recorded.iter().all(|one| state.completing.contains(one))
+            && state.completed.iter().all(|id| ids.contains(id));
+        let details = format!(
+            "{recorded:?} are recorded, {:?} ended, and {:?} were confirmed",
+            state.completing, state.completed
+        );
+        drop(state);
+        if !is_right {
+            self.violate(format!("the record is wrong: {details}"));
+        }
     }
 
     /// Checks after each step that the valid guards are one guard or readers.

@@ -48,6 +48,25 @@ fn script_histories_keep_exclusion_and_tokens() {
     );
 }
 
+/// Shows G-58.
+#[test]
+fn jobs_are_completed_once_by_a_claim_that_held() {
+    let mut jobs = [0; 2];
+    for seed in 0..4 * SEEDS {
+        let mut plan = ScriptPlan::draw(seed);
+        let urls = ["redis://a?crash-grace=2s", "redis+cluster://a,b,c"];
+        urls[usize::from(seed % 4 == 3)].clone_into(&mut plan.url);
+        plan.has_jobs = true;
+        let report = run_scripts(&plan);
+        if let Some(violation) = report.violation {
+            report.events.iter().for_each(|event| println!("{event}"));
+            panic!("{plan:?}: {violation}");
+        }
+        jobs = [0, 1].map(|at| jobs[at] + report.jobs[at]);
+    }
+    assert!(jobs.iter().all(|count| *count > 20), "{jobs:?}");
+}
+
 #[test]
 fn seed_of_scripts_replays_exactly() {
     for seed in 0..SEEDS {
