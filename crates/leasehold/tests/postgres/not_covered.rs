@@ -107,14 +107,14 @@ async fn subscriber_of_a_logical_replication_is_not_covered() {
     let other = Postgres::start();
     let subscriber = Database::on(&other);
     subscriber.run("CREATE TABLE orders (id int PRIMARY KEY, total bigint)");
-    let subscribed = subscriber.run(&format!(
+    let reply = subscriber.run(&format!(
         "CREATE SUBSCRIPTION s CONNECTION 'host={} user=postgres dbname={}' PUBLICATION p",
         server.host().display(),
         database.name
     ));
     assert!(
-        subscribed.iter().all(|line| line.starts_with("NOTICE")),
-        "{subscribed:?}"
+        reply.iter().all(|line| line.starts_with("NOTICE")),
+        "{reply:?}"
     );
     let has = |total: &str| {
         until("the subscriber to follow", || {
@@ -149,29 +149,29 @@ async fn second_database_is_not_covered() {
     let locks = open(&database.url()).await;
     let held = acquire(&locks, "a").await;
     let mut session = database.session();
-    let mut writing = second.session();
-    writing.run("\\set VERBOSITY sqlstate\n");
+    let mut orders = second.session();
+    orders.run("\\set VERBOSITY sqlstate\n");
     assert_eq!(
-        writing.run(&check(&held)),
+        orders.run(&check(&held)),
         ["ERROR:  3F000"],
         "it has no locks"
     );
     second.set_up(&[]).await;
     assert_eq!(
-        writing.run(&check(&held)),
+        orders.run(&check(&held)),
         ["ERROR:  LH001"],
         "it has others"
     );
 
     session.run("BEGIN");
     assert_eq!(session.run(&check(&held)), [""]);
-    writing.run("BEGIN");
-    writing.run("UPDATE orders SET total = 107");
+    orders.run("BEGIN");
+    orders.run("UPDATE orders SET total = 107");
     let waiting = queue_up(&locks, "a").await;
     held.release().await.expect("released");
     session.run("COMMIT");
     let next = granted(waiting).await;
     assert_eq!(second.run(TOTAL), ["100"], "the next holder reads it");
-    assert_eq!(writing.run("COMMIT"), [""; 0], "and then it changes");
+    assert_eq!(orders.run("COMMIT"), [""; 0], "and then it changes");
     next.release().await.expect("released");
 }
