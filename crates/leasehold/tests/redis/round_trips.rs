@@ -110,7 +110,14 @@ async fn open_takes_two_round_trips_and_an_acquire_takes_one() {
 async fn nothing_is_sent_before_a_password_is_accepted() {
     let server = Redis::start();
     server.command(&[
-        "ACL", "SETUSER", "other", "on", ">right", "allkeys", "+@all",
+        "ACL",
+        "SETUSER",
+        "other",
+        "on",
+        ">right",
+        "allkeys",
+        "allchannels",
+        "+@all",
     ]);
 
     let wrong = server.url().replace("//", "//other:wrong@");
