@@ -296,8 +296,9 @@ impl Greeting {
 
     /// Returns `None` if the schema is missing or older.
     async fn of_version(version: i32, client: &Client, schema: &str) -> Result<Option<Self>> {
-        let statement = format!("SELECT * FROM leasehold.connect_{version}()");
-        let rows = match client.query_typed(&schema::named(schema, &statement), &[]).await {
+        let call = format!("SELECT * FROM leasehold.connect_{version}()");
+        let statement = schema::named(schema, &call);
+        let rows = match client.query_typed(&statement, &[]).await {
             Err(error) if schema::is_missing(&error) => return Ok(None),
             rows => rows.map_err(store_error)?,
         };

@@ -109,7 +109,7 @@ fn leasehold_sees_and_breaks_a_hold_of_redisson() -> Result<()> {
     let [holder] = &lock_state.entries[..] else {
         anyhow::bail!("{lock_state:?}")
     };
-    ensure!(holder.info.program == "Redisson");
+    ensure!(&*holder.info.program == "Redisson");
     ensure!(holder.info.label.ends_with(" ×2"), "{}", holder.info.label);
     let names = testbed.run(testbed.locks().list("", 10))?;
     ensure!(names.iter().map(leasehold::Name::as_str).eq(["a"]));

@@ -159,7 +159,8 @@ async fn old_records_are_removed() {
         let keeping = "UPDATE leasehold_private.record SET kept_until = clock_timestamp()";
         assert_eq!(database.run(&format!("{keeping} + '{time}'")), [""; 0]);
     };
-    let is_kept = "SELECT kept_until > clock_timestamp() + interval '40 s' FROM leasehold_private.record";
+    let is_kept =
+        "SELECT kept_until > clock_timestamp() + interval '40 s' FROM leasehold_private.record";
 
     complete("b").await;
     keep("30 s");

@@ -122,7 +122,7 @@ fn one_reader_of_several_is_broken() -> Result<()> {
     let lock_state = testbed.inspect("a")?;
     let theirs = lock_state
         .holders()
-        .find(|one| one.info.program == "Redisson");
+        .find(|one| &*one.info.program == "Redisson");
     let token = theirs
         .and_then(leasehold::Entry::token)
         .context("it holds")?;
