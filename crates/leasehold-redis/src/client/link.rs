@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, join3};
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, join, try_join};
 use tokio::runtime::{self, Handle};
 use tokio::time::timeout;
 
@@ -16,7 +17,7 @@ use leasehold_core::internal::background;
 use leasehold_core::internal::net::{self, Connect, Epochs, Pauses, Supervised, Up};
 use leasehold_core::{Error, Result};
 
-/// How long one attempt to connect may take.
+/// How long one attempt to connect may take with one version of the protocol.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 /// The time between two attempts to connect, if the first one led to a replica.
@@ -221,9 +222,10 @@ async fn connect_to(config: &mut LinkConfig, address: Address, epoch: u32) -> Re
         };
 
         // The server executes the login first, and then the subscription. The checks do not wait
-        // for the replies: a login without a password gives no rights.
-        let (logged_in, subscribed, checked) = join3(login, session.subscribe(), checking).await;
-        logged_in?;
+        // for the replies: a login without a password gives no rights. Behind a refused login the
+        // server may reply to nothing.
+        let rest = join(session.subscribe(), checking).map(Ok);
+        let ((), (subscribed, checked)) = try_join(login, rest).await?;
         subscribed?;
         let handshake_result = checked?;
         Ok(Connected {

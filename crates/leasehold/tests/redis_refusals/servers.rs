@@ -124,6 +124,36 @@ async fn last_words_of_a_server_are_in_the_error() {
     }
 }
 
+/// A proxy refuses HELLO, and takes the connection for that of a subscriber of RESP2, to which it
+/// replies nothing more.
+#[tokio::test]
+async fn refused_hello_is_followed_by_resp2_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("the listener has an address");
+    let (seen, logins) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut open = Vec::new();
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let mut request = [0; 1024];
+            let count = stream.read(&mut request).unwrap_or_default();
+            let request = String::from_utf8_lossy(&request[..count]).into_owned();
+            let _ = stream.write_all(b"-ERR unknown command 'HELLO'\r\n");
+            open.push(stream);
+            if seen.send(request).is_err() {
+                return;
+            }
+        }
+    });
+
+    let opening = tokio::spawn(async move { leasehold::open(&format!("redis://{address}")).await });
+    let resp2 = tokio::task::spawn_blocking(move || {
+        let next = || logins.recv_timeout(lab_servers::DEADLINE).ok();
+        std::iter::from_fn(next).any(|login| !login.contains("HELLO"))
+    });
+    assert!(resp2.await.expect("it runs"), "RESP2 is not tried");
+    opening.abort();
+}
+
 /// As a proxy does that does not know a command.
 ///
 /// Shows G-26.
