@@ -4,7 +4,8 @@
 //! rises forever, even across power loss. One sync of that counter covers [`RESERVE`] tokens.
 //!
 //! ```text
-//! block, written at 0 and at 512 in turn (64 of 512 bytes used, little-endian):
+//! block, written at 0 and at 512 in turn (64 of 512 bytes used, little-endian), and at both if the
+//! entry behind them is written in the same step:
 //! magic 8 · version 4 · zero 4 · generation 8 · boot id 16 · last_token 8 · reserved_up_to 8
 //! · zero 4 · crc32 4
 //! ```

@@ -2,8 +2,8 @@
 //!
 //! Opening, inspecting and closing a file takes half of the system calls of an uncontended acquire.
 //! So a process keeps the files of the names that it used last. A kept file may have been removed
-//! or replaced meanwhile. Its user compares it with the path after locking it, as it does with a
-//! file that it has just opened.
+//! or replaced meanwhile: then it has no name left, which its user asks after locking it. A file
+//! that was renamed still has one, so once a second its user also compares it with the path.
 //!
 //! flock(2) does not exclude two users of one open file. So a file is taken out while it is in use.
 
