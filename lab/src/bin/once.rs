@@ -173,7 +173,7 @@ impl Trial {
             .then(|| Duration::from_millis(random.below(KILLED_WITHIN_MILLIS)));
         let fails = may_fail && random.below(4) == 0;
         // A slow clock or a repeated start: a period may be tried after its successor.
-        let period = if random.below(20) == 0 {
+        let period = if may_fail && random.below(20) == 0 {
             period.saturating_sub(1)
         } else {
             period

@@ -137,7 +137,9 @@ async fn refused_hello_is_followed_by_resp2_at_once() {
             let mut request = [0; 1024];
             let count = stream.read(&mut request).unwrap_or_default();
             let request = String::from_utf8_lossy(&request[..count]).into_owned();
-            let _ = stream.write_all(b"-ERR unknown command 'HELLO'\r\n");
+            // The login has two more requests, whose replies do not matter.
+            let unknown = b"-ERR unknown command 'HELLO'\r\n-ERR no\r\n-ERR no\r\n";
+            let _ = stream.write_all(unknown);
             open.push(stream);
             if seen.send(request).is_err() {
                 return;
