@@ -182,7 +182,7 @@ pub(crate) enum Action {
     ///                     did not release: token, reason
     ///   last_success      the last completion of `run --once`: id (null with --once-per), by,
     ///                     token, started, ended, age_seconds, by the store's clock; absent if
-    ///                     there is none, and in ls, watch and serve
+    ///                     there is none or the user may not read it, and in ls, watch and serve
     ///   last_failure      the same of the last failure
     ///   holders           array: token, share, weight, capacity, since, age_seconds, host, pid,
     ///                     program, label, candidate (only in an election: true; the label is its

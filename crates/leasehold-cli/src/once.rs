@@ -162,9 +162,16 @@ pub(crate) async fn end(
     }
 }
 
-/// Reads the record of a lock; `None` if the store has no records.
+/// Reads the record of a lock; `None` if the store has no records. It is also `None` if the user may
+/// not read this record: the lock is shown all the same, after a line that says so.
 pub(crate) async fn record_of(locks: &Locks, name: &str) -> Result<Option<Record>, Error> {
     let record = locks.record(name).await;
+    if let Err(error) = &record
+        && error.is_denied()
+    {
+        print_error(error);
+        return Ok(None);
+    }
     let is_unsupported = record.as_ref().is_err_and(Error::is_unsupported);
     // A record that a later version wrote is an error, and no missing record.
     if is_unsupported && locks.list_records("", 1).await.is_err() {
@@ -286,7 +293,10 @@ pub(crate) async fn list(args: &Ls) -> Result<Exit> {
     let mut records: Vec<(Name, Record)> = Vec::with_capacity(names.len());
     for name in names {
         let record = patient.record(&name).await?;
-        records.push((name, record));
+        // The store lists a record until it is removed, and reads it as empty when it is too old.
+        if !record.completions.is_empty() || record.failure.is_some() {
+            records.push((name, record));
+        }
     }
 
     let mut out = io::stdout().lock();

@@ -6,7 +6,8 @@
 //!
 //! All times are the leader's. Each read first writes to `%records`, whose `mtime` is then the
 //! present time. A session replies in order, so the read that follows is not older than that write.
-//! The `mtime` of a record is its last use.
+//! The `mtime` of a record is its last use. An observer without the right to write uses its own
+//! clock, because it only shows the times.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -20,7 +21,7 @@ use super::lock_node::LockNode;
 use super::queue::{Queue, QueuePosition};
 use super::reply_error::{on_node, store_error, without_panic};
 use super::session::Session;
-use leasehold_core::store::Claim;
+use leasehold_core::store::{Claim, RecordReader};
 use leasehold_core::{Completion, Name, Record, Result};
 
 /// The node above all records, over one session.
@@ -52,12 +53,17 @@ impl<'a> RecordFolder<'a> {
     }
 
     /// Reads a record; `None` if there is no folder yet.
-    pub(super) async fn find(&self, name: &Name) -> Result<Option<FoundRecord>> {
+    pub(super) async fn find(
+        &self,
+        name: &Name,
+        reader: RecordReader,
+    ) -> Result<Option<FoundRecord>> {
         let path = self.path(name);
         let writing = self.node.client().set_data(self.node.path, &[], None);
         let reading = self.node.client().get_data(&path);
         let now = match writing.await {
             Err(ZkError::NoNode) => return Ok(None),
+            Err(ZkError::NoAuth) if reader == RecordReader::Observer => SystemTime::now(),
             written => mtime(&written.map_err(on_node("write", self.node.path))?),
         };
 
@@ -86,7 +92,7 @@ impl<'a> RecordFolder<'a> {
     /// Reads a record. Creates the folder, so that the times of a first job are the leader's too.
     pub(super) async fn read(&self, name: &Name) -> Result<FoundRecord> {
         loop {
-            match self.find(name).await? {
+            match self.find(name, RecordReader::Holder).await? {
                 Some(found) => return Ok(found),
                 None => self.node.ensure_parent().await?,
             }
@@ -95,11 +101,14 @@ impl<'a> RecordFolder<'a> {
 
     /// Keeps a record for its full time from now on.
     pub(super) async fn keep(&self, name: &Name, found: &FoundRecord) -> Result<()> {
-        if found.version.is_none() {
+        let record = &found.record;
+        // A record that is too old was read as empty. Its node may be removed meanwhile, and another
+        // client may create one with the same version, which must not be overwritten.
+        if record.completions.is_empty() && record.failure.is_none() {
             return Ok(());
         }
         let path = self.path(name);
-        let text = found.record.to_text();
+        let text = record.to_text();
         let client = self.node.client();
         match client.set_data(&path, text.as_bytes(), found.version).await {
             // Another client has used or removed it meanwhile.

@@ -374,7 +374,7 @@ impl Records for ZooKeeper {
         let session = self.supervisor.session(SESSION_WAIT).await?;
         let folder = RecordFolder::new(&session, &self.address);
         if reader == RecordReader::Observer {
-            let found = folder.find(name).await?;
+            let found = folder.find(name, reader).await?;
             return Ok(found.map_or_else(|| Record::empty(SystemTime::now()), |found| found.record));
         }
 
@@ -411,7 +411,8 @@ impl Records for ZooKeeper {
 
 #[async_trait]
 impl Housekeeping for ZooKeeper {
-    /// Removes the records whose last use is long ago. The servers remove what else is unused.
+    /// Removes the records whose last use is long ago. The servers remove the nodes of unused locks;
+    /// those of `dialect=kazoo` stay.
     async fn remove_unused(&self) -> Result<Cleanup> {
         let session = self.supervisor.session(SESSION_WAIT).await?;
         let folder = RecordFolder::new(&session, &self.address);

@@ -118,3 +118,44 @@ fn locks_of_both_formats_are_listed_with_all() {
     curator.end();
     kazoo.end().assert(0, "", "");
 }
+
+/// A user shows every lock whose node it may read, and learns that the record is another user's.
+///
+/// Shows G-29, G-58.
+#[test]
+fn lock_is_shown_without_a_record_of_another_user() {
+    let sandbox = sandbox();
+    let open_to_all = sandbox.done(&["run", "a", "--", "true"]);
+    open_to_all.assert(0, "", "");
+    let theirs = sandbox.url().replace("//", "//them:pw@") + "?acl=creator";
+    let job = ["run", "--store", &theirs, "--once", "1", "a", "--", "true"];
+    sandbox.done(&job).assert(0, "", "");
+
+    let shown = sandbox.done(&["show", "a"]);
+    assert!(
+        shown.code() == 0 && shown.out.starts_with("a: free"),
+        "{shown:?}"
+    );
+    assert!(shown.err.contains("cannot read the record of"), "{shown:?}");
+    assert_eq!(shown.err.lines().count(), 1, "{shown:?}");
+    let missed = sandbox.done(&["show", "--missed-after", "26h", "a"]);
+    missed.assert(77, "", "cannot read the record of");
+    let without_record = sandbox.done(&["show", "b"]);
+    assert_eq!((without_record.code(), &*without_record.err), (0, ""));
+}
+
+/// The node of an old record stays until `gc` removes it.
+///
+/// Shows G-58.
+#[test]
+fn old_record_is_not_listed() {
+    let server = ZooKeeper::setup().own_clock().start();
+    let mut sandbox = Sandbox::at(server.url());
+    sandbox.set("records=2d");
+    let job = ["run", "--once", "1", "a", "--", "true"];
+    sandbox.done(&job).assert(0, "", "");
+    let listed = sandbox.done(&["ls", "--once"]);
+    assert!(listed.out.starts_with("a\n"), "{listed:?}");
+    server.clock().set(3 * 24 * 3_600);
+    sandbox.done(&["ls", "--once"]).assert(0, "", "");
+}

@@ -114,7 +114,14 @@ async fn old_records_count_as_none_and_are_removed() {
             .last_success()
             .is_none()
     );
+    // A client that does not run the job leaves the old record as it is: meanwhile, another one may
+    // have put a new record in its place.
+    let client = plain_client(&server).await;
+    let path = "/leasehold/%records/a";
+    let (old, stat) = client.get_data(path).await.expect("read");
     assert!(!is_done(&locks, "1").await);
+    let (left, left_stat) = client.get_data(path).await.expect("read");
+    assert_eq!((left, left_stat.version), (old, stat.version));
     complete(&locks, "1").await;
     assert!(is_done(&locks, "1").await);
     server.clock().set(DAY * 7);
@@ -173,6 +180,29 @@ async fn records_have_the_rights_of_the_locks() {
         error.to_string().contains("/records-of-a-user/%records"),
         "{error}"
     );
+}
+
+/// An observer without the right to write reads the records without the time of the leader.
+///
+/// Shows G-29, G-58.
+#[tokio::test]
+async fn records_can_be_read_without_the_right_to_write() {
+    let client = plain_client(&SERVER).await;
+    let locks = open_folder("read-only-records").await;
+    complete(&locks, "1").await;
+    for node in ["%records/a", "%records"] {
+        let path = format!("/read-only-records/{node}");
+        let limited = client.set_acl(&path, &Acls::anyone_read(), None).await;
+        limited.expect("limited");
+    }
+
+    let record = locks.record("a").await.expect("read");
+    assert_eq!(record.last_success().expect("one").id, "1");
+    let record = locks.record("b").await.expect("read");
+    assert!(record.last_success().is_none());
+    let tried = locks.once("a").id("1").try_acquire().await;
+    let error = tried.expect_err("a use is written");
+    assert!(error.is_denied(), "{error}");
 }
 
 /// In seconds.
