@@ -309,7 +309,8 @@ impl PostgresBuilder {
     }
 
     /// Returns the statements that make the schema or upgrade an older one, for a tool that migrates
-    /// databases, and those that let the roles use it. They may be executed again.
+    /// databases, and those that let the roles use it. They are one transaction, and may be executed
+    /// again.
     ///
     /// ```
     /// # fn main() -> leasehold::Result<()> {
@@ -322,7 +323,8 @@ impl PostgresBuilder {
     pub fn setup_sql<'a>(&self, roles: impl IntoIterator<Item = &'a str>) -> String {
         let schema = &self.address.schema;
         let grants = roles.into_iter().map(|role| schema::grants(schema, role));
-        schema::text(schema) + &grants.collect::<String>()
+        let grants: String = grants.collect();
+        format!("BEGIN;\n{}{grants}COMMIT;\n", schema::text(schema))
     }
 
     /// Makes the schema or upgrades an older one, and lets the roles use it. This may be repeated.

@@ -1,7 +1,7 @@
 //! The schema in the database: its text, and how it is made.
 
 use leasehold_core::{Error, Result};
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 use super::reply_error::store_error;
@@ -19,9 +19,14 @@ pub(super) const VERSION: i32 = 2;
 /// for a schema with another name.
 pub const CHECK: &str = include_str!("../sql/check.sql").trim_ascii_end();
 
-/// Returns the statements that make the schema or upgrade it, in one transaction.
+/// Returns the statements that make the schema or upgrade it. They are executed in one transaction.
 #[must_use]
 pub(super) fn text(schema: &str) -> String {
+    named(schema, GUARD) + &statements(schema)
+}
+
+/// Returns those that follow the guard.
+fn statements(schema: &str) -> String {
     let parts = [
         include_str!("../sql/tables.sql"),
         include_str!("../sql/helpers.sql"),
@@ -54,38 +59,47 @@ pub(super) fn grants(schema: &str, role: &str) -> String {
 /// Messages begin with `leasehold: `, and keep the name of the program.
 #[must_use]
 pub(super) fn named(schema: &str, text: &str) -> String {
-    if schema == "leasehold" {
-        return text.to_owned();
-    }
-    text.replace("leasehold_private", &format!("{schema}_private"))
-        .replace("leasehold.", &format!("{schema}."))
-        .replace("SCHEMA leasehold", &format!("SCHEMA {schema}"))
-        .replace(
-            "'leasehold schema leasehold'",
-            &format!("'leasehold schema {schema}'"),
-        )
-        .replace("'leasehold queue ", &format!("'{schema} queue "))
-        .replace("'leasehold pin ", &format!("'{schema} pin "))
-        .replace("'leasehold_'", &format!("'{schema}_'"))
+    // In one pass: the other name may contain what is replaced.
+    text.replace("leasehold_private", "\0_private")
+        .replace("leasehold.", "\0.")
+        .replace("SCHEMA leasehold", "SCHEMA \0")
+        .replace("'leasehold'", "'\0'")
+        .replace("'leasehold schema leasehold'", "'leasehold schema \0'")
+        .replace("'leasehold queue ", "'\0 queue ")
+        .replace("'leasehold pin ", "'\0 pin ")
+        .replace("'leasehold_'", "'\0_'")
+        .replace('\0', schema)
 }
 
-/// Makes the schema, or upgrades an older one. Two clients that do it at once both succeed, and a newer
-/// schema stays as it is.
+/// Makes the schema, or upgrades an older one. Of clients that do it at once, one does it and all succeed.
 pub(super) async fn create(client: &Client, schema: &str) -> Result<()> {
-    let script = format!("BEGIN; {}; COMMIT", text(schema));
+    let guard = named(schema, &[GUARD, STOP].concat());
+    let script = format!("BEGIN; {guard} {} COMMIT", statements(schema));
     let Err(error) = client.batch_execute(&script).await else {
         return Ok(());
     };
     // The transaction is still open, and its error is what matters.
     let _ = client.batch_execute("ROLLBACK").await;
     match error.code() {
-        Some(code) if code.code() == NEWER => Ok(()),
-        Some(&SqlState::DUPLICATE_SCHEMA | &SqlState::UNIQUE_VIOLATION) => Ok(()),
-        Some(&SqlState::INSUFFICIENT_PRIVILEGE) => Err(Error::denied(format!(
-            "the database has no schema {schema} of version {VERSION}, and this role cannot make it"
+        Some(code) if code.code() == MADE => Ok(()),
+        Some(code) if code.code() == NEWER => Err(Error::unsupported(format!(
+            "the schema {schema} is newer than version {VERSION}, and does not serve this client"
         ))
-        .help("let the owner of the database run: leasehold setup-postgres --store URL")
+        .help("use a newer leasehold")
         .caused_by(error)),
+        Some(&SqlState::DUPLICATE_SCHEMA | &SqlState::UNIQUE_VIOLATION) => Ok(()),
+        Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
+            let reason = error.as_db_error().map_or("", DbError::message);
+            Err(Error::denied(format!(
+                "the database has no schema {schema} of version {VERSION}, and this role cannot make \
+                 it: {reason}"
+            ))
+            .help(format!(
+                "let the owner of the database run: leasehold setup-postgres --store URL; or create \
+                 {schema} and {schema}_private for this role"
+            ))
+            .caused_by(error))
+        }
         _ => Err(store_error(error)),
     }
 }
@@ -159,6 +173,10 @@ pub(super) fn check_version(schema: &str, version: i32) -> Result<()> {
     Err(Error::unsupported(what).help("use a newer leasehold"))
 }
 
+const GUARD: &str = include_str!("../sql/guard.sql");
+const STOP: &str = include_str!("../sql/stop.sql");
+/// Another client has made the schema meanwhile.
+const MADE: &str = "LH010";
 /// The schema is newer than the statements that upgrade it.
 const NEWER: &str = "LH009";
 const RELEASE_MIN: u32 = 15;
@@ -209,15 +227,21 @@ mod tests {
 
     #[test]
     fn another_name_replaces_every_use_of_the_schema() {
-        let text = text("orders");
+        let text = text("orders") + &named("orders", STOP);
         for line in text.lines() {
             let code = line.split("--").next().unwrap_or_default();
             let rest = code
                 .replace("leasehold: ", "")
                 .replace("'leasehold schema orders'", "")
                 .replace("IS 'leasehold 2'", "")
+                .replace("'^leasehold (", "")
                 .replace("leasehold.quiet", "");
             assert!(!rest.contains("leasehold"), "{line}");
+        }
+        // Whatever the name contains.
+        for schema in ["leasehold_x", "leasehold_private"] {
+            let expected = text.replace("orders", schema);
+            assert_eq!(super::text(schema) + &named(schema, STOP), expected);
         }
     }
 }

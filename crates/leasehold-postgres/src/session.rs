@@ -275,23 +275,26 @@ struct Greeting {
 
 impl Greeting {
     /// Reads it. Makes the schema if there is none, and upgrades an older one, which is used as it is if
-    /// this role may not do that.
+    /// that fails.
     async fn read(connection: &Connection, address: &Address) -> Result<Self> {
         let client = &connection.client;
         if let Some(greeting) = Self::of_version(schema::VERSION, client, &address.schema).await? {
             return Ok(greeting);
         }
 
-        let (version, made) = match schema::create(client, &address.schema).await {
-            Err(error) if error.is_denied() => (1, Err(error)),
-            made => (schema::VERSION, made),
-        };
-        match Self::of_version(version, client, &address.schema).await? {
-            Some(greeting) => Ok(greeting),
-            None => Err(made.err().unwrap_or_else(|| {
-                Error::unavailable("the schema of leasehold was dropped while it was made")
-            })),
+        let made = schema::create(client, &address.schema).await;
+        // Another client may have upgraded it meanwhile.
+        for version in [schema::VERSION, 1] {
+            let greeting = Self::of_version(version, client, &address.schema).await?;
+            let Some(greeting) = greeting else { continue };
+            if let (1, Err(error)) = (version, &made) {
+                tracing::warn!(store = %address, %error, "the schema was not upgraded");
+            }
+            return Ok(greeting);
         }
+        Err(made.err().unwrap_or_else(|| {
+            Error::unavailable("the schema of leasehold was dropped while it was made")
+        }))
     }
 
     /// Returns `None` if the schema is missing or older.
@@ -503,7 +506,7 @@ pub(super) async fn set_up(address: Address, roles: Vec<String>) -> Result<()> {
     let context = Context::new(Arc::new(address), Arc::default());
     let session = Session::open(&context, 0).await?;
     if session.functions.records.is_none() {
-        // It is denied for the reason for which this session uses an older schema.
+        // It fails for the reason for which this session uses an older schema, if that is still there.
         schema::create(&session.requests.client, &schema).await?;
     }
     for role in &roles {

@@ -197,6 +197,29 @@ async fn role_that_may_not_make_the_schema_learns_the_command() {
     use_once(&open(&database.url_of("poor")).await, "a").await;
 }
 
+/// A role that may create no schema can be given empty ones.
+#[tokio::test]
+async fn empty_schemas_are_used_by_their_owner() {
+    let database = Database::new();
+    database.role("given_schemas");
+    let url = database.url_of("given_schemas");
+    database.run("CREATE SCHEMA leasehold AUTHORIZATION given_schemas");
+    let error = open_error(&url).await;
+    assert!(error.is_denied(), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("permission denied for database"), "{text}");
+    let error = open_error(&database.url()).await;
+    assert!(error.is_denied(), "{error}");
+    assert!(error.to_string().contains("given_schemas"), "{error}");
+
+    let private = "CREATE SCHEMA leasehold_private AUTHORIZATION given_schemas";
+    database.run(private);
+    use_once(&open(&url).await, "a").await;
+    database.run("DROP SCHEMA leasehold_private CASCADE");
+    database.run(private);
+    use_once(&open(&url).await, "a").await;
+}
+
 #[tokio::test]
 async fn clients_that_make_the_schema_at_once_all_succeed() {
     let database = Database::new();

@@ -9,6 +9,8 @@ use crate::sessions::terminate;
 use crate::{Database, acquire, granted, open, open_error, queue_up, set_up, use_once};
 
 const VERSION_1: &str = include_str!("schema_1.sql");
+/// Takes the lock of those who make or upgrade the schema.
+const LOCK: &str = "SELECT pg_advisory_lock(hashtextextended('leasehold schema leasehold', 4711))";
 
 impl Database<'static> {
     /// A database with version 1 of the schema, which a role may use.
@@ -178,6 +180,96 @@ async fn clients_that_upgrade_at_once_all_succeed() {
     }
 }
 
+/// An upgrade that cannot be made now takes nothing from clients.
+#[tokio::test]
+async fn older_schema_is_used_while_its_upgrade_fails() {
+    let database = Database::of_version_1("upgrade_fails");
+    let url = database.url();
+    for state in ["53100", "57014", "XX000"] {
+        database.run(&format!(
+            "CREATE FUNCTION public.fail() RETURNS event_trigger LANGUAGE plpgsql AS \
+             $$ BEGIN RAISE EXCEPTION 'it fails' USING ERRCODE = '{state}'; END $$; \
+             CREATE EVENT TRIGGER fails ON ddl_command_start WHEN TAG IN ('CREATE TABLE') \
+             EXECUTE FUNCTION public.fail()"
+        ));
+        let locks = open(&url).await;
+        use_once(&locks, "a").await;
+        let refused = locks.record("a").await.expect_err("it is version 1");
+        assert!(refused.is_unsupported(), "{refused}");
+        let failed = set_up(&url, &[]).await.expect_err("it is not upgraded");
+        assert!(failed.to_string().contains("it fails"), "{failed}");
+        database.run("DROP EVENT TRIGGER fails; DROP FUNCTION public.fail()");
+    }
+
+    let mut other = database.session();
+    other.run(LOCK);
+    use_once(&open(&url).await, "a").await;
+    let denied = set_up(&database.url_of("upgrade_fails"), &[]).await;
+    let denied = denied.expect_err("it is not the owner");
+    assert!(denied.is_denied(), "it waited: {denied}");
+    other.run("SELECT pg_advisory_unlock_all()");
+    database.set_up(&[]).await;
+    let locks = open(&url).await;
+    locks.record("a").await.expect("upgraded");
+}
+
+/// Or else each of many clients would replace all functions, while the others wait.
+#[tokio::test]
+async fn client_that_waited_for_an_upgrade_makes_none() {
+    let database = Database::of_version_1("upgrade_waits");
+    let url = database.url();
+    let builder = stores::Postgres::builder(&url).expect("a URL");
+    let mut other = database.session();
+    other.run(LOCK);
+    let opening = tokio::spawn(async move { open(&url).await });
+    let waiting = "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database \
+                   WHERE d.datname = current_database() AND NOT l.granted";
+    eventually("the client waits", || async {
+        database.run(waiting) == ["1"]
+    })
+    .await;
+    let output = other.run(&builder.setup_sql([]));
+    assert!(!output.concat().contains("ERROR"), "{output:?}");
+    let made_by = "SELECT xmin FROM pg_proc WHERE oid = 'leasehold.connect_2'::regproc";
+    let before = database.run(made_by);
+    other.run("SELECT pg_advisory_unlock_all()");
+    use_once(&opening.await.expect("it opens"), "a").await;
+    assert_eq!(database.run(made_by), before);
+}
+
+/// A later version that no longer serves clients of this one. Its functions or its comment say so.
+#[tokio::test]
+async fn newer_schema_is_not_made_older() {
+    for newer in [
+        "CREATE FUNCTION leasehold.connect_4() RETURNS int LANGUAGE sql RETURN 4",
+        "COMMENT ON SCHEMA leasehold IS 'leasehold 10'",
+    ] {
+        let database = Database::new();
+        let url = database.url();
+        database.set_up(&[]).await;
+        database.run(newer);
+        database.run("DROP FUNCTION leasehold.connect_2");
+        let before = database.contents();
+        // It still serves clients of version 1.
+        let refused = open(&url).await.record("a").await;
+        assert!(
+            refused.is_err_and(|error| error.is_unsupported()),
+            "{newer}"
+        );
+        assert_eq!(database.contents(), before);
+
+        database.run("DROP FUNCTION leasehold.connect_1");
+        let before = database.contents();
+        let error = open_error(&url).await;
+        assert!(error.is_unsupported(), "{error}");
+        assert!(
+            error.to_string().contains("newer than version 2"),
+            "{error}"
+        );
+        assert_eq!(database.contents(), before);
+    }
+}
+
 #[tokio::test]
 async fn newer_schema_is_refused_by_name() {
     let database = Database::new();
@@ -185,9 +277,12 @@ async fn newer_schema_is_refused_by_name() {
     database.run("CREATE FUNCTION leasehold.connect_3() RETURNS int LANGUAGE sql RETURN 3");
     // It still serves clients of this version, whose statements would make it older.
     use_once(&open(&database.url()).await, "a").await;
+    database.run("COMMENT ON SCHEMA leasehold IS 'leasehold 3'");
+    let before = database.contents();
     let builder = stores::Postgres::builder(&database.url()).expect("a URL");
-    let output = database.run(&format!("BEGIN; {}; COMMIT", builder.setup_sql([])));
+    let output = database.run(&builder.setup_sql([]));
     assert!(output[0].contains("newer than version 2"), "{output:?}");
+    assert_eq!(database.contents(), before, "psql goes on after an error");
 
     database.run(
         "CREATE OR REPLACE FUNCTION leasehold.connect_2(OUT schema_version int, OUT server text, \
