@@ -66,13 +66,18 @@ DECLARE
     millis bigint := least(2147483647, greatest(1, extract(epoch FROM transaction_limit) * 1000));
     -- Null before PostgreSQL 17.
     allowed bigint := (SELECT s.setting FROM pg_settings s WHERE s.name = 'transaction_timeout');
-    elapsed bigint := extract(epoch FROM clock_timestamp() - transaction_timestamp()) * 1000;
+    moment bigint := leasehold_private.micros() / 1000;
+    -- An earlier check may have begun the timeout later than the transaction.
+    ends bigint := coalesce(
+        nullif(current_setting('leasehold.transaction_end', true), '')::bigint,
+        extract(epoch FROM transaction_timestamp()) * 1000 + allowed);
 BEGIN
     PERFORM leasehold."check"(name, token, claim, remaining);
-    IF transaction_limit IS NOT NULL AND (allowed = 0 OR millis < allowed - elapsed) THEN
+    IF transaction_limit IS NOT NULL AND (allowed = 0 OR moment + millis < ends) THEN
         -- A timeout that runs already begins again only after it has been switched off.
         PERFORM set_config('transaction_timeout', '0', true);
         PERFORM set_config('transaction_timeout', millis::text, true);
+        PERFORM set_config('leasehold.transaction_end', (moment + millis)::text, true);
     END IF;
 END $$;
 

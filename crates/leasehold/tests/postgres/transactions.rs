@@ -182,6 +182,16 @@ async fn transaction_is_limited_only_if_its_caller_says_so() {
         let set = "SET LOCAL transaction_timeout = '7s'";
         assert_eq!(check(set, ", '50 ms'").await, (expected("50ms"), true));
         assert_eq!(check(set, ", '1 h'").await, (expected("7s"), false));
+        // The timeout of an earlier check runs since that check, and not since the begin.
+        let earlier = format!(
+            "SELECT pg_sleep(1.9); SELECT leasehold.check('a', {}, NULL, NULL, '2 s')",
+            held.token()
+        );
+        assert_eq!(
+            check(&earlier, ", '150 ms'").await,
+            (expected("150ms"), true)
+        );
+        assert_eq!(check(&earlier, ", '1 h'").await, (expected("2s"), false));
     }
 }
 
