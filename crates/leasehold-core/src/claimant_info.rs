@@ -139,6 +139,7 @@ pub fn write_words_encoded(info: &ClaimantInfo, text: &mut String, encoded: &'st
 }
 
 /// Returns the words of [`write_words`], to be written into another text.
+#[must_use]
 pub fn words(info: &ClaimantInfo) -> Words<'_> {
     let encoded = ENCODED;
     Words { info, encoded }

@@ -154,7 +154,12 @@ impl Trial {
                     let due = self.due(name, period);
                     let ahead = MACHINES[machine];
                     let error = Duration::from_secs(ahead.unsigned_abs());
-                    let at = if ahead < 0 { due + error } else { due - error };
+                    let at = if ahead < 0 {
+                        due + error
+                    } else {
+                        due.checked_sub(error)
+                            .context("the machine has just started")?
+                    };
                     thread::sleep(at.saturating_duration_since(Instant::now()));
                     runs.push(scope.spawn(move || self.run(machine, name, period)));
                 }

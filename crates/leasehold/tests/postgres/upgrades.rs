@@ -34,7 +34,7 @@ impl Database<'static> {
         // Each dump has a key of its own, and the order of grants is that of their making.
         let mut lines: Vec<String> = dump
             .lines()
-            .filter(|line| !line.starts_with("\\"))
+            .filter(|line| !line.starts_with('\\'))
             .map(str::to_owned)
             .collect();
         lines.sort_unstable();

@@ -227,7 +227,7 @@ impl QueueFile {
         self.repair()?;
         let stored = self.next_entry(claim, process);
         self.write(&stored)?;
-        self.push(stored);
+        self.push(&stored);
         Ok(self.entries.len() - 1)
     }
 
@@ -240,7 +240,7 @@ impl QueueFile {
             let token = self.mint(claim.reserved)?;
             stored.grant(token);
             self.write(&stored)?;
-            self.push(stored);
+            self.push(&stored);
             return Ok(token);
         }
 
@@ -254,7 +254,7 @@ impl QueueFile {
 
         self.write_bytes(0, &bytes)?;
         self.counter = counter;
-        self.push(stored);
+        self.push(&stored);
         Ok(token)
     }
 
@@ -263,9 +263,9 @@ impl QueueFile {
         StoredClaim::new(claim, process, self.free_slot(), sequence)
     }
 
-    fn push(&mut self, stored: StoredClaim) {
+    fn push(&mut self, stored: &StoredClaim) {
         self.len = self.len.max(offset_of(stored.slot + 1));
-        self.entries.push(stored);
+        self.entries.push(*stored);
     }
 
     /// Changes the claim at this position.
