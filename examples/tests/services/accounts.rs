@@ -38,7 +38,7 @@ async fn write_of_earlier_holder_is_rejected() {
     let postgres = database();
     let mut early = start(&redis, &postgres);
     early.line("granted").await;
-    early.signal(Signal::SIGSTOP);
+    early.stop().await;
 
     let mut later = start(&redis, &postgres);
     later.line("granted").await;

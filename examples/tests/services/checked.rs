@@ -39,7 +39,7 @@ async fn late_commit_of_a_stopped_service_fails() {
         (observer.run(waits) == ["1"]).then_some(())
     })
     .await;
-    early.signal(Signal::SIGSTOP);
+    early.stop().await;
     session.run("COMMIT");
 
     let next = format!("{later_url}/orders/42/add/20");

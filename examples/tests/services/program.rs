@@ -1,5 +1,6 @@
 //! A program under test, and waiting for what it does.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -74,6 +75,25 @@ impl Program {
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.child.id().cast_signed());
         kill(pid, signal).expect("it is not reaped yet");
+    }
+
+    /// Stops the program, and waits until none of its threads runs.
+    pub(crate) async fn stop(&self) {
+        self.signal(Signal::SIGSTOP);
+        let threads = format!("/proc/{}/task", self.child.id());
+        until("a program to be stopped", async || {
+            let mut threads = fs::read_dir(&threads)
+                .expect("it is not reaped yet")
+                .flatten();
+            let is_stopped = |thread: fs::DirEntry| {
+                let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+                stat.rsplit(") ")
+                    .next()
+                    .is_some_and(|state| state.starts_with('T'))
+            };
+            threads.all(is_stopped).then_some(())
+        })
+        .await;
     }
 
     /// Waits until the program has ended.

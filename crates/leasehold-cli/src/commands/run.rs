@@ -127,9 +127,10 @@ pub(crate) struct OnceOptions {
     /// ID is a text of 1 to 64 bytes that the schedule or the commit determines: `date -u +%F`,
     /// the name of a Kubernetes Job, $CI_COMMIT_SHA. If COMMAND exits with 0, the store records ID
     /// in the step that releases the lock, and a later run with ID runs nothing, prints by whom and
-    /// when it was done, and exits with 0. If COMMAND fails, is killed or loses the lock, a waiter
-    /// or the next run runs it. The store keeps the last 32 ids of NAME, for 40 days after the last
-    /// use (?records=40d). Redlock and the dialects of Redis have no records.
+    /// when it was done, and exits with 0. If COMMAND fails, is killed or loses the lock, or a signal
+    /// to leasehold has asked it to end, a waiter or the next run runs it. The store keeps the last 32
+    /// ids of NAME, for 40 days after the last use (?records=40d). Redlock and the dialects of Redis
+    /// have no records.
     #[arg(help_heading = heading::KIND, long = "once", value_name = "ID", conflicts_with = "period")]
     pub(crate) id: Option<String>,
 

@@ -297,10 +297,12 @@ fn run_killed_with_its_watchdog_is_held_for_the_grace() {
     let watchdog = sandbox.pid("ready");
 
     // Neither acts on the other's end, because both are stopped first.
-    for signal in [Signal::SIGSTOP, Signal::SIGKILL] {
-        run.signal(signal);
-        kill(watchdog, signal).unwrap();
+    for pid in [run.pid(), watchdog] {
+        kill(pid, Signal::SIGSTOP).unwrap();
+        until("the process is stopped", || state(pid) == 'T');
     }
+    run.signal(Signal::SIGKILL);
+    kill(watchdog, Signal::SIGKILL).unwrap();
     wire.freeze(true);
     run.wait().assert_signal(Signal::SIGKILL, "");
     refused();
