@@ -176,11 +176,10 @@ fn runs_that_are_killed_at_any_moment_exclude_each_other() {
 
 fn kill_runs(sandbox: &Sandbox, lane: u64, kills: u64) {
     let name = format!("kill-{lane}");
-    // Without the trap, and without a session of its own, the kernel may end the writer sooner.
-    let writers = format!(
-        "(setsid sh -c 'trap \"\" TERM; while :; do echo $LEASEHOLD_TOKEN >> {name}; done' &) \
-         ; while :; do echo $LEASEHOLD_TOKEN >> {name}; done"
-    );
+    // Lines of 32 bytes do not cross a page, within which a kill tears no write. Without the trap, and
+    // without a session of its own, the kernel may end the writer sooner.
+    let write = format!("while :; do printf \"%31s\\n\" $LEASEHOLD_TOKEN >> {name}; done");
+    let writers = format!("(setsid sh -c 'trap \"\" TERM; {write}' &); {write}");
     let start = || sandbox.started(&["run", &name, "--quiet", "--", "sh", "-c", &writers]);
 
     let mut waiting = start();
@@ -223,7 +222,10 @@ impl Tokens {
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         self.read_to += u64::try_from(whole).unwrap();
 
-        for token in text[..whole].lines().map(|line| line.parse().unwrap()) {
+        for token in text[..whole]
+            .lines()
+            .map(|line| line.trim().parse().unwrap())
+        {
             assert!(token >= self.last, "two runs have written at once");
             self.different += u64::from(token > self.last);
             self.last = token;
