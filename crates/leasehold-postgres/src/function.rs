@@ -29,7 +29,13 @@ impl Function {
         let text = schema::named(schema, &text);
         let prepared = if connection.is_direct {
             let preparing = connection.client.prepare_typed(&text, types);
-            Some(preparing.await.map_err(store_error)?)
+            let prepared = preparing.await.map_err(|error| {
+                if schema::is_missing(&error) {
+                    return schema::dropped(error);
+                }
+                store_error(error)
+            })?;
+            Some(prepared)
         } else {
             None
         };

@@ -100,21 +100,33 @@ pub(super) async fn create(client: &Client, schema: &str) -> Result<()> {
             ))
             .caused_by(error))
         }
+        _ if is_missing(&error) => Err(dropped(error)),
         _ => Err(store_error(error)),
     }
 }
 
 /// Whether the error says that the schema or a part of it is missing.
 pub(super) fn is_missing(error: &tokio_postgres::Error) -> bool {
-    matches!(
-        error.code(),
+    match error.code() {
         Some(
             &SqlState::INVALID_SCHEMA_NAME
-                | &SqlState::UNDEFINED_FUNCTION
-                | &SqlState::UNDEFINED_TABLE
-                | &SqlState::UNDEFINED_OBJECT
-        )
-    )
+            | &SqlState::UNDEFINED_FUNCTION
+            | &SqlState::UNDEFINED_TABLE
+            | &SqlState::UNDEFINED_OBJECT,
+        ) => true,
+        Some(&SqlState::INTERNAL_ERROR) => {
+            let message = error.as_db_error().map_or("", DbError::message);
+            DROPPED_MEANWHILE
+                .iter()
+                .any(|start| message.starts_with(start))
+        }
+        _ => false,
+    }
+}
+
+/// The error of a statement that found a part of the schema and could not use it any more.
+pub(super) fn dropped(error: tokio_postgres::Error) -> Error {
+    Error::unavailable("the schema of leasehold was dropped").caused_by(error)
 }
 
 /// Refuses a server that is not PostgreSQL 15 or newer, and returns the id of the process that serves
@@ -177,6 +189,12 @@ const GUARD: &str = include_str!("../sql/guard.sql");
 const STOP: &str = include_str!("../sql/stop.sql");
 /// Another client has made the schema meanwhile.
 const MADE: &str = "LH010";
+/// What the server says, in no other language, of an object that was dropped while a statement ran.
+const DROPPED_MEANWHILE: &[&str] = &[
+    "cache lookup failed for ",
+    "could not open relation with OID ",
+    "tuple concurrently ",
+];
 /// The schema is newer than the statements that upgrade it.
 const NEWER: &str = "LH009";
 const RELEASE_MIN: u32 = 15;

@@ -232,7 +232,7 @@ impl Session {
     pub(super) fn failed(&self, error: tokio_postgres::Error) -> Error {
         if schema::is_missing(&error) {
             net::Session::close(self);
-            return Error::unavailable("the schema of leasehold was dropped").caused_by(error);
+            return schema::dropped(error);
         }
         store_error(error)
     }

@@ -142,6 +142,31 @@ async fn dropped_schema_is_made_again() {
     assert!(is_free(&locks, "a").await);
 }
 
+/// A statement finds the function, and the server cannot find it any more when it executes it.
+#[tokio::test]
+async fn function_dropped_while_it_is_called_is_an_outage() {
+    let database = Database::new();
+    let locks = open(&database.url()).await;
+    database.run(
+        "DO $$ DECLARE function regproc := 'leasehold.enter_1'; BEGIN
+         EXECUTE format(
+            'CREATE OR REPLACE FUNCTION %s(%s) RETURNS %s LANGUAGE plpgsql AS $f$ BEGIN '
+            'RAISE ''cache lookup failed for function 19463'' USING ERRCODE = ''XX000''; END $f$',
+            function, pg_get_function_arguments(function), pg_get_function_result(function)
+         );
+         END $$",
+    );
+    let error = locks.mutex("a").try_acquire().await.expect_err("no function");
+    assert!(error.is_unavailable(), "{error}");
+
+    database.run("DROP SCHEMA leasehold, leasehold_private CASCADE");
+    eventually("the schema is back", || async {
+        locks.inspect("a").await.is_ok()
+    })
+    .await;
+    use_once(&locks, "a").await;
+}
+
 #[tokio::test]
 async fn full_server_is_unavailable_until_it_is_not() {
     let server = Postgres::configured(&["max_connections=10", "max_wal_senders=0"]);
