@@ -151,12 +151,12 @@ fn watchdog_of_killed_run_releases_all_names_and_slots() {
 /// Its processes write their token. One that wrote beside the next holder would leave a smaller
 /// token behind a larger one.
 ///
-/// `LEASEHOLD_RUN_KILLS` is the number of kills, of 4 runs at a time: each keeps two processes busy.
+/// `LEASEHOLD_RUN_KILLS` is the number of kills, of 16 runs at a time.
 ///
 /// Shows G-01, G-36.
 #[test]
 fn runs_that_are_killed_at_any_moment_exclude_each_other() {
-    const AT_A_TIME: u64 = 4;
+    const AT_A_TIME: u64 = 16;
 
     let kills = std::env::var("LEASEHOLD_RUN_KILLS");
     let kills = kills.ok().map(|kills| kills.parse::<u64>().unwrap());
