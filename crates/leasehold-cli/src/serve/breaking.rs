@@ -20,8 +20,6 @@ use super::routes::Site;
 struct Order {
     name: String,
     token: String,
-    /// The token once more, as the user has typed it.
-    confirmation: String,
 }
 
 pub(super) async fn reply(site: &Site, request: Request<Incoming>) -> Reply {
@@ -85,9 +83,6 @@ async fn parse(request: Request<Incoming>) -> Result<(String, Token), Refused> {
         ))
     })?;
 
-    if order.confirmation != order.token {
-        return Err(refused("the confirmation is not the token of the hold"));
-    }
     let token = order
         .token
         .parse()
@@ -95,7 +90,7 @@ async fn parse(request: Request<Incoming>) -> Result<(String, Token), Refused> {
     Ok((order.name, token))
 }
 
-/// The longest body: a name of 512 bytes, each of them escaped, and two tokens.
+/// The longest body: a name of 512 bytes, each of them escaped, and a token.
 const BODY_MAX: usize = 8 * 1024;
 /// How long a client may take to send it.
 const BODY_TIME_MAX: Duration = Duration::from_secs(5);

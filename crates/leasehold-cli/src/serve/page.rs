@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::fmt::Write;
+use std::time::Duration;
 
 use hyper::StatusCode;
 use leasehold::{Entry, LockState};
@@ -30,6 +31,7 @@ fn document(snapshot: &Snapshot, prefix: &str, is_breaking_allowed: bool) -> Str
         "summary" => Html(&summary(snapshot, prefix)).to_string(),
         "problem" => Html(&problem(snapshot)).to_string(),
         "rows" => rows(snapshot, prefix),
+        "empty" => Html(&empty(snapshot, prefix)).to_string(),
         "breaking" => is_breaking_allowed.to_string(),
         other => unreachable!("the page has no value {other}"),
     })
@@ -38,11 +40,27 @@ fn document(snapshot: &Snapshot, prefix: &str, is_breaking_allowed: bool) -> Str
 fn summary(snapshot: &Snapshot, prefix: &str) -> String {
     let locks = snapshot.locks_of(prefix).count();
     let waiters = snapshot.locks_of(prefix).map(|lock| lock.waiters().count());
-    let at = time(snapshot.at);
+    let counted = |count: usize, word| format!("{count} {word}{}", plural(count));
     format!(
-        "{locks} locks in use, {} waiters, at {at}",
-        waiters.sum::<usize>()
+        "{} in use, {}, at {}",
+        counted(locks, "lock"),
+        counted(waiters.sum(), "waiter"),
+        time(snapshot.at)
     )
+}
+
+fn plural(count: usize) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}
+
+fn empty(snapshot: &Snapshot, prefix: &str) -> String {
+    if snapshot.locks_of(prefix).next().is_some() {
+        return String::new();
+    }
+    if prefix.is_empty() {
+        return "No lock is in use.".to_owned();
+    }
+    format!("No lock in use begins with {prefix}")
 }
 
 fn problem(snapshot: &Snapshot) -> String {
@@ -73,7 +91,12 @@ fn row(lock_state: &LockState) -> String {
     let name = Html(lock_state.name.as_str());
     let usage = Usage::of(lock_state);
     let kind = usage.map_or("", |usage| usage.kind.name());
-    let held = usage.map_or_else(String::new, |usage| usage.to_string());
+    let mut held = usage.map_or_else(String::new, |usage| usage.to_string());
+    let waiting = lock_state.waiters().count();
+    if waiting > 0 {
+        // Writing to a string cannot fail.
+        let _ = write!(held, " <span class=\"badge\">{waiting} waiting</span>");
+    }
     let holders = holders(lock_state);
     let waiters = waiters(lock_state);
 
@@ -96,10 +119,15 @@ fn holders(lock_state: &LockState) -> String {
     let mut list = String::from("<ul>");
     for entry in lock_state.holders() {
         let (word, tokens) = tokens(entry).unwrap_or_default();
+        let long = if age(entry) >= LONG_HELD {
+            badge("long held")
+        } else {
+            String::new()
+        };
         // Writing to a string cannot fail.
         let _ = write!(
             list,
-            "<li>{}, {word} <b class=\"token\">{tokens}</b></li>",
+            "<li>{}{long} <span class=\"token\">{word} {tokens}</span></li>",
             described(entry)
         );
     }
@@ -118,16 +146,33 @@ fn waiters(lock_state: &LockState) -> String {
     format!("<ol>{}</ol>", items.collect::<String>())
 }
 
+/// Shows what its user calls a claim first, then its process, what hinders it, and its age.
 fn described(entry: &Entry) -> String {
-    let holder = entry.info.to_string();
-    let since = time(entry.info.since);
-    let age = whole_seconds(age(entry));
+    let info = &entry.info;
+    let mut process = format!("[{}]@{}", info.pid, info.host);
+    let mut label = info.label.as_str();
+    if label.is_empty() {
+        label = &info.program;
+    } else {
+        process.insert_str(0, &info.program);
+    }
     let hindrance = hindrance(entry);
+    let hindrance = hindrance.strip_prefix(", ").map_or_else(String::new, badge);
+    let since = time(info.since);
+    let age = whole_seconds(age(entry));
     format!(
-        "<bdi>{}</bdi>{hindrance}, <time datetime=\"{since}\">{age}</time>",
-        Html(&holder)
+        "<bdi class=\"label\">{}</bdi> <bdi class=\"who\">{}</bdi>{hindrance} \
+         <time datetime=\"{since}\">{age}</time>",
+        Html(label),
+        Html(&process)
     )
+}
+
+fn badge(text: &str) -> String {
+    format!(" <span class=\"badge warn\">{}</span>", Html(text))
 }
 
 /// The most rows of the page. A browser draws them in a few milliseconds.
 const ROWS_MAX: usize = 300;
+/// A hold of this age is marked. page.js has the same number.
+const LONG_HELD: Duration = Duration::from_secs(3600);

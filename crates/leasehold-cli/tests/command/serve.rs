@@ -39,8 +39,8 @@ fn holders_and_waiters_are_served_as_json_page_and_metrics() {
 
     let page = site.get("/");
     assert!(page.contains("<bdi>orders/42</bdi>"), "{page}");
-    assert!(page.contains(&format!("<b class=\"token\">{token}</b>")));
-    assert!(page.contains("(second)"));
+    assert!(page.contains(&format!("<span class=\"token\">token {token}</span>")));
+    assert!(page.contains("<bdi class=\"label\">second</bdi>"));
 
     let metrics = site.get("/metrics");
     for line in [
@@ -137,7 +137,7 @@ fn tokens_of_a_cohort_are_shown_as_a_block() {
         let labels = "{name=\"a\",kind=\"mutex\"}";
         assert!(metrics.contains(&format!("leasehold_first_token{labels} {first}\n")));
         assert!(metrics.contains(&format!("leasehold_last_token{labels} {last}\n")));
-        let tokens = format!("tokens <b class=\"token\">{first} to {last}</b>");
+        let tokens = format!("<span class=\"token\">tokens {first} to {last}</span>");
         assert!(site.get("/").contains(&tokens));
 
         let break_with = |token: u64| {
@@ -325,13 +325,11 @@ fn hand_over_is_sent_as_an_event() {
 
 /// Shows G-57.
 #[test]
-fn hold_is_broken_only_with_permission_and_confirmation() {
+fn hold_is_broken_only_with_permission() {
     let sandbox = Sandbox::on_redis();
     let mut holder = sandbox.holder("a", &["--on-lost", "kill"]);
     let token = sandbox.token("a");
-    let order = |confirmation: &str| {
-        json!({"name": "a", "token": token, "confirmation": confirmation}).to_string()
-    };
+    let order = |token: &str| json!({"name": "a", "token": token}).to_string();
     let json = "Content-Type: application/json";
 
     let reader = Site::start(&sandbox, &[]);

@@ -176,11 +176,15 @@ fn runs_that_are_killed_at_any_moment_exclude_each_other() {
 
 fn kill_runs(sandbox: &Sandbox, lane: u64, kills: u64) {
     let name = format!("kill-{lane}");
-    // Lines of 32 bytes do not cross a page, within which a kill tears no write. Without the trap, and
-    // without a session of its own, the kernel may end the writer sooner.
-    let write = format!("while :; do printf \"%31s\\n\" $LEASEHOLD_TOKEN >> {name}; done");
-    let writers = format!("(setsid sh -c 'trap \"\" TERM; {write}' &); {write}");
-    let start = || sandbox.started(&["run", &name, "--quiet", "--", "sh", "-c", &writers]);
+    // Lines of 32 bytes do not cross a page, within which a kill tears no write. Nothing arrives in the
+    // pipe: the shell itself waits, since a `sleep` would be one process more for each line. Without
+    // the trap, and without a session of its own, the kernel may end the writer sooner.
+    let write = format!(
+        "exec 3<> <(:); while :; do printf \"%31s\\n\" $LEASEHOLD_TOKEN >> {name}; \
+         read -t 0.003 -u 3; done"
+    );
+    let writers = format!("(setsid bash -c 'trap \"\" TERM; {write}' &); {write}");
+    let start = || sandbox.started(&["run", &name, "--quiet", "--", "bash", "-c", &writers]);
 
     let mut waiting = start();
     let mut tokens = Tokens::default();

@@ -156,7 +156,11 @@ async fn function_dropped_while_it_is_called_is_an_outage() {
          );
          END $$",
     );
-    let error = locks.mutex("a").try_acquire().await.expect_err("no function");
+    let error = locks
+        .mutex("a")
+        .try_acquire()
+        .await
+        .expect_err("no function");
     assert!(error.is_unavailable(), "{error}");
 
     database.run("DROP SCHEMA leasehold, leasehold_private CASCADE");

@@ -4,6 +4,7 @@
 const ROWS_MAX = 300; // The most rows that are drawn; page.rs has the same number.
 const CHANGES_MAX = 50; // The most lines of the list of changes.
 const ROWS_MS = 4; // How long rows are drawn in one frame, which also has to lay them out.
+const LONG_HELD_S = 3600; // A hold of this age is marked; page.rs has the same number.
 
 const locks = new Map(); // The locks in use, by name.
 const rows = new Map(); // The rows that are drawn, by name.
@@ -32,15 +33,22 @@ function visible(text) {
   return text.replace(hidden, (c) => known[c] ?? code(c));
 }
 
+function processOf(entry) {
+  return `[${entry.pid}]@${entry.host}`;
+}
+
 function claimant(entry) {
   const label = entry.label ? ` (${entry.label})` : "";
-  return visible(`${entry.program}[${entry.pid}]@${entry.host}${label}`);
+  return visible(entry.program + processOf(entry) + label);
+}
+
+function secondsSince(since) {
+  return Math.max(0, Math.floor((Date.now() - Date.parse(since)) / 1000));
 }
 
 function age(since) {
-  const seconds = Math.max(0, Math.floor((Date.now() - Date.parse(since)) / 1000));
   const parts = [[86400, "d"], [3600, "h"], [60, "m"]];
-  let left = seconds;
+  let left = secondsSince(since);
   let text = "";
   for (const [size, unit] of parts) {
     if (left >= size) text += `${Math.floor(left / size)}${unit} `;
@@ -49,11 +57,25 @@ function age(since) {
   return (text + (left > 0 || text === "" ? `${left}s` : "")).trim();
 }
 
+function counted(count, one, many) {
+  return `${count} ${count === 1 ? one : many}`;
+}
+
+function badge(text) {
+  return element("span", text, { class: "badge warn" });
+}
+
+// Shows what its user calls a claim first, then its process, what hinders it, and its age.
 function entryItem(entry) {
   const item = document.createElement("li");
-  item.append(element("bdi", claimant(entry)));
-  if (entry.connected === false) item.append(", connection missing");
-  item.append(entry.stopped ? ", stopped, " : ", ");
+  const process = entry.label ? entry.program + processOf(entry) : processOf(entry);
+  item.append(
+    element("bdi", visible(entry.label || entry.program), { class: "label" }), " ",
+    element("bdi", visible(process), { class: "who" }), " ",
+  );
+  if (entry.connected === false) item.append(badge("connection missing"), " ");
+  else if (entry.stopped) item.append(badge("stopped"), " ");
+  else if (entry.command_stopped) item.append(badge("its command is stopped"), " ");
   item.append(element("time", age(entry.since), { datetime: entry.since }));
   return item;
 }
@@ -72,9 +94,10 @@ function tokenOf(holder) {
 function holderItem(lock, holder) {
   const item = entryItem(holder);
   const [word, tokens] = tokensOf(holder);
-  item.append(`, ${word} `, element("b", tokens, { class: "token" }));
+  if (secondsSince(holder.since) >= LONG_HELD_S) item.append(" ", badge("long held"));
+  item.append(" ", element("span", `${word} ${tokens}`, { class: "token" }));
   if (mayBreak) {
-    const button = element("button", "Break…", { type: "button" });
+    const button = element("button", "Break…", { type: "button", class: "danger" });
     button.setAttribute("aria-label", `Break the hold of ${visible(lock.name)}, ${tokens}`);
     button.addEventListener("click", () => openBreak(lock, holder));
     item.append(" ", button);
@@ -111,11 +134,16 @@ function newRow(lock) {
     item.append(element("bdi", visible(`${holder.program}[${holder.pid}]`)), ", flock");
     return item;
   });
+  const use = document.createElement("span");
+  use.append(held(lock));
+  if (lock.waiters.length > 0) {
+    use.append(" ", element("span", `${lock.waiters.length} waiting`, { class: "badge" }));
+  }
   const holders = lock.holders.map((holder) => holderItem(lock, holder)).concat(external);
   row.append(
     name,
     cell("Kind", lock.kind ?? ""),
-    cell("Held", held(lock)),
+    cell("Held", use),
     cell("Holders", list("ul", holders)),
     cell("Waiters", list("ol", lock.waiters.map(entryItem))),
   );
@@ -186,8 +214,12 @@ function replace(old, fresh) {
 function drawSummary(shown, drawn) {
   const waiters = shown.reduce((sum, name) => sum + locks.get(name).waiters.length, 0);
   const limit = shown.length > drawn ? `, the first ${drawn} are shown` : "";
-  find("summary").textContent =
-    `${shown.length} locks in use, ${waiters} waiters, at ${state.at}${limit}`;
+  const counts =
+    `${counted(shown.length, "lock", "locks")} in use, ${counted(waiters, "waiter", "waiters")}`;
+  find("summary").textContent = `${counts}, at ${localTime(state.at)}${limit}`;
+  const prefix = visible(find("prefix").value);
+  const none = prefix === "" ? "No lock is in use." : `No lock in use begins with ${prefix}`;
+  find("empty").textContent = shown.length === 0 ? none : "";
 
   const problems = state.error ? [`The store cannot be read: ${state.error}`] : [];
   if (!state.error && !state.complete) problems.push("There are more locks than these.");
@@ -195,14 +227,27 @@ function drawSummary(shown, drawn) {
   if (find("problem").textContent !== text) find("problem").textContent = text;
 }
 
-function note(text) {
+// Every time of the page is that of the reader's clock.
+function localTime(at) {
+  return at === "" ? "an unknown time" : new Date(at).toLocaleTimeString();
+}
+
+function note(name, text) {
   const changes = find("changes");
-  const at = new Date().toLocaleTimeString();
-  changes.prepend(element("li", `${at} ${text}`));
+  const item = document.createElement("li");
+  item.append(
+    element("time", localTime(state.at), { datetime: state.at }), " ",
+    element("bdi", name, { class: "label" }), `: ${text}`,
+  );
+  changes.prepend(item);
   while (changes.children.length > CHANGES_MAX) changes.lastChild.remove();
 }
 
-// Describes who was granted a lock and who released it.
+function waiterOf(entry) {
+  return `${claimant(entry)} ${entry.since}`;
+}
+
+// Describes who has begun to wait for a lock, who was granted it, and who released it.
 function describe(before, after) {
   const name = visible((after ?? before).name);
   const tokens = new Set((before?.holders ?? []).map(tokenOf));
@@ -211,12 +256,17 @@ function describe(before, after) {
     if (present.has(tokenOf(holder))) continue;
     const known = after?.ended?.token === tokenOf(holder);
     const reason = known ? `: ${visible(after.ended.reason)}` : "";
-    note(`${name}: ${claimant(holder)} no longer holds it${reason}`);
+    note(name, `${claimant(holder)} no longer holds it${reason}`);
   }
   for (const holder of after?.holders ?? []) {
     if (!tokens.has(tokenOf(holder))) {
-      note(`${name}: granted to ${claimant(holder)}, ${tokensOf(holder).join(" ")}`);
+      note(name, `granted to ${claimant(holder)}, ${tokensOf(holder).join(" ")}`);
     }
+  }
+
+  const waiting = new Set((before?.waiters ?? []).map(waiterOf));
+  for (const waiter of after?.waiters ?? []) {
+    if (!waiting.has(waiterOf(waiter))) note(name, `${claimant(waiter)} waits`);
   }
 }
 
@@ -264,24 +314,19 @@ function openBreak(lock, holder) {
   find("break-text").textContent =
     `${visible(lock.name)} is held by ${claimant(holder)} with ${word} ${tokens}. ` +
     "It loses the lock. This alone does not stop its work.";
-  find("break-label").textContent =
-    holder.token ? "Type the token of the hold" : "Type the last token of the hold";
   find("break-error").textContent = "";
-  find("confirmation").value = "";
   dialog.querySelector("form").onsubmit = (event) => {
     event.preventDefault();
     sendBreak(lock.name, tokenOf(holder));
   };
   dialog.showModal();
-  find("confirmation").focus();
 }
 
 async function sendBreak(name, token) {
-  const order = { name, token, confirmation: find("confirmation").value.trim() };
   const request = {
     method: "POST",
     headers: { "content-type": "application/json" },
-    body: JSON.stringify(order),
+    body: JSON.stringify({ name, token }),
   };
   try {
     const reply = await fetch("break", request);

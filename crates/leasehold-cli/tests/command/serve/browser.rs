@@ -1,6 +1,6 @@
 //! A headless Chromium, driven by its debugging protocol.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
@@ -101,6 +101,23 @@ impl Browser {
     fn evaluate(&mut self, expression: &str) -> Value {
         let parameters = json!({"expression": expression, "returnByValue": true});
         self.call("Runtime.evaluate", &parameters)
+    }
+
+    /// Returns what the window shows, as a PNG.
+    pub(super) fn picture(&mut self) -> Vec<u8> {
+        let picture = self.call("Page.captureScreenshot", &json!({"format": "png"}));
+        let mut decoder = Command::new("base64")
+            .arg("--decode")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = decoder.stdin.take().unwrap();
+        let text = picture["data"].as_str().unwrap().to_owned();
+        let writing = std::thread::spawn(move || input.write_all(text.as_bytes()).unwrap());
+        let output = decoder.wait_with_output().unwrap();
+        writing.join().unwrap();
+        output.stdout
     }
 
     /// Presses the keys of a text, one after the other.
