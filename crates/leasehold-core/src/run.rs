@@ -87,6 +87,8 @@ pub(crate) fn ended<T, E>(worked: Result<T, E>, released: Result<()>) -> Result<
 /// assert_eq!(receipt, Some(17));
 /// # Ok(()) }
 /// ```
+// After each of the four a caller does something else, which `Result<Result<T, E>, Error>` would mix.
+// The value of work whose release failed is not in the error, because that needs a second type.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum RunError<E> {

@@ -8,7 +8,11 @@ use super::reply_error::store_error;
 
 /// The version of the schema that this client makes. It also uses the versions from 1 on.
 ///
-/// A client of the version N connects with the function `connect_N`.
+/// A client of the version N connects with the function `connect_N`, which later schemas keep: with
+/// one number for the whole schema, the first new client would end the sessions of all others at
+/// their next reconnect. Only the owner upgrades, because a superuser who is not the owner would own
+/// the new functions, which run with the rights of their owner. A role that may call `enter_1` may
+/// call the new functions too. A routine that needs other arguments or columns is another routine.
 pub(super) const VERSION: i32 = 2;
 
 /// Pins a grant in a transaction of the user, if it is still there: the name `$1` (text), the token `$2`

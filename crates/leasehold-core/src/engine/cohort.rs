@@ -1,7 +1,26 @@
 //! Cohorts: the acquires of one process pass a hold on, without a request to the store.
 //!
 //! The store has one claim for all of them. Its grant [reserves](crate::Claim::reserved) a token
-//! for each pass. docs/decisions.md, D-57, has the invariants.
+//! for each pass. docs/decisions.md, D-57, has the reasons. What must be true, and the wrong program
+//! that each test finds:
+//!
+//! - The token of a grant exceeds the token before by `max` + 1, in the step that grants:
+//!   `grant_reserves_tokens` finds a script that counts by one.
+//! - The token of each hold exceeds that of the hold before, and the guard before is invalid before
+//!   the next one exists: `cohort_passes_hold_without_request` finds a pass that keeps its token, or
+//!   leaves the old validity.
+//! - A claim is passed on at most `max` times: `cohort_overtakes_remote_waiter_at_most_max_times`
+//!   finds a pass that does not count.
+//! - A lost hold is not passed on, and the next acquire does not wait for the lost guard:
+//!   `cohort_passes_no_lost_hold` finds a pass that trusts the lost claim, and a cohort that waits
+//!   for a release.
+//! - The validity of a hold begins at the last renewal of the claim, never at the pass: the
+//!   simulation finds a pass that begins a lease.
+//! - A dropped acquire leaves no entry and no hold behind, and the others wait on:
+//!   `cancelled_acquire_of_cohort_leaves_nothing` finds one that keeps its hold.
+//! - A pass does not postpone the next renewal, and a reply under way counts for the next hold:
+//!   `frequent_passes_do_not_postpone_renewals` finds a pass that schedules a new renewal, or
+//!   forgets the one under way.
 
 mod acquisition;
 mod pass;
