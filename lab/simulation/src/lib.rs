@@ -3,7 +3,7 @@
 //!
 //! One [`Plan`] is one history. It is drawn from a seed, and so is every choice that is made while
 //! it runs: the time of each message, lost and repeated messages, and the order of tasks. So a seed
-//! replays exactly. After each step the world checks the invariants that README.md lists.
+//! replays exactly. After each step the world checks the rules in `invariants.rs` and `client/`.
 
 mod client;
 mod clock;
