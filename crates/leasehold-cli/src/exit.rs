@@ -60,7 +60,7 @@ impl Exit {
         self.into()
     }
 
-    fn by_error(error: &anyhow::Error) -> Self {
+    pub(crate) fn by_error(error: &anyhow::Error) -> Self {
         match error.downcast_ref::<leasehold::Error>() {
             Some(error) if error.is_invalid() || error.is_mismatch() || error.is_unsupported() => {
                 Self::USAGE

@@ -76,16 +76,16 @@ pub(crate) async fn list(args: &Ls) -> Result<Exit> {
     Ok(exit)
 }
 
-/// Reports a lock that is not listed. With several formats, the name of another format looks damaged,
+/// Reports a lock or a record that is not listed. With several formats, the name of another format looks damaged,
 /// and is not reported.
-fn skip(error: Error, has_formats: bool, exit: &mut Exit) -> leasehold::Result<()> {
+pub(crate) fn skip(error: Error, has_formats: bool, exit: &mut Exit) -> leasehold::Result<()> {
     match error {
         // A lock of another user does not make this user's listing fail.
         error if error.is_denied() => print_error(error),
         error if has_formats && (error.is_damaged() || error.is_mismatch()) => {}
-        error if error.is_damaged() => {
-            print_error(error);
-            *exit = Exit::INTERNAL;
+        error if error.is_damaged() || error.is_unsupported() => {
+            print_error(&error);
+            *exit = Exit::by_error(&error.into());
         }
         error => return Err(error),
     }

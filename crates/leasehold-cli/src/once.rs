@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use anyhow::Result;
 use jiff::Timestamp;
-use leasehold::{
-    Completion, Done, Error, Locks, MultiGuard, Name, Once, Outcome, Record, StartedJob,
-};
+use leasehold::{Completion, Done, Error, Locks, MultiGuard, Once, Outcome, Record, StartedJob};
 use serde::Serialize;
 
 use crate::commands::{Ls, Run};
 use crate::exit::{Exit, print_error};
 use crate::format::{Escaped, time, whole_seconds, whole_unit};
 use crate::guards::{LossReport, release_and_report};
+use crate::list;
+use crate::scan::scan_records;
 
 impl Run {
     /// Returns the job of --once and --once-per.
@@ -25,16 +25,12 @@ impl Run {
         if options.id.is_none() && options.period.is_none() {
             return Ok(None);
         }
-        let names = self.names();
-        let [name] = &names[..] else {
-            return Err(refused(
-                "several names",
-                "each name has a record of its own",
-            ));
-        };
-        self.check_beside_once()?;
+        if let Some(reason) = self.reason_against_once() {
+            let error = Error::invalid(format!("--once cannot be combined with {reason}"));
+            return Err(error.help("leave out one of them"));
+        }
 
-        let job = locks.once(name);
+        let job = locks.once(&self.names()[0]);
         Ok(Some(match (&options.id, options.period) {
             (Some(id), _) => job.id(id),
             (None, Some(period)) => job.per(period),
@@ -42,46 +38,18 @@ impl Run {
         }))
     }
 
-    fn check_beside_once(&self) -> Result<(), Error> {
+    fn reason_against_once(&self) -> Option<&'static str> {
         let lock = &self.lock;
-        for (is_given, option, reason) in [
-            (
-                lock.shared,
-                "--shared",
-                "sharing holders run at the same time",
-            ),
-            (
-                lock.slots.is_some(),
-                "--slots",
-                "several holders run at the same time",
-            ),
-            (
-                self.reentrant,
-                "--reentrant",
-                "the outer run releases the lock, and records nothing",
-            ),
-            (
-                self.hold_at_least.is_some(),
-                "--hold-at-least",
-                "the record does what that option was for",
-            ),
-            (
-                self.also_store.is_some(),
-                "--also-store",
-                "each store has a record of its own",
-            ),
-        ] {
-            if is_given {
-                return Err(refused(option, reason));
-            }
-        }
-        Ok(())
+        Some(match self {
+            _ if self.names().len() > 1 => "several names: each name has a record of its own",
+            _ if lock.shared => "--shared: sharing holders run at the same time",
+            _ if lock.slots.is_some() => "--slots: several holders run at the same time",
+            _ if self.reentrant => "--reentrant: the outer run releases the lock",
+            _ if self.hold_at_least.is_some() => "--hold-at-least: the record replaces it",
+            _ if self.also_store.is_some() => "--also-store: each store has a record of its own",
+            _ => return None,
+        })
     }
-}
-
-fn refused(option: &str, reason: &str) -> Error {
-    Error::invalid(format!("--once cannot be combined with {option}: {reason}"))
-        .help("leave out one of them")
 }
 
 /// Reads the record after the grant; returns the job, or how leasehold ends if it is done.
@@ -276,42 +244,25 @@ struct NamedJson<'a> {
     record: RecordJson<'a>,
 }
 
-impl<'a> From<&'a (Name, Record)> for NamedJson<'a> {
-    fn from((name, record): &'a (Name, Record)) -> Self {
-        Self {
-            name: name.as_str(),
-            record: RecordJson::new(record),
-        }
-    }
-}
-
 /// Lists the records of the store, for `ls --once`.
 pub(crate) async fn list(args: &Ls) -> Result<Exit> {
     let locks = args.store.open().await?;
-    let patient = locks.reply_timeout(LIST_MAX)?;
-    let names = patient.list_records(&args.prefix, NAMES_MAX).await?;
-    let mut records: Vec<(Name, Record)> = Vec::with_capacity(names.len());
-    for name in names {
-        let record = patient.record(&name).await?;
-        // The store lists a record until it is removed, and reads it as empty when it is too old.
-        if !record.completions.is_empty() || record.failure.is_some() {
-            records.push((name, record));
-        }
-    }
+    let mut exit = Exit::DONE;
+    let skip = |error| list::skip(error, false, &mut exit);
+    let records = scan_records(&locks, &args.prefix, skip).await?;
 
     let mut out = io::stdout().lock();
     if args.json {
-        let json: Vec<NamedJson<'_>> = records.iter().map(NamedJson::from).collect();
+        let json = records.iter().map(|(name, record)| NamedJson {
+            name: name.as_str(),
+            record: RecordJson::new(record),
+        });
+        let json: Vec<NamedJson<'_>> = json.collect();
         writeln!(out, "{}", serde_json::to_string_pretty(&json)?)?;
-        return Ok(Exit::DONE);
+        return Ok(exit);
     }
     for (name, record) in &records {
         write!(out, "{name}\n{}", rows(record))?;
     }
-    Ok(Exit::DONE)
+    Ok(exit)
 }
-
-/// The most records that are listed, as for locks.
-const NAMES_MAX: usize = 10_000;
-/// How long the listing of the names may take, and the read of each record.
-const LIST_MAX: Duration = Duration::from_secs(10);

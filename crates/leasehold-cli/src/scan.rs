@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::iter;
 use leasehold::store::is_part_of;
-use leasehold::{Entry, Error, LockState, Locks, Result};
+use leasehold::{Entry, Error, LockState, Locks, Name, Record, Result};
 
 use crate::show::is_free;
 
@@ -16,7 +16,7 @@ pub(crate) const NAMES_MAX: usize = 10_000;
 /// How long the listing of the names may take.
 const LIST_MAX: Duration = Duration::from_secs(10);
 /// How many locks are read at the same time, so that a scan does not wait for each reply.
-pub(crate) const CONCURRENT: usize = 32;
+const CONCURRENT: usize = 32;
 
 /// The locks in use, without those that number the slots of a semaphore.
 #[derive(Debug)]
@@ -61,6 +61,35 @@ pub(crate) async fn scan(
         locks: in_use,
         is_complete,
     })
+}
+
+/// Reads the records of the jobs whose names begin with a prefix, in the order of their names. `skip`
+/// is that of [`scan`].
+///
+/// # Errors
+/// The first error that `skip` returns.
+pub(crate) async fn scan_records(
+    locks: &Locks,
+    prefix: &str,
+    mut skip: impl FnMut(Error) -> Result<()>,
+) -> Result<Vec<(Name, Record)>> {
+    let patient = locks.clone().reply_timeout(LIST_MAX)?;
+    let names = patient.list_records(prefix, NAMES_MAX).await?;
+    let reads = names
+        .into_iter()
+        .map(async |name| (locks.record(&name).await, name));
+    let mut reads = iter(reads).buffered(CONCURRENT);
+
+    let mut records = Vec::new();
+    while let Some((record, name)) = reads.next().await {
+        match record {
+            // The store lists a record until it is removed, and reads it as empty when it is old.
+            Ok(record) if record.completions.is_empty() && record.failure.is_none() => {}
+            Ok(record) => records.push((name, record)),
+            Err(error) => skip(error)?,
+        }
+    }
+    Ok(records)
 }
 
 fn remove_slot_numbers(locks: &mut BTreeMap<String, LockState>) {

@@ -3,14 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use futures_util::StreamExt;
-use futures_util::stream::iter;
-use leasehold::{Error, Locks, Name, Result, Token};
+use leasehold::{Error, Locks, Result, Token};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::snapshot::Snapshot;
-use crate::scan::{CONCURRENT, NAMES_MAX, scan};
+use crate::scan::{scan, scan_records};
 
 /// Reads the locks when a request needs them. Without requests it sends nothing to the store.
 #[derive(Debug)]
@@ -131,7 +129,14 @@ impl Scanner {
         let mut skipped = Vec::new();
         let mut found = scan(&self.locks, &self.prefix, |error| skip(&mut skipped, error)).await?;
         let last_successes = match &self.once {
-            Some(prefix) => Some(self.last_successes(prefix, &mut skipped).await?),
+            Some(prefix) => {
+                let skip = |error| skip(&mut skipped, error);
+                let records = scan_records(&self.locks, prefix, skip).await?.into_iter();
+                let last = |(name, record): (_, leasehold::Record)| {
+                    Some((name, record.last_success()?.ended_at))
+                };
+                Some(records.filter_map(last).collect())
+            }
             None => None,
         };
 
@@ -149,32 +154,6 @@ impl Scanner {
             skipped,
             ..Snapshot::unread(self.locks.url().to_owned())
         })
-    }
-
-    /// Reads when the jobs whose names begin with a prefix were last completed.
-    async fn last_successes(
-        &self,
-        prefix: &str,
-        skipped: &mut Vec<String>,
-    ) -> Result<Vec<(Name, SystemTime)>> {
-        let locks = &self.locks;
-        let names = locks.list_records(prefix, NAMES_MAX).await?;
-        let reads = names
-            .into_iter()
-            .map(async |name| (locks.record(&name).await, name));
-        let mut reads = iter(reads).buffered(CONCURRENT);
-
-        let mut last_successes = Vec::new();
-        while let Some((record, name)) = reads.next().await {
-            match record {
-                Ok(record) => {
-                    let last = record.last_success().map(|last| (name, last.ended_at));
-                    last_successes.extend(last);
-                }
-                Err(error) => skip(skipped, error)?,
-            }
-        }
-        Ok(last_successes)
     }
 }
 

@@ -216,7 +216,7 @@ fn doubtful_combinations_are_refused() {
         (&["--reentrant"], "--reentrant: the outer run"),
         (
             &["--hold-at-least", "1s"],
-            "the record does what that option was for",
+            "--hold-at-least: the record replaces it",
         ),
         (
             &["--also-store", &other],
@@ -256,6 +256,53 @@ fn record_of_a_later_version_is_an_error() {
         done.assert(64, "", "newer than this program");
     }
     assert_eq!(sandbox.server().command(&["GET", key]).text(), "v2\n");
+}
+
+/// What cannot be read is named, and costs the others nothing.
+///
+/// Shows G-58.
+#[test]
+fn records_are_listed_beside_one_that_cannot_be_read() {
+    let folder = Sandbox::new();
+    are_listed_beside_one(&folder, 70, "not a record of leasehold", || {
+        std::fs::write(folder.path("store/b.record"), "no record").unwrap();
+    });
+    let redis = Sandbox::on_redis();
+    let server = redis.server();
+    are_listed_beside_one(&redis, 70, "its record is not one of leasehold", || {
+        server.command(&["SET", "leasehold:{b}:record", "x"]);
+    });
+    are_listed_beside_one(&redis, 64, "newer than this program", || {
+        server.command(&["SET", "leasehold:{b}:record", "v2\n"]);
+    });
+    let postgres = crate::postgres::sandbox();
+    are_listed_beside_one(&postgres, 70, "its record is not one of leasehold", || {
+        crate::postgres::damage_record(&postgres, "b");
+    });
+    // Here it is the record of another user.
+    let zookeeper = crate::zookeeper::sandbox();
+    are_listed_beside_one(&zookeeper, 0, "cannot read the record of \"b\"", || {
+        let theirs = zookeeper.url().replace("//", "//them:pw@") + "?acl=creator";
+        let job = ["run", "--store", &theirs, "--once", "1", "b", "--", "true"];
+        zookeeper.done(&job).assert(0, "", "");
+    });
+}
+
+fn are_listed_beside_one(sandbox: &Sandbox, code: i32, reason: &str, spoil_b: impl FnOnce()) {
+    for name in ["a", "c"] {
+        let job = ["run", "-q", "--once", "1", name, "--", "true"];
+        sandbox.done(&job).assert(0, "", "");
+    }
+    spoil_b();
+
+    let listed = sandbox.done(&["ls", "--once"]);
+    let names = listed.out.lines().filter(|line| !line.starts_with(' '));
+    assert_eq!(names.collect::<Vec<_>>(), ["a", "c"], "{listed:?}");
+    assert!(listed.err.contains(reason), "{listed:?}");
+    let json = sandbox.done(&["ls", "--once", "--json"]);
+    let json_names = serde_json::from_str::<Value>(&json.out).unwrap();
+    assert_eq!(json_names.as_array().unwrap().len(), 2);
+    assert_eq!((listed.code(), json.code()), (code, code), "{listed:?}");
 }
 
 #[test]

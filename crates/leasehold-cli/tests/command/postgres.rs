@@ -23,6 +23,15 @@ pub(crate) fn sandbox() -> Sandbox {
     sandbox
 }
 
+/// Makes the record of a name one that this version cannot read.
+pub(crate) fn damage_record(sandbox: &Sandbox, name: &str) {
+    let url = sandbox.url();
+    let (_, schema) = url.rsplit_once('=').expect("it has a schema of its own");
+    SERVER.run(&format!(
+        "INSERT INTO {schema}_private.record VALUES ('{name}', '{{x}}', NULL, now() + '1 day')"
+    ));
+}
+
 on_any_server!(sandbox());
 
 #[test]
