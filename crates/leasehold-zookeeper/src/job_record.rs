@@ -37,15 +37,6 @@ pub(super) struct FoundRecord {
     version: Option<i32>,
 }
 
-/// What came of writing a record and removing its claim.
-enum Written {
-    Done,
-    /// The claim's node was missing.
-    NotHeld,
-    /// The record was written or removed since it was read.
-    Changed,
-}
-
 impl<'a> RecordFolder<'a> {
     pub(super) fn new(session: &'a Arc<Session>, address: &'a Address) -> Self {
         let node = LockNode::new(session, address, &address.record_folder);
@@ -130,21 +121,15 @@ impl<'a> RecordFolder<'a> {
             let Some(held) = held_node(lock_node, claim, &children)? else {
                 return Ok(found.record.is_of(claim.id));
             };
-            match self
-                .write(lock_node, &held, claim, found, completion)
-                .await?
-            {
-                Written::Done => return Ok(true),
-                // A request of which no reply arrived has removed it, or another client.
-                Written::NotHeld => {
-                    return Ok(self.read(&claim.name).await?.record.is_of(claim.id));
-                }
-                Written::Changed => {}
+            let writing = self.write(lock_node, &held, claim, found, completion);
+            if writing.await? {
+                return Ok(true);
             }
         }
     }
 
-    /// Writes the record and removes the claim's node, in one transaction.
+    /// Writes the record and removes the claim's node, in one transaction. Returns `false` if either
+    /// was written or removed since it was read, by another client, or by a request without a reply.
     async fn write(
         &self,
         lock_node: LockNode<'_>,
@@ -152,7 +137,7 @@ impl<'a> RecordFolder<'a> {
         claim: &Claim,
         found: FoundRecord,
         completion: &Completion,
-    ) -> Result<Written> {
+    ) -> Result<bool> {
         let path = self.path(&claim.name);
         let mut record = found.record;
         record.add(completion);
@@ -164,20 +149,19 @@ impl<'a> RecordFolder<'a> {
         let options = CreateMode::Persistent.with_acls(self.node.acls());
         let written = match found.version {
             Some(_) => writer.add_set_data(&path, text.as_bytes(), found.version),
-            None => writer.add_create(&path, text.as_bytes(), &options),
+            // A client that saw the node before it was removed must not remove the new one.
+            None => writer
+                .add_create(&path, text.as_bytes(), &options)
+                .and_then(|()| writer.add_set_data(self.node.path, &[], None)),
         };
         written.map_err(store_error)?;
 
         match without_panic(writer.commit()).await {
-            Ok(_) => Ok(Written::Done),
-            Err(MultiWriteError::OperationFailed {
-                index: 0,
-                source: ZkError::NoNode,
-            }) => Ok(Written::NotHeld),
+            Ok(_) => Ok(true),
             Err(MultiWriteError::OperationFailed {
                 source: ZkError::NoNode | ZkError::NodeExists | ZkError::BadVersion,
                 ..
-            }) => Ok(Written::Changed),
+            }) => Ok(false),
             Err(error) => Err(on_node("write", &path)(error.into())),
         }
     }
@@ -194,24 +178,39 @@ impl<'a> RecordFolder<'a> {
     }
 
     /// Removes a record whose last use is longer ago than it is kept. Returns whether it was removed.
+    ///
+    /// Another client may remove the node after the look, and a job may create it again, with the
+    /// same version. Each creation writes to the folder, whose version is checked with the removal.
     pub(super) async fn remove_old(&self, name: &Name) -> Result<bool> {
         let path = self.path(name);
         let client = self.node.client();
-        let clock = client.set_data(self.node.path, &[], None).await;
-        let now = mtime(&clock.map_err(on_node("write", self.node.path))?);
-        let stat = client.check_stat(&path).await;
-        let Some(stat) = stat.map_err(on_node("read", &path))? else {
-            return Ok(false);
-        };
-        if !is_older(&stat, now, self.kept()) {
-            return Ok(false);
+        for _ in 0..REMOVALS_MAX {
+            let writing = client.set_data(self.node.path, &[], None);
+            let reading = client.check_stat(&path);
+            let folder = writing.await.map_err(on_node("write", self.node.path))?;
+            let Some(stat) = reading.await.map_err(on_node("read", &path))? else {
+                return Ok(false);
+            };
+            if !is_older(&stat, mtime(&folder), self.kept()) {
+                return Ok(false);
+            }
+
+            let mut writer = client.new_multi_writer();
+            let checked = writer.add_check_version(self.node.path, folder.version);
+            checked.map_err(store_error)?;
+            let deleted = writer.add_delete(&path, Some(stat.version));
+            deleted.map_err(store_error)?;
+            match without_panic(writer.commit()).await {
+                Ok(_) => return Ok(true),
+                // Another client has used a record meanwhile, maybe this one.
+                Err(MultiWriteError::OperationFailed {
+                    source: ZkError::NoNode | ZkError::BadVersion,
+                    ..
+                }) => {}
+                Err(error) => return Err(on_node("delete", &path)(error.into())),
+            }
         }
-        match client.delete(&path, Some(stat.version)).await {
-            Ok(()) => Ok(true),
-            // It was used meanwhile.
-            Err(ZkError::NoNode | ZkError::BadVersion) => Ok(false),
-            Err(error) => Err(on_node("delete", self.node.path)(error)),
-        }
+        Ok(false)
     }
 
     fn kept(&self) -> Duration {
@@ -248,3 +247,7 @@ fn is_older(stat: &Stat, now: SystemTime, kept: Duration) -> bool {
 fn mtime(stat: &Stat) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(stat.mtime.try_into().unwrap_or(0))
 }
+
+/// How often a removal is tried while other clients use records, each of which fails it. The next
+/// one removes what is left.
+const REMOVALS_MAX: usize = 16;

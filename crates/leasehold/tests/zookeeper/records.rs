@@ -1,7 +1,7 @@
 //! The records of jobs that run once: lost replies, rights, other versions, and old ones.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use lab_servers::{Wire, ZooKeeper};
 use leasehold::Locks;
@@ -128,6 +128,38 @@ async fn old_records_count_as_none_and_are_removed() {
     assert_eq!(locks.remove_unused().await.expect("removed").removed, 1);
     assert!(locks.list_records("", 10).await.expect("listed").is_empty());
     complete(&locks, "1").await;
+}
+
+/// A client looks at an old record, another one removes it, and a job creates it again, with the
+/// same version, before the first one removes what it has seen.
+///
+/// Shows G-58.
+#[tokio::test]
+async fn record_that_was_created_again_is_not_removed() {
+    let server = ZooKeeper::setup().own_clock().start();
+    let locks = open(&format!("{}?records=2d", server.url())).await;
+    complete(&locks, "1").await;
+    server.clock().set(DAY * 4);
+    let wire = Wire::to(server.address());
+    let late = open(&format!("{}?records=2d", wire.url_of("zookeeper"))).await;
+    late.list_records("", 1).await.expect("it has a session");
+
+    // The replies to its look are held: each look begins with a write to the folder.
+    let client = plain_client(&server).await;
+    let watched = client.get_and_watch_data("/leasehold/%records").await;
+    let (_, _, written) = watched.expect("watched");
+    wire.delay(Duration::from_secs(1));
+    let removing = tokio::spawn(async move { late.remove_unused().await });
+    written.changed().await;
+    wire.hold_replies(true);
+    wire.delay(Duration::ZERO);
+
+    assert_eq!(locks.remove_unused().await.expect("removed").removed, 1);
+    complete(&locks, "2").await;
+    wire.hold_replies(false);
+    let removed = removing.await.expect("no panic").expect("it looked");
+    assert_eq!(removed.removed, 0);
+    assert!(is_done(&locks, "2").await);
 }
 
 /// A record that this version cannot read is an error, and stays as it is.
