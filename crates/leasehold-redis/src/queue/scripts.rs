@@ -6,11 +6,12 @@
 use super::layout::expand;
 use crate::client::{Script, list_script, script};
 
-/// Builds a script that tries a fast path before the general one.
+/// Builds a script that tries a fast path before the general one, and another step before both.
 macro_rules! queue_script {
-    ($operation:literal) => {
+    ($operation:literal $(, after $step:literal)?) => {
         Script::from_template(
             concat!(
+                $(include_str!($step), "\n",)?
                 include_str!(concat!("lua/", $operation, "/fast.lua")),
                 "\n",
                 include_str!("lua/queue.lua"),
@@ -26,19 +27,7 @@ macro_rules! queue_script {
 pub(super) static ENTER: Script = queue_script!("enter");
 pub(super) static LEAVE: Script = queue_script!("leave");
 /// Records a completion, and leaves.
-pub(super) static COMPLETE: Script = Script::from_template(
-    concat!(
-        include_str!("lua/record/complete.lua"),
-        "\n",
-        include_str!("lua/leave/fast.lua"),
-        "\n",
-        include_str!("lua/queue.lua"),
-        "\n",
-        include_str!("lua/leave/slow.lua"),
-        "\n",
-    ),
-    expand,
-);
+pub(super) static COMPLETE: Script = queue_script!("leave", after "lua/record/complete.lua");
 pub(super) static RENEW: Script = queue_script!("renew");
 pub(super) static INSPECT: Script = queue_script!("inspect").only_reads();
 pub(super) static LIST: Script =
