@@ -47,8 +47,10 @@ const OTHERS: [(&str, &str); 4] = [
 
 /// The histories of the engine, and those with the scripts of Redis: an option, the portion and the
 /// goal.
-const HISTORIES: [(&str, &str, u64, u64); 2] = [
+const HISTORIES: [(&str, &str, u64, u64); 3] = [
     ("histories of the engine", "", 100_000, 1_000_000),
+    // A history has six periods.
+    ("histories of jobs", "--once", 17_000, 17_000),
     ("histories with scripts", "--scripts", 10_000, 100_000),
 ];
 

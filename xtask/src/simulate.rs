@@ -23,6 +23,9 @@ pub(crate) struct Histories {
     /// Run the stores on Redis with their scripts; 1,000 histories if `--seeds` is not given
     #[arg(long)]
     scripts: bool,
+    /// Run jobs once, six in each history
+    #[arg(long, conflicts_with = "scripts")]
+    once: bool,
 }
 
 /// Runs the histories, and prints the timeline of the first violation.
@@ -36,5 +39,7 @@ pub(crate) fn run(histories: &Histories) -> Result<()> {
     );
 
     let scripts = histories.scripts.then_some("--scripts");
-    Step::cargo("simulation", &simulate).args(scripts).run()
+    let once = histories.once.then_some("--once");
+    let kind = scripts.or(once);
+    Step::cargo("simulation", &simulate).args(kind).run()
 }

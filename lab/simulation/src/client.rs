@@ -25,6 +25,21 @@ pub(crate) async fn run(world: Arc<World>, client: usize, locks: Locks, plan: Ve
     }
 }
 
+/// Runs a job after the faults, unless it is done.
+pub(crate) async fn complete_once(world: Arc<World>, client: usize, locks: Locks, job: u32) {
+    let operation = Operation {
+        job: Some(job),
+        ..Operation::simple(&world.profile, 0)
+    };
+    let requested = world.time();
+    if let Some(held) = acquire::acquire(&world, client, &locks, &operation).await {
+        held::hold_and_end(&world, client, held, &operation, requested).await;
+    }
+    if !world.state().server.records.is_done(0, job) {
+        world.violate("a job is completed in the end", format!("job {job}"));
+    }
+}
+
 /// Acquires and releases a lock, without an option.
 pub(crate) async fn acquire_once(world: Arc<World>, client: usize, locks: Locks, name: u8) {
     let operation = Operation::simple(&world.profile, name);

@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use crate::client;
 use crate::event::{Detail, Event, Violation};
 use crate::fault;
-use crate::plan::Plan;
+use crate::plan::{PERIODS, Plan};
 use crate::process::TaskKind;
 use crate::store::SimulatedStore;
 use crate::task::{as_client, spawn};
@@ -111,13 +111,21 @@ fn open(world: &Arc<World>, client: usize) -> Locks {
     locks.expect("a simulated timer is always created")
 }
 
-/// Lets a surviving client acquire every lock, and at least ten in all.
+/// Lets a surviving client run every job that is not done, and acquire every lock, at least ten
+/// times in all.
 async fn acquire_all(world: &Arc<World>, plan: &Plan, locks: &[Locks]) {
     let is_alive = |client: &usize| !world.state().clients[*client].is_dead;
     let Some(client) = (0..locks.len()).find(is_alive) else {
         return;
     };
 
+    if plan.has_jobs() {
+        for job in 0..PERIODS {
+            let work = client::complete_once(Arc::clone(world), client, locks[client].clone(), job);
+            spawn(world, client, TaskKind::Worker, Box::pin(work));
+            world.wait_for_workers().await;
+        }
+    }
     for round in 0..GRANTS_MIN {
         let name = round % plan.profile.names;
         let has_enough = world.state().grants >= u32::from(GRANTS_MIN);

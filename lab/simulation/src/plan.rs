@@ -27,6 +27,21 @@ impl Plan {
         draw::plan(seed)
     }
 
+    /// Draws the plan of a seed in which each operation runs one of [`PERIODS`] jobs once.
+    #[must_use]
+    pub fn draw_jobs(seed: u64) -> Self {
+        draw::jobs(seed)
+    }
+
+    /// Returns whether its operations run jobs.
+    pub(crate) fn has_jobs(&self) -> bool {
+        let mut operations = self
+            .clients
+            .iter()
+            .flat_map(|client| client.tasks.iter().flatten());
+        operations.any(|operation| operation.job.is_some())
+    }
+
     /// Returns the number of operations of all clients.
     #[must_use]
     pub fn operations(&self) -> usize {
@@ -34,6 +49,9 @@ impl Plan {
         tasks.map(Vec::len).sum()
     }
 }
+
+/// How many jobs a history with jobs has.
+pub const PERIODS: u32 = 6;
 
 /// What the store guarantees, and how its network behaves.
 #[derive(Clone, Debug)]
@@ -128,6 +146,8 @@ pub struct Operation {
     pub work: Work,
     /// How the hold ends.
     pub ending: Ending,
+    /// The job that runs once under the lock, which is then a mutex, without an option.
+    pub job: Option<u32>,
 }
 
 /// How long an acquire waits.

@@ -4,12 +4,15 @@
 //! lease at the first moment at which it may, and it sends no notification then.
 
 mod entry;
+mod records;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold::store::{ClaimId, OnContention, Standing, admitted};
-use leasehold::{CrashRelease, Token};
+use leasehold::{Completion, CrashRelease, Token};
+
+use records::Records;
 
 pub(crate) use entry::{Cause, Claimed, Ended, Leases, Nanos, Push, Queue, QueueEntry, nanos};
 
@@ -20,6 +23,7 @@ pub(crate) struct Server {
     leases: Leases,
     /// How the claims ended that were once in a queue.
     pub(crate) ended: BTreeMap<ClaimId, Ended>,
+    pub(crate) records: Records,
     entries: u64,
 }
 
@@ -33,6 +37,7 @@ impl Server {
                 crash: profile.crash.clone(),
             },
             ended: BTreeMap::new(),
+            records: Records::default(),
             entries: 0,
         }
     }
@@ -87,6 +92,26 @@ impl Server {
 
         pushes.extend(self.update(now, claimed.name));
         (was_there, pushes)
+    }
+
+    /// Adds a completion and removes the claim, if it holds; returns whether it is recorded.
+    pub(crate) fn complete(
+        &mut self,
+        now: Nanos,
+        claimed: Claimed,
+        completion: &Completion,
+    ) -> (bool, Vec<Push>) {
+        let mut pushes = self.update(now, claimed.name);
+        let holds = self
+            .entry(claimed.id)
+            .is_some_and(|entry| entry.token.is_some());
+        if holds {
+            self.records.add(claimed.name, now, completion);
+            self.remove(now, claimed.name, claimed.id, Cause::Left);
+            pushes.extend(self.update(now, claimed.name));
+        }
+        let record = self.records.read(claimed.name, now);
+        (record.is_of(claimed.id), pushes)
     }
 
     pub(crate) fn find(&mut self, now: Nanos, claimed: Claimed) -> (Standing, Nanos, Vec<Push>) {

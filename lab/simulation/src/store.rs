@@ -5,8 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold::store::{Claim, Entered, Extensions, OnContention, Standing, Store, replies};
-use leasehold::{Guarantees, LockState, Name, Result, SemaphoreSupport, Token};
+use leasehold::store::{
+    Claim, Entered, Extensions, OnContention, RecordReader, Records, Standing, Store,
+    draw_claim_id, replies,
+};
+use leasehold::{Completion, Guarantees, LockState, Name, Record, Result, SemaphoreSupport, Token};
 use tokio::time::timeout;
 
 use crate::event::What;
@@ -191,7 +194,58 @@ impl Store for SimulatedStore {
     }
 
     fn extensions(&self) -> Extensions<'_> {
-        Extensions::default()
+        Extensions {
+            records: Some(self),
+            ..Extensions::default()
+        }
+    }
+}
+
+#[async_trait]
+impl Records for SimulatedStore {
+    async fn kept(&self) -> Result<Duration> {
+        Ok(Duration::from_secs(40 * 24 * 60 * 60))
+    }
+
+    async fn record(&self, name: &Name, _reader: RecordReader) -> Result<Record> {
+        let number = number_of(name);
+        let label = Label {
+            client: self.client,
+            what: "record",
+            // Reading a record is no request of a claim.
+            id: draw_claim_id(),
+            expires: false,
+        };
+        let execute = move |world: &World| {
+            world.execute(label, |server, now| {
+                (server.records.read(number, now), Vec::new())
+            })
+        };
+        request(&self.world, label, execute).await
+    }
+
+    async fn complete(&self, claim: &Claim, completion: &Completion) -> Result<bool> {
+        self.world.check_leaving(self.client, claim.id);
+        let claimed = self.claimed(claim);
+        let completion = completion.clone();
+        let label = self.label("complete", claim);
+        let execute = move |world: &World| {
+            world.execute(label, |server, now| {
+                server.complete(now, claimed, &completion)
+            })
+        };
+
+        let is_recorded = request(&self.world, label, execute).await?;
+        if is_recorded {
+            self.world.state().clients[self.client]
+                .inbox
+                .forget(claim.id);
+        }
+        Ok(is_recorded)
+    }
+
+    async fn list_records(&self, _prefix: &str, _count_max: usize) -> Result<Vec<Name>> {
+        Ok(Vec::new())
     }
 }
 

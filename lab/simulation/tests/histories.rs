@@ -11,6 +11,8 @@ use lab_simulation::{Detail, Plan, minimise, run};
 
 /// The histories of a test run. `cargo xtask test` runs more, in a release build.
 const SEEDS: std::ops::Range<u64> = 0..400;
+/// The histories with jobs.
+const JOB_SEEDS: u64 = 200;
 
 #[test]
 fn histories_keep_all_invariants() {
@@ -30,6 +32,25 @@ fn histories_keep_all_invariants() {
         "only {met_hold} histories had a fault during a hold"
     );
     assert!(passes >= 200, "only {passes} holds were passed on");
+}
+
+/// Each history has six jobs, and ids are tried after their successors.
+///
+/// Shows G-58.
+#[test]
+fn jobs_run_once_and_are_completed_in_the_end() {
+    let mut met_hold = 0;
+    for seed in 0..JOB_SEEDS {
+        let report = run(&Plan::draw_jobs(seed), Detail::Brief);
+        met_hold += u32::from(report.faults_with_hold > 0);
+        if let Some(violation) = report.violation {
+            panic!("{violation}; repeat with: cargo xtask simulate --once --from {seed} --seeds 1");
+        }
+    }
+    assert!(
+        met_hold >= 60,
+        "only {met_hold} histories had a fault during a hold"
+    );
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use leasehold::{Guard, Lock, Locks, Owner, ReentrantGuard, Result};
+use leasehold::{Error, Guard, Lock, Locks, OnceGuard, Owner, ReentrantGuard, Result};
 use tokio::time::timeout;
 
 use crate::event::What;
@@ -19,12 +19,14 @@ use crate::world::World;
 pub(crate) enum Held {
     Plain(Guard),
     Nested(Vec<ReentrantGuard>),
+    Job(OnceGuard),
 }
 
 impl Held {
     pub(crate) fn guard(&self) -> &Guard {
         match self {
             Self::Plain(guard) => guard,
+            Self::Job(guard) => guard,
             Self::Nested(guards) => guards.first().expect("the first guard is released last"),
         }
     }
@@ -88,6 +90,9 @@ async fn acquire_within(
 ) -> Result<Option<Held>> {
     let unbound = with_cohort(lock_of(locks, operation, world), operation);
     let lock = with_bound(unbound, operation, world.profile.lease);
+    if let Some(job) = operation.job {
+        return acquire_job(locks, operation, job, world).await;
+    }
     if operation.work == Work::Nested {
         return acquire_nested(locks, operation, world).await;
     }
@@ -125,6 +130,23 @@ fn with_bound(lock: Lock, operation: &Operation, lease: Duration) -> Lock {
         Bound::MaxHold(time) => lock.max_hold(time),
         Bound::Both(time) => lock.no_renewal().max_hold(time),
     }
+}
+
+/// Acquires a job; `None` if it is done, or not granted.
+async fn acquire_job(
+    locks: &Locks,
+    operation: &Operation,
+    job: u32,
+    world: &World,
+) -> Result<Option<Held>> {
+    let once = locks.once(name_of(operation.name)).id(job.to_string());
+    let once = once.lease(world.profile.lease);
+    let guard = match operation.wait {
+        Wait::Never => once.try_acquire().await?.ok(),
+        Wait::AtMost(limit) => once.try_acquire_for(limit).await?.ok(),
+        _ => once.acquire().await?.ok(),
+    };
+    Ok(guard.map(Held::Job))
 }
 
 /// Acquires three times for one owner. Only the first one may wait.
@@ -205,7 +227,7 @@ impl World {
             }
             Err(error) => {
                 self.record(client, What::Failed(error.to_string()));
-                self.check_refusal(client, began, &error.to_string());
+                self.check_refusal(client, operation, began, &error);
                 None
             }
         }
@@ -223,10 +245,14 @@ impl World {
     }
 
     /// Checks that an acquire fails only if the store is away, or was until shortly before.
-    fn check_refusal(&self, client: usize, began: &Began, error: &str) {
+    /// The hold of a job may be lost while the record is read.
+    fn check_refusal(&self, client: usize, operation: &Operation, began: &Began, error: &Error) {
+        if operation.job.is_some() && error.is_lost() {
+            return;
+        }
         let recently = self.time().saturating_sub(nanos(NOTICED_WITHIN));
         if self.profile.is_calm() && !self.was_away_since(client, began.at.max(recently)) {
-            self.violate("an acquire fails only in an outage", error);
+            self.violate("an acquire fails only in an outage", error.to_string());
         }
     }
 

@@ -26,7 +26,7 @@ pub(crate) async fn hold_and_end(
     if let Some(reason) = held.guard().loss() {
         world.check_loss(client, id, reason);
     }
-    end(world, client, held, id, operation.ending).await;
+    end(world, client, held, id, operation).await;
 }
 
 async fn work(world: &World, held: &Held, id: ClaimId, operation: &Operation) {
@@ -55,12 +55,12 @@ async fn work(world: &World, held: &Held, id: ClaimId, operation: &Operation) {
     }
 }
 
-async fn end(world: &Arc<World>, client: usize, held: Held, id: ClaimId, ending: Ending) {
+async fn end(world: &Arc<World>, client: usize, held: Held, id: ClaimId, operation: &Operation) {
     let was_trusted = world.is_trusted(id);
     let releasing = match held {
         Held::Plain(guard) => {
             let closing = Closing::begin(world, client, id);
-            match ending {
+            match operation.ending {
                 Ending::Drop => drop(guard),
                 Ending::Release => {
                     let released = guard.release().await;
@@ -70,6 +70,23 @@ async fn end(world: &Arc<World>, client: usize, held: Held, id: ClaimId, ending:
                     let released = dropped_at_poll(guard.release(), polls).await;
                     if released.is_none() {
                         world.record(client, What::Dropped("release"));
+                    }
+                }
+            }
+            closing
+        }
+        Held::Job(guard) => {
+            let closing = Closing::begin(world, client, id);
+            match operation.ending {
+                Ending::Drop => drop(guard),
+                Ending::Release => {
+                    let completed = guard.complete().await;
+                    world.check_completion(client, id, operation.name, &completed);
+                }
+                Ending::ReleaseDroppedAtPoll(polls) => {
+                    let completed = dropped_at_poll(guard.complete(), polls).await;
+                    if completed.is_none() {
+                        world.record(client, What::Dropped("complete"));
                     }
                 }
             }
@@ -134,6 +151,7 @@ impl Operation {
             bound: Bound::None,
             work: Work::Sleep,
             ending: Ending::Release,
+            job: None,
         }
     }
 }

@@ -45,6 +45,7 @@ impl World {
             is_closed: false,
         };
         self.check_grant(&record, now, requested);
+        self.check_start(&record, operation);
         let mut state = self.state();
         state.grants += 1;
         state.holds.push(record);
@@ -95,6 +96,34 @@ impl World {
         self.state().passes += u32::from(passes > 0);
         if passes > hold.passes_max as usize {
             self.violate("a claim is passed on at most max times", format!("{id}"));
+        }
+    }
+
+    /// Checks that a job that is done does not start. No other claim can complete it since the grant,
+    /// unless an operator has removed this one.
+    fn check_start(&self, hold: &HoldRecord, operation: &Operation) {
+        let Some(job) = operation.job else { return };
+        let is_done = self.state().server.records.is_done(hold.name, job);
+        if is_done && !hold.is_evicted {
+            self.violate("a job that is done does not start", format!("job {job}"));
+        }
+    }
+
+    /// Checks that a completion was recorded by the claim that held.
+    pub(super) fn check_completion(
+        &self,
+        client: usize,
+        id: ClaimId,
+        name: u8,
+        reply: &Result<()>,
+    ) {
+        let record = self.state().server.records.read(name, self.time());
+        match reply {
+            Ok(()) if !record.is_of(id) => {
+                self.violate("a completed job is recorded", format!("{id}"));
+            }
+            Ok(()) => self.record(client, What::Released(id)),
+            Err(error) => self.record(client, What::Failed(error.to_string())),
         }
     }
 

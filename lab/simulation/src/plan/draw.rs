@@ -7,8 +7,8 @@ use leasehold::CrashRelease;
 use leasehold::store::replies;
 
 use super::{
-    Bound, ClientPlan, Ending, Fault, FaultKind, LockKind, Network, Operation, Plan, Profile,
-    Target, Wait, Work,
+    Bound, ClientPlan, Ending, Fault, FaultKind, LockKind, Network, Operation, PERIODS, Plan,
+    Profile, Target, Wait, Work,
 };
 
 /// Two clocks differ by at most 500 millionths, which the engine allows for.
@@ -31,6 +31,30 @@ pub(super) fn plan(seed: u64) -> Plan {
         faults,
     };
     form_cohorts(&mut plan);
+    plan
+}
+
+/// Lets each operation run a job of a period, or of an earlier one.
+pub(super) fn jobs(seed: u64) -> Plan {
+    let mut plan = plan(seed);
+    plan.profile.kind = LockKind::Mutex;
+    plan.profile.names = 1;
+    let mut rng = Rng::with_seed(seed ^ 0x0_0CE);
+    for tasks in plan.clients.iter_mut().map(|client| &mut client.tasks) {
+        for (operation, period) in tasks.iter_mut().flat_map(|task| task.iter_mut().zip(0..)) {
+            operation.job = Some((period % PERIODS).saturating_sub(rng.u32(..3) / 2));
+            operation.name = 0;
+            operation.amount = 1;
+            operation.cohort = None;
+            operation.bound = Bound::None;
+            if matches!(operation.wait, Wait::AtMost(_)) {
+                operation.wait = Wait::Forever;
+            }
+            if matches!(operation.work, Work::Nested | Work::Downgrade) {
+                operation.work = Work::Sleep;
+            }
+        }
+    }
     plan
 }
 
@@ -136,6 +160,7 @@ fn operation(rng: &mut Rng, profile: &Profile) -> Operation {
         bound: bound(rng, lease),
         work: work(rng, profile.kind),
         ending: ending(rng),
+        job: None,
     }
 }
 

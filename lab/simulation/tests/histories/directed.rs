@@ -108,6 +108,7 @@ fn one_holder(kind: FaultKind) -> Plan {
         bound: Bound::None,
         work: Work::WatchLoss,
         ending: Ending::Release,
+        job: None,
     };
     Plan {
         seed: 1,

@@ -6,7 +6,11 @@ use crate::{Arguments, Outcome};
 
 /// Runs the history of a seed.
 pub(crate) fn run(seed: u64, arguments: &Arguments) -> Outcome {
-    let plan = Plan::draw(seed);
+    let plan = if arguments.once {
+        Plan::draw_jobs(seed)
+    } else {
+        Plan::draw(seed)
+    };
     let report = run_plan(&plan, Detail::Brief);
     let differs = arguments.twice && run_plan(&plan, Detail::Brief).digest() != report.digest();
 

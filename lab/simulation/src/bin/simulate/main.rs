@@ -28,6 +28,9 @@ struct Arguments {
     /// Run the stores on Redis, with their scripts, in place of the engine alone
     #[arg(long)]
     scripts: bool,
+    /// Run jobs once, six in each history
+    #[arg(long, conflicts_with = "scripts")]
+    once: bool,
     /// Run each history twice and compare the runs
     #[arg(long)]
     twice: bool,
@@ -66,8 +69,12 @@ fn main() -> ExitCode {
     if let Some(explain) = explain {
         explain(&arguments);
     }
-    let scripts = if arguments.scripts { "--scripts " } else { "" };
-    println!("repeat with: cargo xtask simulate {scripts}--from {seed} --seeds 1");
+    let kind = match (arguments.scripts, arguments.once) {
+        (true, _) => "--scripts ",
+        (_, true) => "--once ",
+        _ => "",
+    };
+    println!("repeat with: cargo xtask simulate {kind}--from {seed} --seeds 1");
     ExitCode::FAILURE
 }
 
