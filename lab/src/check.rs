@@ -53,7 +53,7 @@ use anyhow::Result;
 
 use crate::{Event, Hold, history::in_time, holds};
 
-pub use completed_once::completed_once;
+pub use completed_once::{SecondRun, completed_once, second_runs};
 pub use cycles::{Cycle, cycles};
 pub use ended::ended;
 pub use exclusion::{exclusion, overlaps};

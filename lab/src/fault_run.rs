@@ -25,8 +25,10 @@ use crate::{
 };
 
 pub use plan::{Plan, Target};
-pub(crate) use workload::LONG;
-use workload::{NAMES, STEADY_WORKERS, WORKERS, WorkerSpec, all_names, with_long_name};
+use workload::{
+    JOB_WORKERS, NAMES, STEADY_WORKERS, WORKERS, WorkerSpec, all_names, with_long_name,
+};
+pub(crate) use workload::{JOBS, LONG};
 
 /// A fault without an effect so many times in a row is broken.
 const MISSES_MAX: usize = 20;
@@ -205,6 +207,10 @@ impl FaultRun {
         run.config.kinds = run.kinds_of_parts();
 
         run.start_workers(&WORKERS)?;
+        let records = run.testbed.run(run.testbed.locks().list_records("", 1));
+        if cell.fault.meets_jobs && records.is_ok() {
+            run.start_workers(&JOB_WORKERS)?;
+        }
         run.wait_until_working()?;
         Ok(run)
     }
@@ -219,7 +225,7 @@ impl FaultRun {
 
     /// The workers that no fault kills or pauses.
     pub(crate) fn steady_workers(&self) -> &[Process] {
-        &self.workers[WORKERS.len()..]
+        &self.workers[self.workers.len() - STEADY_WORKERS.len()..]
     }
 
     /// Waits until every worker has recorded an event. A worker cannot open the store while its

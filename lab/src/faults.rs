@@ -49,6 +49,8 @@ pub struct Fault {
     pub disturbs: Disturbed,
     /// How often the fault must have an effect in a run, however short.
     pub min_effects: usize,
+    /// Whether workers run jobs once beside the others, if the store keeps records of them.
+    pub meets_jobs: bool,
     /// What a store guarantees under the fault.
     pub guarantee: Guarantee,
     /// A store with one of these capabilities keeps exclusion all the same.

@@ -48,5 +48,5 @@ pub use random::Random;
 pub use redisson_peer::RedissonPeer;
 pub use testbed::{Route, Server, Servers, Testbed};
 pub use worker_config::{
-    Api, CrashAction, CrashPoint, HoldWork, LockKind, OnError, Side, Start, Step, WorkerConfig,
+    Api, CrashAction, CrashPoint, HoldWork, Job, LockKind, OnError, Side, Start, Step, WorkerConfig,
 };

@@ -51,15 +51,24 @@ pub struct WorkerConfig {
     pub lease_millis: Option<u64>,
     /// The behaviour after an error.
     pub on_error: OnError,
-    /// The id of the job that each cycle runs once, in place of its work. This requires the async
-    /// API and mutexes.
-    pub job: Option<u64>,
+    /// The job that each cycle runs once, in place of its work. This requires the async API and
+    /// mutexes.
+    pub job: Option<Job>,
     /// The work during a hold.
     pub work: HoldWork,
     /// Additional environment variables, such as those of a wall clock.
     pub environment: Vec<(String, String)>,
     /// How much more than at first may be in use in the end.
     pub resource_slack: ResourceUsage,
+}
+
+/// A job that runs once.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub enum Job {
+    /// The job with this id.
+    Id(u64),
+    /// The job that is due, or one of the last few. One is due every 100 ms.
+    Due,
 }
 
 /// A kind of lock.

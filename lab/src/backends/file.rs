@@ -51,7 +51,7 @@ fn verify_and_remove(testbed: &Testbed) -> Result<usize> {
     Ok(0)
 }
 
-/// Checks that the queues are empty and that the folder has only the two files of each name.
+/// Checks that the queues are empty and that the folder has only the files of each name.
 ///
 /// # Errors
 /// If anything else is left behind.
@@ -96,7 +96,7 @@ fn is_of(file: &str, names: &[String]) -> bool {
         let begin = hostile_names::decoded(begin);
         return names.iter().any(|name| name.starts_with(&begin));
     }
-    let name = [".lock", ".queue"]
+    let name = [".lock", ".queue", ".record"]
         .iter()
         .find_map(|end| file.strip_suffix(end))
         .map(hostile_names::decoded);

@@ -24,6 +24,8 @@ const CANARY_KEYS: [&str; 4] = ["a:other", "{a}:other", "leasehold", "leasehold-
 const OBSERVERS: usize = 2;
 /// In milliseconds: the last key of a name expires two days after its last waiter.
 const LIFE_MAX: i64 = 2 * 24 * 60 * 60 * 1000;
+/// In milliseconds: the record of a name expires 40 days after its last use.
+const RECORD_LIFE_MAX: i64 = 20 * LIFE_MAX;
 /// A loading server spends two milliseconds on each key and replies after every key.
 const SLOW_START: [(&str, &str); 3] = [
     ("key-load-delay", "2000"),
@@ -231,14 +233,16 @@ pub(super) fn check_clean_except(
 fn check_keys(server: &Redis, names: &[String]) -> Result<()> {
     for key in server.command(&["KEYS", "*"]).texts() {
         // Why the last hold of a name ended is kept for a day.
-        let name = name_of(key.strip_suffix(":ended").unwrap_or(key));
+        let record = key.strip_suffix(":record");
+        let name = name_of(record.or(key.strip_suffix(":ended")).unwrap_or(key));
         ensure!(
             name.is_some_and(|name| names.contains(&name)),
             "left behind: {key}"
         );
         let left = server.command(&["PTTL", key]).int();
+        let life_max = record.map_or(LIFE_MAX, |_| RECORD_LIFE_MAX);
         ensure!(
-            0 < left && left <= LIFE_MAX,
+            0 < left && left <= life_max,
             "the key {key} remains for {left} ms"
         );
     }

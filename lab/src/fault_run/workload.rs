@@ -8,7 +8,7 @@ use leasehold::SemaphoreSupport;
 
 use super::FaultRun;
 use crate::faults::Guarantee;
-use crate::{Api, HoldWork, INTRUDER_NAME, LockKind, Start, WorkerConfig};
+use crate::{Api, HoldWork, INTRUDER_NAME, Job, LockKind, Start, WorkerConfig};
 
 /// The names that most workers take. Several workers may hold the last of them at once, where the
 /// store supports that. The others are mutexes.
@@ -24,6 +24,9 @@ pub(crate) const LONG: u16 = 3;
 /// often than all others together.
 const STEADY_NAME: &str = "steady";
 const STEADY: u16 = 4;
+/// The lock under which jobs run once. Its index follows that of the intruder's.
+const JOBS_NAME: &str = "jobs";
+pub(crate) const JOBS: u16 = 6;
 
 /// One worker of a run.
 pub(super) struct WorkerSpec {
@@ -46,6 +49,8 @@ enum Takes {
     Mutexes,
     LongName,
     SteadyName,
+    /// The name of jobs, which it runs once.
+    Jobs,
 }
 
 /// How a worker takes the lock that several may hold at once.
@@ -164,6 +169,14 @@ pub(super) const STEADY_WORKERS: [WorkerSpec; 2] = [
     },
 ];
 
+/// Workers that run jobs once, on stores with records. No fault kills or pauses them.
+pub(super) const JOB_WORKERS: [WorkerSpec; 3] = [const {
+    WorkerSpec {
+        takes: Takes::Jobs,
+        ..WORKER
+    }
+}; 3];
+
 /// The number of the long holder.
 pub(super) fn long_holder() -> usize {
     WORKERS
@@ -172,10 +185,10 @@ pub(super) fn long_holder() -> usize {
         .expect("one worker has wires of its own")
 }
 
-/// The short names, and the names behind them: the long one, that of the steady workers, and the
-/// one that only the intruder takes.
+/// The short names, and the names behind them: the long one, that of the steady workers, the one that
+/// only the intruder takes, and that of jobs.
 pub(super) fn all_names(short: &[String]) -> Vec<String> {
-    let others = [LONG_NAME, STEADY_NAME, INTRUDER_NAME].map(str::to_owned);
+    let others = [LONG_NAME, STEADY_NAME, INTRUDER_NAME, JOBS_NAME].map(str::to_owned);
     short.iter().cloned().chain(others).collect()
 }
 
@@ -193,6 +206,7 @@ impl WorkerSpec {
             Takes::AllShortNames | Takes::Mutexes => None,
             Takes::LongName => Some((LONG, 20_000)),
             Takes::SteadyName => Some((STEADY, 1_000)),
+            Takes::Jobs => Some((JOBS, 10_000)),
         }
     }
 
@@ -217,7 +231,7 @@ impl FaultRun {
         let names = match worker.takes {
             Takes::AllShortNames => common.names.clone(),
             Takes::Mutexes => common.names[..SHARED].to_vec(),
-            Takes::LongName | Takes::SteadyName => all_names(&common.names),
+            Takes::LongName | Takes::SteadyName | Takes::Jobs => all_names(&common.names),
         };
         let only_name = worker.only_name();
         let variables = self.clocks.get(number).map(Clock::environment);
@@ -234,6 +248,7 @@ impl FaultRun {
             start: only_name.map_or(Start::Immediately, |(_, pause)| Start::After(pause)),
             work: worker.work(self),
             wait_micros: common.wait_micros.or(worker.wait_micros),
+            job: (worker.takes == Takes::Jobs).then_some(Job::Due),
             max_nesting: worker.max_nesting,
             cohort: common.cohort.filter(|_| worker.max_nesting == 0),
             // The threads of a pair pass holds on to a third one.

@@ -23,6 +23,7 @@ const FAULT: Fault = Fault {
     requires: Requirement::None,
     disturbs: Disturbed::Store,
     min_effects: 2,
+    meets_jobs: false,
     guarantee: E,
     exclusion_with: &[],
     recovery_seconds: 0,
@@ -141,6 +142,7 @@ pub const FAULTS: &[Fault] = &[
         name: "holder-killed",
         description: "a worker that holds is killed",
         evidence: "the worker was stopped, and its last event was a grant",
+        meets_jobs: true,
         inject: |run, random| processes::killed(run, random, processes::holds),
         ..HOLDER
     },
@@ -225,6 +227,7 @@ pub const FAULTS: &[Fault] = &[
         description: "all bytes in both directions are kept for ½, 1 or 2 leases without an error; \
             then they are delivered",
         evidence: "bytes kept in transit",
+        meets_jobs: true,
         inject: network::half_open,
         ..CUT_OFF
     },
@@ -242,6 +245,7 @@ pub const FAULTS: &[Fault] = &[
         description: "three connections lose all replies from one on",
         evidence: "lost bytes of replies",
         slower: &[(PlainKeys, 15)],
+        meets_jobs: true,
         inject: network::replies_lost,
         ..NETWORK
     },
@@ -323,6 +327,7 @@ pub const FAULTS: &[Fault] = &[
         evidence: "their processes ended",
         requires: Requirement::PersistentData,
         slower: &[(Sessions, 20), (Leader, 30)],
+        meets_jobs: true,
         inject: servers::killed,
         ..SERVER
     },
@@ -356,6 +361,7 @@ pub const FAULTS: &[Fault] = &[
         evidence: "locks granted since the snapshot",
         needs: &[StateCommands, SingleServer],
         guarantee: T,
+        meets_jobs: true,
         inject: servers::restarted_stale,
         ..REDIS
     },
@@ -676,6 +682,7 @@ pub const FAULTS: &[Fault] = &[
         needs: &[Failover],
         guarantee: T,
         exclusion_with: &[ReplicatedGrants, WaitsAfterFailover],
+        meets_jobs: true,
         inject: failovers::master_killed,
         ..FAULT
     },
@@ -710,6 +717,7 @@ pub const FAULTS: &[Fault] = &[
         needs: &[Watched, LaggingReplicas],
         guarantee: T,
         exclusion_with: &[WaitsAfterFailover],
+        meets_jobs: true,
         inject: failovers::master_lagging,
         ..FAULT
     },
@@ -719,6 +727,7 @@ pub const FAULTS: &[Fault] = &[
         description: "the slot of a lock moves to another master of the cluster",
         evidence: "the other master has the slot",
         needs: &[Shards],
+        meets_jobs: true,
         inject: failovers::slot_moved,
         ..FAULT
     },
@@ -764,6 +773,7 @@ pub const FAULTS: &[Fault] = &[
         evidence: "the server knew the session",
         needs: &[Sessions],
         guarantee: T,
+        meets_jobs: true,
         inject: zookeeper::session_closed,
         ..FAULT
     },
@@ -772,6 +782,7 @@ pub const FAULTS: &[Fault] = &[
         name: "leader-killed",
         description: "the leader is killed, for up to 0.9 s",
         evidence: "its process ended",
+        meets_jobs: true,
         inject: servers::leader_killed,
         ..LEADER
     },

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{Cell, order, power};
 use crate::backends::Capability;
 use crate::check::{GoneTimes, Span};
-use crate::fault_run::{Injection, Outcome};
+use crate::fault_run::{Injection, JOBS, Outcome};
 use crate::faults::{Disturbed, Guarantee, Requirement};
 use crate::{Event, EventKind, Hold, check, holds};
 use leasehold::CrashRelease;
@@ -51,6 +51,8 @@ pub struct Figures {
     pub hand_over: Duration,
     /// Waiters that were observed in the queue and granted in order.
     pub in_turn: usize,
+    /// Jobs that were completed, and how often one ran again after that.
+    pub jobs: (usize, usize),
     /// Nested acquires.
     pub nested: usize,
     /// How often the intruder failed to renew and release another client's hold, as it should.
@@ -75,6 +77,7 @@ pub fn check(cell: &Cell, outcome: &Outcome) -> Result<Figures> {
     let mut figures = figures(cell, outcome, all.len());
     figures.longest_idle = idle(cell, outcome, &all)?;
     canary(cell, outcome)?;
+    figures.jobs = jobs(cell, outcome)?;
     check::validity(events, longest_validity(cell, outcome))?;
     check::waits(events, &disturbed_spans(outcome), outcome.time.1, |cycle| {
         let limit = outcome.wait_limits.get(&cycle.thread);
@@ -127,7 +130,11 @@ fn figures(cell: &Cell, outcome: &Outcome, acquisitions: usize) -> Figures {
         acquisitions,
         faults: seen.len(),
         lost: count(|kind| matches!(kind, EventKind::Expired | EventKind::Revoked)),
-        refused: count(|kind| *kind == EventKind::Refused),
+        refused: outcome
+            .events
+            .iter()
+            .filter(|event| is_refusal(event))
+            .count(),
         timed_out: count(|kind| *kind == EventKind::TimedOut),
         nested: count(|kind| matches!(kind, EventKind::Nested { .. })),
         intrusions: outcome.intrusions,
@@ -159,6 +166,32 @@ fn idle(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Result<Duration> {
     let end = outcome.time.1;
     let bound = longest_validity(cell, outcome).unwrap_or(cell.backend.lease) + SLACK;
     check::idle(events, all, &disturbed, end, bound)
+}
+
+/// Checks that jobs are completed once, by a claim that held. A store that loses data may lose what
+/// was completed, and so may a replica that takes the place of its master. Returns how many jobs
+/// were completed, and how many runs followed the completion of their job.
+fn jobs(cell: &Cell, outcome: &Outcome) -> Result<(usize, usize)> {
+    let events = &outcome.events;
+    let loses = cell.guarantee == Guarantee::TokensOnly
+        || cell
+            .backend
+            .has_any(&[Capability::Replica, Capability::Failover]);
+    let again = check::second_runs(events)?.len();
+    if !loses {
+        check::completed_once(events)?;
+    }
+
+    let is_completion = |event: &&Event| matches!(event.kind, EventKind::Completed { .. });
+    let completed = events.iter().filter(is_completion).count();
+    let tried = events.iter().any(|event| event.name == JOBS);
+    ensure!(completed > 0 || !tried, "no job was completed");
+    Ok((completed, again))
+}
+
+/// Whether a request was refused. That a job is done is no refusal of the store.
+fn is_refusal(event: &Event) -> bool {
+    event.kind == EventKind::Refused && event.name != JOBS
 }
 
 /// How soon claims must be gone. Where one server decides, a released claim is gone when its
@@ -287,7 +320,7 @@ fn refusals(all: &[Hold], cell: &Cell, outcome: &Outcome) -> Result<()> {
         .events
         .iter()
         .filter(within)
-        .any(|event| matches!(event.kind, EventKind::Refused | EventKind::TimedOut));
+        .any(|event| is_refusal(event) || event.kind == EventKind::TimedOut);
     ensure!(events, "no request was refused");
 
     Ok(())

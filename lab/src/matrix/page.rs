@@ -65,6 +65,7 @@ impl Figures {
             in_turn,
             nested,
             intrusions,
+            jobs: (jobs, again),
             ..
         } = self;
         let recovery = seconds(self.slowest_recovery);
@@ -77,6 +78,7 @@ impl Figures {
             "{store}/{fault} {guarantee}: {acquisitions} acquisitions, {faults} faults, \
              {lost} lost, {opened} opened, {refused} refused, {overlaps} overlaps, \
              {in_turn} in turn, {nested} nested, {intrusions} intrusions, \
+             {jobs} jobs, {again} of them again, \
              handed over in {hand_over} s, idle for {idle} s, \
              recovered within {recovery} s; took {took} s"
         )

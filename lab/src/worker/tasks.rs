@@ -67,8 +67,10 @@ async fn cycles(config: Arc<WorkerConfig>, locks: Locks, thread: u32) -> Result<
             Start::OnSignal => block_in_place(wait_for_signal)?,
         }
 
-        if let Some(id) = config.job {
-            job::run(&config, recorder, &locks, id).await?;
+        if let Some(job) = config.job {
+            job::run(&config, recorder, &locks, job, cycle).await?;
+            record_warm_usage(&config, thread, cycle)?;
+            cycle += 1;
             done += 1;
             continue;
         }

@@ -5,7 +5,8 @@
 use anyhow::{Result, ensure};
 use lab::backends::redis;
 use lab::{
-    Api, CrashAction, CrashPoint, EventKind, Side, Step, Testbed, WorkerConfig, check, holds, until,
+    Api, CrashAction, CrashPoint, EventKind, Job, Side, Step, Testbed, WorkerConfig, check, holds,
+    until,
 };
 use lab_servers::{Redis, ZooKeeper};
 
@@ -55,13 +56,13 @@ fn are_completed_once(testbed: &Testbed) -> Result<()> {
     for (&(kill, starts), id) in kills {
         let config = WorkerConfig {
             api: Api::Async,
-            job: Some(id),
+            job: Some(Job::Id(id)),
             ..WorkerConfig::default()
         };
         let mut of_job = killed(testbed, &config, kill)?;
         // Two of them wait for the claim of the dead worker, and one tries an earlier id.
         let earlier = WorkerConfig {
-            job: Some(1 + id / 2),
+            job: Some(Job::Id(1 + id / 2)),
             ..config.clone()
         };
         let others = [config.clone(), config, earlier].map(|config| testbed.start(config));
