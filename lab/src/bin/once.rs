@@ -1,17 +1,21 @@
 //! Shows that a job which five machines start runs once in each period, and how often it runs with
 //! a hold of a guessed length instead.
 //!
-//! `once STORE [once|hold-at-least] [NAMES] [PERIODS] [SECONDS]`, where STORE is `file`, `redis`,
-//! `zookeeper` or `postgres`, and SECONDS is the length of a period. The clocks of the machines are
+//! `once STORE [once|hold-at-least|shedlock] [NAMES] [PERIODS] [SECONDS]`, where STORE is `file`,
+//! `redis`, `zookeeper` or `postgres`, and SECONDS is the length of a period. ShedLock is on
+//! `postgres`, with its JDBC provider, and has `lockAtLeastFor` of 40 s and `lockAtMostFor` of 60 s. The clocks of the machines are
 //! up to 30 s apart. Some of the runs fail, some are killed at a random moment, and the server is
 //! killed twice.
 
+use std::collections::HashMap;
 use std::env;
 use std::fs::File;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -43,7 +47,8 @@ fn main() -> Result<()> {
     let mut server = Server::start(&store, folder.path())?;
     let program = env::current_exe()?.with_file_name("leasehold");
     ensure!(program.exists(), "build leasehold-cli first");
-    let trial = Trial {
+    let mut trial = Trial {
+        shedlock: Vec::new(),
         url: server.url(),
         program,
         is_once: mode == "once",
@@ -59,6 +64,14 @@ fn main() -> Result<()> {
     for (clock, ahead) in trial.clocks.iter().zip(MACHINES) {
         clock.set(ahead);
     }
+    if mode == "shedlock" {
+        let peers = trial
+            .clocks
+            .iter()
+            .map(|clock| ShedLock::start(&server, clock, &trial.folder));
+        trial.shedlock = peers.collect::<Result<_>>()?;
+    }
+    let trial = trial;
 
     thread::scope(|scope| {
         let machines: Vec<_> = (0..MACHINES.len())
@@ -125,6 +138,8 @@ impl Server {
 }
 
 struct Trial {
+    /// One process for each machine; empty in the other modes.
+    shedlock: Vec<ShedLock>,
     url: String,
     program: PathBuf,
     is_once: bool,
@@ -189,6 +204,16 @@ impl Trial {
                 "echo ran {period} >> {name}; sleep 0.005; exit {}",
                 u8::from(fails)
             );
+            if let Some(peer) = self.shedlock.get(machine) {
+                match peer.run(&format!("job-{name}"), killed_after, &line)? {
+                    0 => return self.note(name, &format!("completed {period}")),
+                    -1 => self.kills.fetch_add(1, Ordering::Relaxed),
+                    1 => self.failures.fetch_add(1, Ordering::Relaxed),
+                    75 => 0,
+                    _ => continue,
+                };
+                return Ok(());
+            }
             let mut command = Command::new(&self.program);
             command.args(["run", "--quiet"]);
             if self.is_once {
@@ -256,6 +281,85 @@ impl Trial {
             "a job was not completed, or ran again"
         );
         Ok(())
+    }
+}
+
+/// The process of one machine with ShedLock, which runs all its jobs.
+struct ShedLock {
+    process: Child,
+    lines: Mutex<ChildStdin>,
+    next: AtomicU64,
+    replies: Arc<Mutex<HashMap<u64, Sender<i32>>>>,
+}
+
+impl ShedLock {
+    fn start(server: &Server, clock: &Clock, folder: &Path) -> Result<Self> {
+        let Server::Postgres(server) = server else {
+            bail!("ShedLock is on postgres");
+        };
+        let lab = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let jars = lab.join("../target/jars/*");
+        let mut process = Command::new("java")
+            .arg("-cp")
+            .arg(&jars)
+            .arg(lab.join("tests/interop/peers/ShedLockPeer.java"))
+            .arg(format!(
+                "jdbc:postgresql://{}/postgres?user=postgres",
+                server.address()
+            ))
+            .envs(clock.environment())
+            .current_dir(folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let lines = process.stdin.take().context("it is a pipe")?;
+        let mut output = BufReader::new(process.stdout.take().context("it is a pipe")?).lines();
+        let first = output
+            .next()
+            .context("ShedLock does not start: cargo xtask bench installs it")??;
+        ensure!(first == "ready", "ShedLock does not start: {first}");
+
+        let replies: Arc<Mutex<HashMap<u64, Sender<i32>>>> = Arc::default();
+        let waiting = Arc::clone(&replies);
+        thread::spawn(move || {
+            for line in output.map_while(Result::ok) {
+                let (id, code) = line.split_once(' ').expect("a number and a code");
+                let id = id.parse().expect("a number");
+                let reply = waiting.lock().expect("no panic").remove(&id);
+                // A run that is not waited for has ended with this program.
+                let _ = reply
+                    .expect("a run has one reply")
+                    .send(code.parse().expect("a code"));
+            }
+        });
+        Ok(Self {
+            process,
+            lines: Mutex::new(lines),
+            next: AtomicU64::new(0),
+            replies,
+        })
+    }
+
+    /// Returns the exit code; -1 if it was killed.
+    fn run(&self, name: &str, killed_after: Option<Duration>, command: &str) -> Result<i32> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (reply, replied) = channel();
+        self.replies.lock().expect("no panic").insert(id, reply);
+        let millis = killed_after.map_or(600_000, |after| after.as_millis());
+        writeln!(
+            self.lines.lock().expect("no panic"),
+            "{id} {name} {millis} {command}"
+        )?;
+        replied.recv().context("ShedLock has ended")
+    }
+}
+
+impl Drop for ShedLock {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 
