@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use anyhow::Result;
 use leasehold::{Error, LockState};
+use serde::Serialize;
 use tokio::time::timeout;
 
 use crate::commands::Ls;
 use crate::exit::{Exit, print_error};
 use crate::format::{Escaped, known_age};
-use crate::once;
-use crate::scan::{NAMES_MAX, scan};
+use crate::once::{self, RecordJson};
+use crate::scan::{NAMES_MAX, scan, scan_records};
 use crate::show::LockJson;
 use crate::usage::Usage;
 
@@ -39,7 +40,7 @@ pub(crate) async fn list_names(args: &Ls) -> Result<Exit> {
 
 pub(crate) async fn list(args: &Ls) -> Result<Exit> {
     if args.once {
-        return once::list(args).await;
+        return list_records(args).await;
     }
     let opened = args.store.open_all().await?;
     let has_formats = opened.len() > 1;
@@ -76,9 +77,39 @@ pub(crate) async fn list(args: &Ls) -> Result<Exit> {
     Ok(exit)
 }
 
+#[derive(Serialize)]
+struct NamedRecordJson<'a> {
+    name: &'a str,
+    #[serde(flatten)]
+    record: RecordJson<'a>,
+}
+
+/// Lists the records of the store, for `ls --once`.
+async fn list_records(args: &Ls) -> Result<Exit> {
+    let locks = args.store.open().await?;
+    let mut exit = Exit::DONE;
+    let skip = |error| skip(error, false, &mut exit);
+    let records = scan_records(&locks, &args.prefix, skip).await?;
+
+    let mut out = io::stdout().lock();
+    if args.json {
+        let json = records.iter().map(|(name, record)| NamedRecordJson {
+            name: name.as_str(),
+            record: RecordJson::new(record),
+        });
+        let json: Vec<_> = json.collect();
+        writeln!(out, "{}", serde_json::to_string_pretty(&json)?)?;
+        return Ok(exit);
+    }
+    for (name, record) in &records {
+        write!(out, "{name}\n{}", once::rows(record))?;
+    }
+    Ok(exit)
+}
+
 /// Reports a lock or a record that is not listed. With several formats, the name of another format looks damaged,
 /// and is not reported.
-pub(crate) fn skip(error: Error, has_formats: bool, exit: &mut Exit) -> leasehold::Result<()> {
+fn skip(error: Error, has_formats: bool, exit: &mut Exit) -> leasehold::Result<()> {
     match error {
         // A lock of another user does not make this user's listing fail.
         error if error.is_denied() => print_error(error),

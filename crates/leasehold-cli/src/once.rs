@@ -1,6 +1,5 @@
 //! Jobs that run once: the options of `run`, and the records that `show` and `ls` print.
 
-use std::io::{self, Write};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -8,12 +7,10 @@ use jiff::Timestamp;
 use leasehold::{Completion, Done, Error, Locks, MultiGuard, Once, Outcome, Record, StartedJob};
 use serde::Serialize;
 
-use crate::commands::{Ls, Run};
+use crate::commands::Run;
 use crate::exit::{Exit, print_error};
 use crate::format::{Escaped, time, whole_seconds, whole_unit};
 use crate::guards::{LossReport, release_and_report};
-use crate::list;
-use crate::scan::scan_records;
 
 impl Run {
     /// Returns the job of --once and --once-per.
@@ -235,34 +232,4 @@ impl<'a> RecordJson<'a> {
             last_failure: record.failure.as_ref().map(json),
         }
     }
-}
-
-#[derive(Serialize)]
-struct NamedJson<'a> {
-    name: &'a str,
-    #[serde(flatten)]
-    record: RecordJson<'a>,
-}
-
-/// Lists the records of the store, for `ls --once`.
-pub(crate) async fn list(args: &Ls) -> Result<Exit> {
-    let locks = args.store.open().await?;
-    let mut exit = Exit::DONE;
-    let skip = |error| list::skip(error, false, &mut exit);
-    let records = scan_records(&locks, &args.prefix, skip).await?;
-
-    let mut out = io::stdout().lock();
-    if args.json {
-        let json = records.iter().map(|(name, record)| NamedJson {
-            name: name.as_str(),
-            record: RecordJson::new(record),
-        });
-        let json: Vec<NamedJson<'_>> = json.collect();
-        writeln!(out, "{}", serde_json::to_string_pretty(&json)?)?;
-        return Ok(exit);
-    }
-    for (name, record) in &records {
-        write!(out, "{name}\n{}", rows(record))?;
-    }
-    Ok(exit)
 }
