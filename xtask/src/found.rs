@@ -4,235 +4,123 @@
 //! tab between them. Commands are joined by `&&`, and `#` begins a remark. A bug that no test shows
 //! has `none` in place of a command. FOUND.md explains those that teach most.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::repository;
-use crate::usage::UsageError;
+use crate::repository::{self, extension};
 
 /// Where the rows are.
 pub(crate) const ROWS: &str = "xtask/found.tsv";
 
-/// Options of cargo whose value is the next word.
-const WITH_VALUE: [&str; 5] = ["-p", "--test", "--bin", "--features", "--bench"];
-
-/// A row.
-struct Bug<'a> {
-    id: &'a str,
-    title: &'a str,
-    command: &'a str,
-}
-
-/// What a command can name.
-#[derive(Default)]
-struct Names {
-    functions: BTreeSet<String>,
-    modules: BTreeSet<String>,
-    /// Test programs.
-    programs: BTreeSet<String>,
-    /// Faults of the matrix.
-    faults: BTreeSet<String>,
-}
+/// Options of cargo whose value names no test.
+const WITH_VALUE: [&str; 4] = ["-p", "--bin", "--features", "--bench"];
 
 /// Prints what was wrong, and the command that shows it.
 pub(crate) fn print(id: &str) -> Result<()> {
     let root = repository::root();
     let rows = fs::read_to_string(root.join(ROWS)).context(ROWS)?;
-    let Some(bug) = rows.lines().filter_map(Bug::parse).find(|bug| bug.id == id) else {
-        return Err(
-            UsageError::unknown("bug", id, &["the first column of xtask/found.tsv"]).into(),
-        );
-    };
+    let mut found = rows.lines().filter_map(parse);
+    let [_, title, command] = found
+        .find(|row| row[0] == id)
+        .with_context(|| format!("{ROWS} has no {id}"))?;
 
-    println!("{}: {}\n{}", bug.id, bug.title, bug.command);
-    if headings(&fs::read_to_string(root.join("FOUND.md"))?).any(|(known, _)| known == id) {
+    println!("{id}: {title}\n{command}");
+    if fs::read_to_string(root.join("FOUND.md"))?.contains(&format!("# {id} ")) {
         println!("FOUND.md explains it.");
     }
     Ok(())
 }
 
 /// The ids of all bugs.
-pub(crate) fn ids(rows: &str) -> BTreeSet<&str> {
-    rows.lines()
-        .filter_map(Bug::parse)
-        .map(|bug| bug.id)
-        .collect()
+pub(crate) fn ids(rows: &str) -> impl Iterator<Item = &str> {
+    rows.lines().filter_map(parse).map(|[id, ..]| id)
 }
 
-/// What is wrong with the rows and with FOUND.md; `sources` are the Rust files.
-pub(crate) fn violations<'a>(
-    root: &Path,
-    sources: impl Iterator<Item = (&'a String, &'a String)>,
-) -> Result<Vec<String>> {
-    let rows = fs::read_to_string(root.join(ROWS)).context(ROWS)?;
-    let page = fs::read_to_string(root.join("FOUND.md"))?;
-
-    let mut violations = check_rows(&rows, &Names::of(sources));
-    violations.extend(check_page(&page, &rows));
-    Ok(violations)
-}
-
-fn check_rows(rows: &str, names: &Names) -> Vec<String> {
+/// What is wrong with the rows; `texts` are the files by their paths.
+pub(crate) fn violations(texts: &BTreeMap<String, String>, rows: &str) -> Vec<String> {
+    let names = names(texts);
     let mut violations = Vec::new();
     let mut before = 0;
 
-    for (row, at) in rows.lines().zip(1..) {
-        let Some(bug) = Bug::parse(row) else {
+    for (at, row) in (1..).zip(rows.lines()) {
+        let Some([id, _, command]) = parse(row) else {
             violations.push(format!("{ROWS}:{at}: a row is `F-123`, title, command"));
             continue;
         };
-        if bug.number() <= before {
-            violations.push(format!("{ROWS}:{at}: {} is not in order", bug.id));
+        if number(id) <= before {
+            violations.push(format!("{ROWS}:{at}: {id} is not in order"));
         }
-        before = bug.number();
+        before = number(id);
 
-        let missing = bug.commands().filter_map(|one| names.missing(one));
-        violations.extend(missing.map(|what| format!("{ROWS}:{at}: {}: {what}", bug.id)));
+        let commands = command.split('#').next().unwrap_or_default().split("&&");
+        let commands = commands.map(str::trim).filter(|one| *one != "none");
+        let missing = commands.filter_map(|one| missing_test(one, &names));
+        violations.extend(missing.map(|test| format!("{ROWS}:{at}: {id}: no test `{test}`")));
     }
     violations
 }
 
-/// A heading of FOUND.md with an id has the title of the row.
-fn check_page(page: &str, rows: &str) -> Vec<String> {
-    let bugs: Vec<Bug<'_>> = rows.lines().filter_map(Bug::parse).collect();
+/// The id, the title and the command of a row.
+fn parse(row: &str) -> Option<[&str; 3]> {
+    let fields: Vec<&str> = row.split('\t').collect();
+    let row: [&str; 3] = fields.try_into().ok()?;
 
-    headings(page)
-        .filter(|(id, title)| !bugs.iter().any(|bug| bug.id == *id && bug.title == *title))
-        .map(|(id, title)| format!("FOUND.md: {ROWS} has no bug `{id}` with the title `{title}`"))
-        .collect()
+    (number(row[0]) > 0 && !row[1].is_empty()).then_some(row)
 }
 
-/// The bugs of the page: id and title.
-fn headings(page: &str) -> impl Iterator<Item = (&str, &str)> {
-    let headings = page.lines().filter(|line| line.starts_with('#'));
+/// The number of an id, 0 if it is none.
+fn number(id: &str) -> u32 {
+    let digits = id.strip_prefix("F-").filter(|digits| digits.len() >= 3);
 
-    headings.filter_map(|line| {
-        let (id, title) = line.trim_start_matches('#').trim().split_once(' ')?;
-        id.starts_with("F-").then_some((id, title))
-    })
+    digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
-impl<'a> Bug<'a> {
-    fn parse(row: &'a str) -> Option<Self> {
-        let mut fields = row.split('\t');
-        let bug = Bug {
-            id: fields.next()?,
-            title: fields.next()?,
-            command: fields.next()?,
-        };
-        let is_whole = fields.next().is_none() && !bug.title.is_empty() && bug.number() > 0;
+/// Test programs, modules and functions.
+fn names(texts: &BTreeMap<String, String>) -> BTreeSet<&str> {
+    let sources = texts.iter().filter(|(path, _)| extension(path) == "rs");
 
-        is_whole.then_some(bug)
-    }
-
-    /// The number of the id, 0 if it is none.
-    fn number(&self) -> u32 {
-        let digits = self
-            .id
-            .strip_prefix("F-")
-            .filter(|digits| digits.len() >= 3);
-
-        digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
-    }
-
-    fn commands(&self) -> impl Iterator<Item = &'a str> {
-        let (commands, _) = self.command.split_once('#').unwrap_or((self.command, ""));
-
-        commands
-            .split("&&")
-            .map(str::trim)
-            .filter(|command| *command != "none")
-    }
-}
-
-impl Names {
-    fn of<'a>(sources: impl Iterator<Item = (&'a String, &'a String)>) -> Self {
-        let mut names = Names::default();
-        for (path, text) in sources {
-            names.add_path(path);
-            names.functions.extend(after(text, "fn "));
-            names.modules.extend(after(text, "mod "));
-            names.faults.extend(after(text, "name: \""));
-        }
-        names
-    }
-
-    /// A file is a module, and may be a test program.
-    fn add_path(&mut self, path: &str) {
-        let parts: Vec<&str> = path.trim_end_matches(".rs").split('/').collect();
-        self.modules.extend(parts.iter().map(ToString::to_string));
-
-        match parts[..] {
-            [.., "tests", program, "main"] | [.., "tests", program] => {
-                self.programs.insert(program.to_owned());
-            }
-            _ => {}
-        }
-    }
-
-    /// What a command names that does not exist.
-    fn missing(&self, command: &str) -> Option<String> {
-        let mut words = command.split(' ').skip_while(|word| word.contains('='));
-        match (words.next(), words.next()) {
-            (Some("cargo"), Some("test")) => self.missing_test(words),
-            (Some("cargo"), Some("xtask")) => self.missing_fault(words),
-            _ => Some(format!("`{command}` is no test")),
-        }
-    }
-
-    fn missing_test<'a>(&self, mut words: impl Iterator<Item = &'a str>) -> Option<String> {
-        let mut programs = BTreeSet::new();
-        let mut filters = Vec::new();
-        while let Some(word) = words.next() {
-            match word {
-                "--test" => programs.extend(words.next()),
-                option if WITH_VALUE.contains(&option) => drop(words.next()),
-                option if option.starts_with('-') => {}
-                filter => filters.push(filter),
-            }
-        }
-
-        if programs.is_empty() && filters.is_empty() {
-            return Some("the command names no test".to_owned());
-        }
-        if let Some(program) = programs.iter().find(|name| !self.programs.contains(**name)) {
-            return Some(format!("there is no test program `{program}`"));
-        }
-        let unknown = filters.iter().find(|filter| !self.has_test(filter))?;
-        Some(format!("there is no test `{unknown}`"))
-    }
-
-    /// Whether a filter is a function, or ends with `::` and is a module.
-    fn has_test(&self, filter: &str) -> bool {
-        match filter.strip_suffix("::") {
-            Some(module) => self.modules.contains(last_part(module)),
-            None => self.functions.contains(last_part(filter)),
-        }
-    }
-
-    fn missing_fault<'a>(&self, words: impl Iterator<Item = &'a str>) -> Option<String> {
-        let fault = words.skip_while(|word| *word != "--fault").nth(1)?;
-        let is_known = self.faults.contains(fault);
-
-        (!is_known).then(|| format!("there is no fault `{fault}`"))
-    }
-}
-
-fn last_part(path: &str) -> &str {
-    path.rsplit("::").next().unwrap_or(path)
-}
-
-/// The names that follow `start` in a text.
-fn after(text: &str, start: &str) -> impl Iterator<Item = String> {
-    let names = text.split(start).skip(1).map(|rest| {
-        let end = rest.find(|c: char| !c.is_alphanumeric() && !"_-".contains(c));
-        &rest[..end.unwrap_or(rest.len())]
+    let names = sources.flat_map(|(path, text)| {
+        let items = ["fn ", "mod "].map(|start| text.split(start).skip(1));
+        path.split(['/', '.'])
+            .chain(items.into_iter().flatten().map(first_name))
     });
+    names.collect()
+}
 
-    names.map(str::to_owned)
+/// The name with which a text begins.
+fn first_name(text: &str) -> &str {
+    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_');
+
+    &text[..end.unwrap_or(text.len())]
+}
+
+/// What a command names that is no test.
+fn missing_test<'a>(command: &'a str, names: &BTreeSet<&str>) -> Option<&'a str> {
+    let mut words = command.split(' ').skip_while(|word| word.contains('='));
+    match (words.next(), words.next()) {
+        (Some("cargo"), Some("xtask")) => return None,
+        (Some("cargo"), Some("test")) => {}
+        _ => return Some(command),
+    }
+
+    let mut filters = Vec::new();
+    while let Some(word) = words.next() {
+        if WITH_VALUE.contains(&word) {
+            words.next();
+        } else if !word.starts_with('-') {
+            filters.push(word);
+        }
+    }
+    let is_missing = |filter: &&str| {
+        let path = filter.trim_end_matches("::");
+        path.rsplit("::")
+            .next()
+            .is_none_or(|last| !names.contains(last))
+    };
+    let missing = filters.iter().copied().find(is_missing);
+    missing.or(filters.is_empty().then_some(command))
 }
 
 #[cfg(test)]
@@ -243,14 +131,10 @@ mod tests {
         let sources = [
             ("a/tests/server/outage.rs", "mod inner {}\nfn it_works() {}"),
             ("a/tests/server/main.rs", "mod outage;"),
-            ("b/src/faults.rs", "name: \"half-open\","),
         ]
         .map(|(path, text)| (path.to_owned(), text.to_owned()));
 
-        check_rows(
-            rows,
-            &Names::of(sources.iter().map(|(path, text)| (path, text))),
-        )
+        violations(&sources.into(), rows)
     }
 
     #[test]
@@ -274,7 +158,6 @@ mod tests {
             "cargo test -p a --test servers",
             "cargo test --lib outages::",
             "cargo test -p a",
-            "cargo xtask lab --fault half-closed",
             "true",
             "",
         ] {
@@ -297,16 +180,6 @@ mod tests {
             "F-001\t\tcargo test --lib it_works\n".to_owned(),
         ] {
             assert_eq!(check(&rows).len(), 1, "{rows}");
-        }
-    }
-
-    #[test]
-    fn heading_that_differs_from_its_row_is_rejected() {
-        let rows = "F-001\tA `b`\tnone\n";
-
-        assert!(check_page("## Ten\n\n### F-001 A `b`\n", rows).is_empty());
-        for heading in ["### F-001 A b", "## F-002 A `b`"] {
-            assert_eq!(check_page(heading, rows).len(), 1, "{heading}");
         }
     }
 }

@@ -12,8 +12,6 @@ mod publishable;
 mod repository;
 mod rust_mutants;
 mod scripts;
-mod simulate;
-mod soak;
 mod step;
 mod suite;
 mod tasks;
@@ -23,14 +21,8 @@ mod usage;
 
 use std::process::ExitCode;
 
-use anyhow::{Error, Result};
-use clap::error::ErrorKind;
+use anyhow::Result;
 use clap::{Parser, Subcommand};
-
-use usage::UsageError;
-
-/// The exit code of a wrong command line, `EX_USAGE` of sysexits(3).
-const EX_USAGE: u8 = 64;
 
 /// Checks, tests and measures this repository.
 #[derive(Parser)]
@@ -49,7 +41,7 @@ enum Task {
     Test,
     /// Run what takes hours: all cells, all seeded bugs, long histories and soaks
     Nightly(nightly::Nightly),
-    /// Check the rules on layers, features, names of types, scripts, links and found bugs
+    /// Check circles of files, links, ids and the tests of found bugs
     Tidy,
     /// Print the tests that show a guarantee, and the seeded bugs that break it, or the command that
     /// shows a bug that was found
@@ -65,16 +57,17 @@ enum Task {
         list: bool,
     },
     /// Run every store under every fault for a few seconds
-    Lab(lab::Cells),
+    #[command(disable_help_flag = true)]
+    Lab(lab::Options),
     /// Run baselines from articles and leasehold under the same faults
-    FourConditions {
-        /// Measure these only, and leave the documents as they are
-        baselines: Vec<String>,
-    },
+    #[command(disable_help_flag = true)]
+    FourConditions(lab::Options),
     /// Run the engine in virtual time, with faults that are drawn from a seed
-    Simulate(simulate::Histories),
+    #[command(disable_help_flag = true)]
+    Simulate(lab::Options),
     /// Run a store under mixed faults for a long time, or a million cycles without faults
-    Soak(soak::Soaks),
+    #[command(disable_help_flag = true)]
+    Soak(lab::Options),
     /// Run the benchmarks; their figures go to target/bench
     Bench {
         /// Run these only
@@ -109,18 +102,12 @@ enum Task {
 }
 
 fn main() -> ExitCode {
-    let outcome = match Cli::try_parse() {
-        Ok(cli) => run(&cli.task),
-        Err(error) => return usage(&error),
+    let Err(error) = run(&Cli::parse().task) else {
+        return ExitCode::SUCCESS;
     };
 
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("xtask: {error:#}");
-            exit_code_of(&error)
-        }
-    }
+    eprintln!("xtask: {error:#}");
+    ExitCode::FAILURE
 }
 
 fn run(task: &Task) -> Result<()> {
@@ -133,10 +120,10 @@ fn run(task: &Task) -> Result<()> {
         Task::Evidence { id } => evidence::print(id),
         Task::Install { list: true } => prerequisites::list(),
         Task::Install { list: false } => prerequisites::install_for_tests(),
-        Task::Lab(cells) => lab::run(cells),
-        Task::FourConditions { baselines } => tasks::four_conditions(baselines),
-        Task::Simulate(histories) => simulate::run(histories),
-        Task::Soak(soaks) => soak::run(soaks),
+        Task::Lab(options) => lab::run("lab", options),
+        Task::FourConditions(options) => lab::run("four_conditions", options),
+        Task::Simulate(options) => lab::simulate(options),
+        Task::Soak(options) => lab::soak(options),
         Task::Bench { benchmarks } => tasks::bench(benchmarks),
         Task::Dist => tasks::dist(),
         Task::Publishable { baseline } => publishable::check(baseline.as_deref()),
@@ -146,25 +133,6 @@ fn run(task: &Task) -> Result<()> {
             names,
             without_bugs,
         } => mutants::run(names, *without_bugs),
-    }
-}
-
-/// Prints help, or what is wrong with the command line.
-fn usage(error: &clap::Error) -> ExitCode {
-    // It fails only if standard error is closed, and then another message is lost too.
-    let _ = error.print();
-
-    match error.kind() {
-        ErrorKind::DisplayHelp => ExitCode::SUCCESS,
-        _ => ExitCode::from(EX_USAGE),
-    }
-}
-
-fn exit_code_of(error: &Error) -> ExitCode {
-    if error.is::<UsageError>() {
-        ExitCode::from(EX_USAGE)
-    } else {
-        ExitCode::FAILURE
     }
 }
 

@@ -19,7 +19,7 @@ use sha1_smol::Sha1;
 
 use crate::repository;
 use crate::step::Step;
-use crate::usage::UsageError;
+use crate::usage::with_prefixes;
 use check::Verdict;
 pub(crate) use patch::Mutant;
 
@@ -28,7 +28,8 @@ const DRAWN: usize = 2;
 
 /// Tries the mutants whose names begin so, or all.
 pub(crate) fn run(names: &[String], without_bugs: bool) -> Result<()> {
-    let mutants = chosen(Mutant::all(&repository::root())?, names)?;
+    let mutants = Mutant::all(&repository::root())?;
+    let mutants = with_prefixes("mutant", mutants, names, |mutant| &mutant.name)?;
     if without_bugs {
         return run_checks(&mutants);
     }
@@ -153,20 +154,6 @@ fn of_copy(manifest: &str) -> String {
     manifest.replacen(version, &format!("{version}+copy"), 1)
 }
 
-fn chosen(mut mutants: Vec<Mutant>, names: &[String]) -> Result<Vec<Mutant>> {
-    for name in names {
-        if !mutants.iter().any(|mutant| mutant.name.starts_with(name)) {
-            let valid: Vec<&str> = mutants.iter().map(|mutant| mutant.name.as_str()).collect();
-            return Err(UsageError::unknown("mutant", name, &valid).into());
-        }
-    }
-
-    mutants.retain(|mutant| {
-        names.is_empty() || names.iter().any(|name| mutant.name.starts_with(name))
-    });
-    Ok(mutants)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,18 +165,6 @@ mod tests {
 
         let expected = concat!("version = \"", env!("CARGO_PKG_VERSION"), "+copy\"");
         assert_eq!(version, Some(expected));
-        Ok(())
-    }
-
-    #[test]
-    fn prefix_chooses_its_mutants_and_unknown_one_is_rejected() -> Result<()> {
-        let all = || Mutant::all(&repository::root());
-
-        assert_eq!(chosen(all()?, &[])?.len(), all()?.len());
-        let some = chosen(all()?, &["redis_".to_owned()])?;
-        assert!(some.len() > 10 && some.iter().all(|mutant| mutant.name.starts_with("redis_")));
-        let error = chosen(all()?, &["rdis".to_owned()]).expect_err("none begins so");
-        assert!(error.is::<UsageError>(), "{error}");
         Ok(())
     }
 }

@@ -21,7 +21,7 @@ use crate::prerequisites;
 use crate::repository;
 use crate::rust_mutants::{GROUPS, Group};
 use crate::step::Step;
-use crate::usage::UsageError;
+use crate::usage::with_prefixes;
 
 use kept::{Ended, Kept};
 
@@ -118,7 +118,8 @@ pub(crate) fn run(options: &Nightly) -> Result<()> {
     prerequisites::install_for_tests()?;
     let kept = Kept::open(&repository::root().join("target/nightly"), options.resume)?;
     let parts = parts(&kept)?;
-    let chosen = chosen(&parts, &options.parts)?;
+    let chosen = parts.iter().collect();
+    let chosen = with_prefixes("part", chosen, &options.parts, |part| &part.name)?;
     let missing = chosen.into_iter().filter(|part| !kept.is_done(part));
 
     let (cells, others): (Vec<_>, Vec<_>) = missing.partition(|part| part.name.starts_with(CELLS));
@@ -130,22 +131,6 @@ pub(crate) fn run(options: &Nightly) -> Result<()> {
     println!("\nxtask: nightly, by part\n{}", kept.table(&parts));
     ensure!(!kept.any_failed(&parts), "a part of the nightly run failed");
     Ok(())
-}
-
-/// The parts whose names begin with one of the prefixes; all parts if there is no prefix.
-fn chosen<'a>(parts: &'a [Part], prefixes: &[String]) -> Result<Vec<&'a Part>> {
-    for prefix in prefixes {
-        if !parts.iter().any(|part| part.name.starts_with(prefix)) {
-            let valid: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
-            return Err(UsageError::unknown("part", prefix, &valid).into());
-        }
-    }
-
-    let is_chosen = |part: &&Part| {
-        let begins = |prefix: &String| part.name.starts_with(prefix);
-        prefixes.is_empty() || prefixes.iter().any(begins)
-    };
-    Ok(parts.iter().filter(is_chosen).collect())
 }
 
 fn parts(kept: &Kept) -> Result<Vec<Part>> {
@@ -194,14 +179,11 @@ fn parts(kept: &Kept) -> Result<Vec<Part>> {
         "mutants of the scripts",
         "run --quiet -p xtask -- scripts",
     ));
-    for Group { name, shards, .. } in &GROUPS {
-        for shard in 0..*shards {
-            let mutants =
-                format!("run --quiet -p xtask -- rust-mutants {name} --shard {shard}/{shards}");
-            parts.push(Part::cargo(
-                &format!("mutants of {name} {shard}/{shards}"),
-                &mutants,
-            ));
+    for Group { name, shards, .. } in GROUPS {
+        for shard in 0..shards {
+            let shard = format!("{shard}/{shards}");
+            let mutants = format!("run --quiet -p xtask -- rust-mutants {name} --shard {shard}");
+            parts.push(Part::cargo(&format!("mutants of {name} {shard}"), &mutants));
         }
     }
     for Mutant { name, .. } in Mutant::all(&repository::root())? {
@@ -330,24 +312,6 @@ mod tests {
             commands[1].contains("--seeds 10000 --from 20000 --scripts"),
             "{commands:?}"
         );
-        Ok(())
-    }
-
-    #[test]
-    fn prefix_chooses_its_parts_and_unknown_one_is_rejected() -> Result<()> {
-        let parts = ["cells a", "cells b", "soak a"].map(|name| Part::cargo(name, ""));
-        let names = |prefixes: &[&str]| {
-            let prefixes: Vec<String> = prefixes.iter().map(|&prefix| prefix.to_owned()).collect();
-            let names = chosen(&parts, &prefixes)?
-                .into_iter()
-                .map(|part| &*part.name);
-            anyhow::Ok(names.collect::<Vec<_>>().join(", "))
-        };
-
-        assert_eq!(names(&[])?, "cells a, cells b, soak a");
-        assert_eq!(names(&["soak", "cells b"])?, "cells b, soak a");
-        let error = names(&["cells", "sock"]).expect_err("none begins so");
-        assert!(error.is::<UsageError>(), "{error}");
         Ok(())
     }
 

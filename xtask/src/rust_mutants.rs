@@ -14,7 +14,6 @@
 //! `.cargo/mutants.toml` lists the mutants that no test can find, with the reasons.
 
 use std::fs;
-use std::path::Path;
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -29,63 +28,63 @@ pub(crate) struct Group {
     package: &'static str,
     /// Globs, below the package.
     files: &'static str,
+    /// How many parts of a night they are.
     pub(crate) shards: u32,
     /// Packages of tests, the fastest first.
     tests: &'static [&'static str],
 }
 
+const ENGINE: &str = "src/engine/** src/guard.rs src/multi.rs src/reentrant.rs";
+const FILE: &str = "src/stores/file/** src/stores/file.rs";
+const CORE: &[&str] = &["leasehold-core", "leasehold"];
+const REDIS: &[&str] = &["lab-simulation", "leasehold-redis", "leasehold"];
+const VIRTUAL: &[&str] = &["lab-simulation", "leasehold-core", "leasehold"];
+const ZOOKEEPER: &[&str] = &["leasehold-zookeeper", "leasehold"];
+
 /// The most important ones first: one night may be too short.
 pub(crate) const GROUPS: [Group; 7] = [
-    Group {
-        name: "engine",
-        package: "leasehold-core",
-        files: "src/engine/** src/guard.rs src/multi.rs src/reentrant.rs",
-        shards: 32,
-        tests: &["lab-simulation", "leasehold-core", "leasehold"],
-    },
-    Group {
-        name: "fence",
-        package: "leasehold-core",
-        files: "src/fence/**",
-        shards: 8,
-        tests: &["leasehold-core", "leasehold"],
-    },
-    Group {
-        name: "votes",
-        package: "leasehold-redis",
-        files: "src/votes/** src/votes.rs",
-        shards: 24,
-        tests: &["lab-simulation", "leasehold-redis"],
-    },
-    Group {
-        name: "queue",
-        package: "leasehold-redis",
-        files: "src/queue/** src/queue.rs",
-        shards: 24,
-        tests: &["lab-simulation", "leasehold-redis"],
-    },
-    Group {
-        name: "file",
-        package: "leasehold-core",
-        files: "src/stores/file/** src/stores/file.rs",
-        shards: 48,
-        tests: &["leasehold-core", "leasehold"],
-    },
-    Group {
-        name: "redisson",
-        package: "leasehold-redis",
-        files: "src/redisson/** src/redisson.rs",
-        shards: 12,
-        tests: &["lab-simulation", "leasehold-redis", "leasehold"],
-    },
-    Group {
-        name: "zookeeper",
-        package: "leasehold-zookeeper",
-        files: "src/**",
-        shards: 24,
-        tests: &["leasehold-zookeeper", "leasehold"],
-    },
+    group("engine", "leasehold-core", ENGINE, 32, VIRTUAL),
+    group("fence", "leasehold-core", "src/fence/**", 8, CORE),
+    group(
+        "votes",
+        "leasehold-redis",
+        "src/votes/** src/votes.rs",
+        24,
+        REDIS,
+    ),
+    group(
+        "queue",
+        "leasehold-redis",
+        "src/queue/** src/queue.rs",
+        24,
+        REDIS,
+    ),
+    group("file", "leasehold-core", FILE, 48, CORE),
+    group(
+        "redisson",
+        "leasehold-redis",
+        "src/redisson/** src/redisson.rs",
+        12,
+        REDIS,
+    ),
+    group("zookeeper", "leasehold-zookeeper", "src/**", 24, ZOOKEEPER),
 ];
+
+const fn group(
+    name: &'static str,
+    package: &'static str,
+    files: &'static str,
+    shards: u32,
+    tests: &'static [&'static str],
+) -> Group {
+    Group {
+        name,
+        package,
+        files,
+        shards,
+        tests,
+    }
+}
 
 /// Which mutants run.
 #[derive(Args)]
@@ -105,20 +104,23 @@ pub(crate) struct RustMutants {
 pub(crate) fn run(options: &RustMutants) -> Result<()> {
     let names = GROUPS.map(|group| group.name);
     check_names("group", std::slice::from_ref(&options.group), &names)?;
-    let mut groups = GROUPS.iter();
-    let group = groups
+    let Group {
+        name,
+        package,
+        files,
+        tests,
+        ..
+    } = GROUPS
+        .into_iter()
         .find(|group| group.name == options.group)
         .expect("its name was found");
 
     let shard = options.shard.as_deref().unwrap_or("0/1");
-    let output = format!(
-        "target/rust-mutants/{}-{}",
-        group.name,
-        shard.replace('/', "-of-")
-    );
+    let output = format!("target/rust-mutants/{name}-{}", shard.replace('/', "-of-"));
     let output = repository::root().join(output);
     fs::create_dir_all(&output)?;
 
+    let build = repository::root().join("target/rust-mutants/build");
     let mut chosen = vec!["--shard".to_owned(), shard.to_owned()];
     chosen.extend(
         options
@@ -126,41 +128,31 @@ pub(crate) fn run(options: &RustMutants) -> Result<()> {
             .iter()
             .map(|diff| format!("--in-diff={diff}")),
     );
-    for tests in group.tests {
-        let outcome = group.step(tests, &chosen, &output).run();
+    for package_of_tests in tests {
+        let globs = files.split(' ');
+        let files = globs.map(|glob| format!("--file=crates/{package}/{glob}"));
+        let selection: Vec<String> = files.chain(chosen).collect();
+        let outcome = Step::cargo(
+            "mutants of the Rust code",
+            "mutants --all-features --baseline=skip --timeout=240",
+        )
+        .env("CARGO_TARGET_DIR", &build.to_string_lossy())
+        .args(["--package", package, "--test-package", package_of_tests])
+        .args(["--output", &output.to_string_lossy()])
+        .args(selection.iter().map(String::as_str))
+        .run();
+
         let missed = fs::read_to_string(output.join("mutants.out/missed.txt"))?;
         if missed.is_empty() {
             return outcome;
         }
-        chosen = missed
-            .lines()
-            .map(|name| format!("--re=^{}$", escaped(name)))
-            .collect();
+        let names = missed.lines().map(escaped);
+        chosen = names.map(|name| format!("--re=^{name}$")).collect();
     }
     bail!(
         "mutants survived: see {}/mutants.out/missed.txt",
         output.display()
     )
-}
-
-impl Group {
-    /// Runs some mutants with the tests of one package.
-    fn step(&self, tests: &str, chosen: &[String], output: &Path) -> Step {
-        let build = repository::root().join("target/rust-mutants/build");
-        let globs = self.files.split(' ');
-        let files: Vec<String> = globs
-            .map(|glob| format!("--file=crates/{}/{glob}", self.package))
-            .collect();
-
-        Step::cargo(
-            "mutants of the Rust code",
-            "mutants --all-features --baseline=skip",
-        )
-        .env("CARGO_TARGET_DIR", &build.to_string_lossy())
-        .args(["--package", self.package, "--test-package", tests])
-        .args(["--timeout=240", "--output", &output.to_string_lossy()])
-        .args(files.iter().chain(chosen).map(String::as_str))
-    }
 }
 
 /// The name of a mutant as a regular expression.

@@ -83,19 +83,6 @@ fn rules() -> Result<()> {
     evidence::check()
 }
 
-/// Runs all baselines, or the named ones, under all faults.
-pub(crate) fn four_conditions(names: &[String]) -> Result<()> {
-    prerequisites::install(&fetch::servers())?;
-
-    Step::cargo("the baselines", "build -p lab --bins").run_printed()?;
-    Step::cargo(
-        "four conditions",
-        "run --quiet -p lab --bin four_conditions --",
-    )
-    .args(names.iter().map(String::as_str))
-    .run_printed()
-}
-
 /// Runs all benchmarks, or the named ones.
 pub(crate) fn bench(names: &[String]) -> Result<()> {
     prerequisites::install(&fetch::for_benchmarks()?)?;

@@ -78,6 +78,10 @@ fn main() -> Result<()> {
                     && fault.as_ref().is_none_or(|fault| fault == cell.fault.name)
             };
             let chosen: Vec<Cell> = cells().filter(is_wanted).collect();
+            ensure!(
+                !chosen.is_empty(),
+                "--list prints the stores and the faults"
+            );
             run.all(&chosen)
         }
     }

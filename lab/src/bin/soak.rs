@@ -18,9 +18,9 @@ struct Wanted {
     /// How long the faults are injected
     #[arg(long)]
     minutes: f64,
-    /// The file with the totals
-    #[arg(long = "state")]
-    state_file: PathBuf,
+    /// The file with the totals, target/soak/STORE.json if none is given
+    #[arg(long)]
+    state: Option<PathBuf>,
     /// Go on from the file
     #[arg(long)]
     resume: bool,
@@ -28,14 +28,14 @@ struct Wanted {
 
 fn main() -> Result<()> {
     let wanted = Wanted::parse();
-    if let Some(folder) = wanted.state_file.parent() {
-        fs::create_dir_all(folder)?;
-    }
+    let folder = lab::matrix::folder()?.with_file_name("soak");
+    fs::create_dir_all(&folder)?;
+    let default = folder.join(&wanted.store).with_extension("json");
 
     let soak = Soak {
         store: wanted.store,
         time: Duration::try_from_secs_f64(wanted.minutes * 60.0)?,
-        state_file: wanted.state_file,
+        state_file: wanted.state.unwrap_or(default),
         start: if wanted.resume {
             SoakStart::Resumed
         } else {

@@ -8,166 +8,153 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Result, anyhow};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// The path of a module or an item from the root of its crate.
-type ModulePath = Vec<String>;
-
-/// The modules that each module names.
-type Arrows = BTreeMap<ModulePath, BTreeSet<ModulePath>>;
+/// Modules by their paths from the root of the crate, each with paths. Each part of a path ends
+/// with `::`, so that the root is empty.
+type Modules = BTreeMap<String, BTreeSet<String>>;
 
 /// The circles of a crate, whose files are named by its folder and their modules.
 pub(super) fn circles(
     folder: &str,
-    files: &BTreeMap<String, String>,
-) -> Result<Vec<BTreeSet<String>>> {
+    files: &BTreeMap<&str, &str>,
+) -> Result<BTreeSet<BTreeSet<String>>> {
     let crate_name = folder.rsplit('/').next().unwrap_or_default();
-    let mut names: BTreeMap<ModulePath, Vec<ModulePath>> = BTreeMap::new();
+    let mut names = Modules::new();
     for (path, text) in files {
-        let tokens: TokenStream = without_tests(text)
+        // The tests come last.
+        let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+        let tokens: TokenStream = code
             .parse()
-            .map_err(|error| anyhow!("{path}: {error}"))?;
-        let mut found = Vec::new();
-        read(tokens, &mut found);
-        names.insert(module_of(path), found);
+            .map_err(|error| anyhow!("{folder}/src/{path}: {error}"))?;
+        read(tokens, names.entry(module_of(path)).or_default());
     }
 
     let arrows = arrows(&names);
-    let shown = |module: &ModulePath| format!("{crate_name}/{}", module.join("/"));
-    let circles: BTreeSet<BTreeSet<String>> = arrows
-        .keys()
-        .filter_map(|module| {
-            let ahead = reached(&arrows, module);
-            let back = |other: &&ModulePath| reached(&arrows, other).contains(module);
-            let circle: BTreeSet<String> = ahead.iter().filter(back).map(shown).collect();
-            (!circle.is_empty()).then_some(circle)
-        })
-        .collect();
-    Ok(circles.into_iter().collect())
+    let shown = |module: &String| format!("{crate_name}/{}", parts(module).join("/"));
+    let circles = arrows.keys().map(|module| {
+        let back = reached(&arrows, module)
+            .into_iter()
+            .filter(|other| reached(&arrows, other).contains(module));
+        back.map(shown).collect()
+    });
+    Ok(circles
+        .filter(|circle: &BTreeSet<_>| !circle.is_empty())
+        .collect())
 }
 
-/// A file up to its tests, which come last.
-pub(super) fn without_tests(text: &str) -> &str {
-    text.split("#[cfg(test)]\nmod ").next().unwrap_or_default()
+/// `stores/redis/link.rs` is `stores::redis::link::`, and `lib.rs` is the root.
+fn module_of(path: &str) -> String {
+    let parts = path.trim_end_matches(".rs").split('/');
+    let parts = parts.filter(|part| !["lib", "main"].contains(part));
+
+    parts.map(|part| format!("{part}::")).collect()
 }
 
-fn arrows(names: &BTreeMap<ModulePath, Vec<ModulePath>>) -> Arrows {
-    // What a module imports is a name in it, for its children too.
-    let mut imports = BTreeMap::new();
-    for (module, paths) in names {
-        for path in paths {
-            let target = absolute(module, path, names);
-            if let (Some(target), Some(name)) = (target, path.last()) {
-                imports.insert(
-                    [module.as_slice(), std::slice::from_ref(name)].concat(),
-                    target,
-                );
-            }
-        }
-    }
+fn parts(path: &str) -> Vec<&str> {
+    path.split_terminator("::").collect()
+}
 
-    let mut arrows = Arrows::new();
-    for (module, paths) in names {
-        let targets = paths.iter().filter_map(|path| {
-            let target = resolve(absolute(module, path, names)?, &imports);
-            let file = (0..=target.len())
-                .rev()
-                .map(|length| target[..length].to_vec())
-                .find(|file| names.contains_key(file))?;
-            (!module.starts_with(&file)).then_some(file)
+/// The other modules that each module names.
+fn arrows(names: &Modules) -> Modules {
+    let targets = |module: &str, paths: &BTreeSet<String>| -> BTreeMap<String, String> {
+        let found = paths.iter().filter_map(|path| {
+            let name = format!("{module}{}::", parts(path).last()?);
+            Some((name, absolute(module, path, names)?))
         });
-        arrows.insert(module.clone(), targets.collect());
-    }
-    arrows
+        found.collect()
+    };
+    // What a module imports is a name in it, for its children too.
+    let imports: BTreeMap<String, String> = names
+        .iter()
+        .flat_map(|(module, paths)| targets(module, paths))
+        .collect();
+
+    let arrows = names.iter().map(|(module, paths)| {
+        let named = paths.iter().filter_map(|path| {
+            let target = resolve(absolute(module, path, names)?, &imports);
+            let file = prefixes(&target)
+                .rev()
+                .find(|file| names.contains_key(*file))?;
+            (!module.starts_with(file)).then(|| file.to_owned())
+        });
+        (module.clone(), named.collect())
+    });
+    arrows.collect()
 }
 
 /// Follows imports of imports, which are few.
-fn resolve(mut path: ModulePath, imports: &BTreeMap<ModulePath, ModulePath>) -> ModulePath {
+fn resolve(mut path: String, imports: &BTreeMap<String, String>) -> String {
     for _ in 0..4 {
-        let import = (1..=path.len()).find_map(|length| {
-            let target = imports.get(&path[..length])?;
-            let is_another = !path.starts_with(target) && !target.starts_with(&path[..length]);
-            is_another.then(|| [target, &path[length..]].concat())
+        let import = prefixes(&path).find_map(|name| {
+            let target = imports.get(name)?;
+            let is_another = !path.starts_with(target) && !target.starts_with(name);
+            is_another.then(|| format!("{target}{}", &path[name.len()..]))
         });
-        match import {
-            Some(target) => path = target,
-            None => break,
-        }
+        let Some(target) = import else { break };
+        path = target;
     }
     path
 }
 
+/// The root, and each longer beginning of a path.
+fn prefixes(path: &str) -> impl DoubleEndedIterator<Item = &str> {
+    let ends: Vec<usize> = path.match_indices("::").map(|(at, _)| at + 2).collect();
+
+    std::iter::once(0).chain(ends).map(|end| &path[..end])
+}
+
 /// A path from the root of the crate; none if it begins with another crate.
-fn absolute(
-    module: &[String],
-    path: &[String],
-    modules: &BTreeMap<ModulePath, Vec<ModulePath>>,
-) -> Option<ModulePath> {
-    let (first, rest) = path.split_first()?;
-    match first.as_str() {
+fn absolute(module: &str, path: &str, modules: &Modules) -> Option<String> {
+    let (first, rest) = path.split_once("::")?;
+    match first {
         "crate" => Some(rest.to_owned()),
-        "self" => Some([module, rest].concat()),
+        "self" => Some(format!("{module}{rest}")),
         "super" => {
-            let (_, parent) = module.split_last()?;
-            if rest.first().is_some_and(|next| next == "super") {
-                absolute(parent, rest, modules)
-            } else {
-                Some([parent, rest].concat())
+            let parent = prefixes(module).rev().nth(1)?;
+            match rest.starts_with("super::") {
+                true => absolute(parent, rest, modules),
+                false => Some(format!("{parent}{rest}")),
             }
         }
-        _ => {
-            let child = [module, std::slice::from_ref(first)].concat();
-            modules
-                .contains_key(&child)
-                .then(|| [module, path].concat())
-        }
+        _ => modules
+            .contains_key(&format!("{module}{first}::"))
+            .then(|| format!("{module}{path}")),
     }
 }
 
 /// All modules to which arrows lead from a module.
-fn reached(arrows: &Arrows, from: &ModulePath) -> BTreeSet<ModulePath> {
+fn reached<'a>(arrows: &'a Modules, from: &String) -> BTreeSet<&'a String> {
     let mut reached = BTreeSet::new();
-    let mut left = vec![from];
+    let mut left: Vec<&String> = arrows[from].iter().collect();
     while let Some(module) = left.pop() {
-        for next in arrows.get(module).into_iter().flatten() {
-            if reached.insert(next.clone()) {
-                left.push(next);
-            }
+        if reached.insert(module) {
+            left.extend(&arrows[module]);
         }
     }
     reached
 }
 
-/// `crates/a/src/stores/redis/link.rs` is `stores::redis::link`, and `lib.rs` is the root.
-fn module_of(path: &str) -> ModulePath {
-    let inner = path.split_once("/src/").map_or(path, |(_, inner)| inner);
-    let parts = inner.trim_end_matches(".rs").split('/');
-
-    parts
-        .filter(|part| !["lib", "main"].contains(part))
-        .map(str::to_owned)
-        .collect()
-}
-
 /// Reads all paths of two or more parts.
-fn read(tokens: TokenStream, paths: &mut Vec<ModulePath>) {
+fn read(tokens: TokenStream, paths: &mut BTreeSet<String>) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let mut at = 0;
     while at < tokens.len() {
         if let TokenTree::Group(group) = &tokens[at] {
             read(group.stream(), paths);
         }
-        at += read_path(&tokens[at..], &[], paths).max(1);
+        at += read_path(&tokens[at..], "", paths).max(1);
     }
 }
 
 /// Reads `a::b` or `a::{b, c::d}` with all its paths, and returns how many tokens it has.
-fn read_path(tokens: &[TokenTree], prefix: &[String], paths: &mut Vec<ModulePath>) -> usize {
+fn read_path(tokens: &[TokenTree], prefix: &str, paths: &mut BTreeSet<String>) -> usize {
+    let is = |token: &TokenTree, wanted: char| matches!(token, TokenTree::Punct(punct) if punct.as_char() == wanted);
     let mut path = prefix.to_owned();
     let mut at = 0;
     loop {
         match tokens.get(at) {
             // `a::{self}` is `a`.
             Some(TokenTree::Ident(name)) if name == "self" && !path.is_empty() => {}
-            Some(TokenTree::Ident(name)) => path.push(name.to_string()),
+            Some(TokenTree::Ident(name)) => path += &format!("{name}::"),
             Some(TokenTree::Group(group)) if at > 0 && group.delimiter() == Delimiter::Brace => {
                 let tree: Vec<TokenTree> = group.stream().into_iter().collect();
                 for part in tree.split(|token| is(token, ',')) {
@@ -184,14 +171,10 @@ fn read_path(tokens: &[TokenTree], prefix: &[String], paths: &mut Vec<ModulePath
             _ => break,
         }
     }
-    if path.len() > 1 {
-        paths.push(path);
+    if parts(&path).len() > 1 {
+        paths.insert(path);
     }
     at
-}
-
-fn is(token: &TokenTree, character: char) -> bool {
-    matches!(token, TokenTree::Punct(punct) if punct.as_char() == character)
 }
 
 #[cfg(test)]
@@ -199,10 +182,7 @@ mod tests {
     use super::*;
 
     fn found(files: &[(&str, &str)]) -> Vec<Vec<String>> {
-        let files = files
-            .iter()
-            .map(|(path, text)| (format!("x/a/src/{path}.rs"), (*text).to_owned()))
-            .collect();
+        let files = files.iter().copied().collect();
         let circles = circles("x/a", &files).expect("the samples are valid");
 
         circles

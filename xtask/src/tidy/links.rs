@@ -1,121 +1,76 @@
-//! Links of Markdown files, and the pages, decisions and bugs that comments name.
+//! Links of Markdown files, and the pages, decisions and bugs that texts name.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Component, Path, PathBuf};
+use std::fs;
+use std::path::Path;
 
+use crate::found;
 use crate::repository::extension;
 
-/// What files can name.
-pub(super) struct Targets<'a> {
-    root: &'a Path,
-    /// The anchors of each Markdown file.
-    pages: BTreeMap<String, BTreeSet<String>>,
-    /// Ids of bugs, such as `F-123`, and of decisions, such as `D-12`.
-    ids: BTreeSet<String>,
-}
+/// Where a page may be that a comment names without its folder.
+const FOLDERS: [&str; 6] = [
+    "",
+    "docs",
+    "docs/stores",
+    "docs/protocols",
+    "lab",
+    "lab/mutants",
+];
 
-impl<'a> Targets<'a> {
-    /// `pages` are the Markdown files by their paths.
-    pub(super) fn new(
-        root: &'a Path,
-        pages: &BTreeMap<String, String>,
-        bugs: &BTreeSet<&str>,
-    ) -> Self {
-        let decisions = pages
-            .get("docs/decisions.md")
-            .into_iter()
-            .flat_map(|page| headings(page))
-            .filter_map(|line| Some(line.split_once(' ')?.0))
-            .filter(|id| id.starts_with("D-"));
-        let ids = bugs.iter().copied().chain(decisions);
+/// The links and ids that lead nowhere; `rows` are those of the bugs.
+pub(super) fn violations(root: &Path, texts: &BTreeMap<String, String>, rows: &str) -> Vec<String> {
+    let decisions = texts.get("docs/decisions.md").map_or("", String::as_str);
+    let decisions = headings(decisions).filter_map(|heading| heading.split(' ').next());
+    let ids: BTreeSet<&str> = decisions.chain(found::ids(rows)).collect();
+    let mut violations = Vec::new();
 
-        Self {
-            root,
-            ids: ids.map(str::to_owned).collect(),
-            pages: pages
-                .iter()
-                .map(|(path, text)| (path.clone(), anchors(text)))
-                .collect(),
+    // The tests of this task name what does not exist.
+    for (path, text) in texts.iter().filter(|(path, _)| !path.starts_with("xtask/")) {
+        let file = root.join(path);
+        let is_page = extension(path) == "md";
+        let lines = if is_page { prose(text) } else { code(text) };
+        for (at, line) in lines {
+            let links = line.split("](").skip(1).filter(|_| is_page);
+            let links = links.filter_map(|rest| rest.split([')', ' ']).next());
+            let broken = links.filter(|link| !link.contains(':') && !leads(&file, link));
+            let unknown = words(&line).filter(|word| is_id(word) && !ids.contains(word));
+            let missing =
+                words(&line).filter(|word| !is_page && is_missing_page(root, &file, word));
+
+            let found = broken.chain(unknown).chain(missing);
+            violations.extend(found.map(|what| format!("{path}:{at}: there is no {what}")));
         }
     }
-
-    /// The links of a page that lead nowhere.
-    pub(super) fn check_page(&self, path: &str, text: &str) -> Vec<String> {
-        let prose = without_code(text);
-        let broken = prose
-            .iter()
-            .flat_map(|(at, line)| link_targets(line).map(move |target| (at, target)))
-            .filter(|(_, target)| !target.contains(':') && !self.has_link(path, target))
-            .map(|(at, target)| format!("{path}:{at}: the link {target} leads nowhere"));
-
-        let unknown = prose
-            .iter()
-            .flat_map(|(at, line)| self.unknown_ids(line).map(move |id| (at, id)))
-            .map(|(at, id)| format!("{path}:{at}: there is no {id}"));
-        broken.chain(unknown).collect()
-    }
-
-    /// The pages and ids that the comments of a file name and that do not exist.
-    pub(super) fn check_comments(&self, path: &str, text: &str) -> Vec<String> {
-        let numbered = comments(path, text);
-
-        numbered
-            .flat_map(|(at, line)| {
-                let pages = line
-                    .split(|c: char| !c.is_alphanumeric() && !"_-./#:".contains(c))
-                    .map(|word| word.trim_end_matches(['.', ':', '#']))
-                    .filter(|word| extension(word.split('#').next().unwrap_or(word)) == "md")
-                    .filter(|word| !word.contains("://") && !self.has_mention(path, word));
-                let missing = pages.chain(self.unknown_ids(line));
-
-                missing
-                    .map(|what| format!("{path}:{at}: there is no {what}"))
-                    .collect::<Vec<_>>()
-            })
-            .collect()
-    }
-
-    /// A comment names a page by its path in the repository or beside the file, or by its name.
-    fn has_mention(&self, from: &str, page: &str) -> bool {
-        let (file, _) = page.split_once('#').unwrap_or((page, ""));
-        let by_name = self
-            .pages
-            .keys()
-            .find(|path| path.rsplit('/').next() == Some(file));
-
-        self.has_link(from, page)
-            || self.has_link("", page)
-            || by_name.is_some_and(|path| self.has_link("", &page.replacen(file, path, 1)))
-    }
-
-    /// Whether a file exists beside another one, with the anchor behind `#`.
-    fn has_link(&self, from: &str, target: &str) -> bool {
-        let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
-        let path = match file {
-            "" => from.to_owned(),
-            file => resolve(from, file),
-        };
-        let has_anchor = |page: &BTreeSet<String>| anchor.is_empty() || page.contains(anchor);
-
-        match self.pages.get(&path) {
-            Some(page) => has_anchor(page),
-            None => anchor.is_empty() && self.root.join(path).exists(),
-        }
-    }
-
-    /// The ids in a line that no bug and no decision has.
-    fn unknown_ids<'t>(&self, line: &'t str) -> impl Iterator<Item = &'t str> {
-        let words = line.split(|c: char| !c.is_alphanumeric() && !"-_".contains(c));
-
-        words.filter(|word| is_id(word) && !self.ids.contains(*word))
-    }
+    violations
 }
 
-/// Where the links of a line lead.
-fn link_targets(line: &str) -> impl Iterator<Item = &str> {
-    let links = line.split("](").skip(1);
+/// Whether there is a file beside another one, with the heading behind `#`.
+fn leads(from: &Path, link: &str) -> bool {
+    let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+    let path = match file {
+        "" => from.to_owned(),
+        file => from.with_file_name(file),
+    };
+    let has_heading = |page: String| headings(&page).any(|one| anchor(one) == heading);
 
-    links.map(|rest| rest.split([')', ' ']).next().unwrap_or(rest))
+    path.exists() && (heading.is_empty() || fs::read_to_string(path).is_ok_and(has_heading))
+}
+
+/// Whether a word names a page that is neither beside the file nor in one of the usual folders.
+fn is_missing_page(root: &Path, file: &Path, word: &str) -> bool {
+    let name = word.split('#').next().unwrap_or_default();
+    let folders = FOLDERS.map(|folder| root.join(folder).join("file"));
+
+    name.len() > 3
+        && extension(name) == "md"
+        && !leads(file, word)
+        && !folders.iter().any(|folder| leads(folder, word))
+}
+
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    let words = line.split(|c: char| !c.is_alphanumeric() && !"_-./#".contains(c));
+
+    words.map(|word| word.trim_end_matches(['.', '#']))
 }
 
 fn is_id(word: &str) -> bool {
@@ -124,164 +79,83 @@ fn is_id(word: &str) -> bool {
     digits.is_some_and(|digits| digits.len() >= 2 && digits.chars().all(|c| c.is_ascii_digit()))
 }
 
-/// The path of a file that another one names, relative to the root.
-fn resolve(from: &str, file: &str) -> String {
-    let mut path = PathBuf::from(from);
-    path.pop();
-    for part in Path::new(file).components() {
-        match part {
-            Component::ParentDir => drop(path.pop()),
-            Component::Normal(name) => path.push(name),
-            _ => {}
-        }
-    }
+/// The lines of a file without its texts.
+fn code(text: &str) -> Vec<(usize, String)> {
+    let lines = (1..).zip(text.lines());
 
-    path.to_string_lossy().into_owned()
-}
-
-/// The comments of a file; of a patch, its head.
-fn comments<'t>(path: &str, text: &'t str) -> impl Iterator<Item = (usize, &'t str)> {
-    let starts: &[&str] = match extension(path) {
-        "rs" => &["//"],
-        "lua" => &["--"],
-        "toml" => &["#"],
-        _ => &[""],
-    };
-    let is_patch = extension(path) == "patch";
-    let lines = text
-        .lines()
-        .take_while(move |line| !is_patch || !line.starts_with("--- "));
-
-    lines.enumerate().filter_map(|(at, line)| {
-        let start = starts.iter().filter_map(|start| line.find(start)).min()?;
-        let (code, comment) = line.split_at(start);
-        let is_text = code.matches('"').count() % 2 == 1;
-
-        (!is_text).then_some((at + 1, comment))
-    })
+    lines.map(|(at, line)| (at, outside(line, '"'))).collect()
 }
 
 /// The lines outside of code blocks, without the code in them.
-fn without_code(text: &str) -> Vec<(usize, String)> {
+fn prose(text: &str) -> Vec<(usize, String)> {
     let mut is_code = false;
-    let mut lines = Vec::new();
+    let lines = (1..).zip(text.lines()).filter(|(_, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    });
 
-    for (line, at) in text.lines().zip(1..) {
-        if line.trim_start().starts_with("```") {
-            is_code = !is_code;
-        } else if !is_code {
-            lines.push((at, line.split('`').step_by(2).collect::<Vec<_>>().join("`")));
-        }
-    }
-    lines
+    lines.map(|(at, line)| (at, outside(line, '`'))).collect()
+}
+
+fn outside(line: &str, quote: char) -> String {
+    line.split(quote).step_by(2).collect::<Vec<_>>().join(" ")
 }
 
 /// The texts of the headings.
 fn headings(text: &str) -> impl Iterator<Item = &str> {
-    let mut is_code = false;
+    let lines = text.lines().filter(|line| line.starts_with('#'));
 
-    text.lines().filter_map(move |line| {
-        is_code ^= line.trim_start().starts_with("```");
-        let heading = line.trim_start_matches('#').strip_prefix(' ')?;
-        (!is_code && line.starts_with('#')).then_some(heading.trim())
-    })
+    lines.filter_map(|line| Some(line.trim_start_matches('#').strip_prefix(' ')?.trim()))
 }
 
-/// The anchors that GitHub makes of headings.
-fn anchors(text: &str) -> BTreeSet<String> {
-    let mut anchors = BTreeSet::new();
-    for heading in headings(text) {
-        let anchor = anchor(heading);
-        let repeated = (1..).map(|number| format!("{anchor}-{number}"));
-        let free = std::iter::once(anchor.clone())
-            .chain(repeated)
-            .find(|anchor| !anchors.contains(anchor));
-        anchors.extend(free);
-    }
-    anchors
-}
-
+/// The anchor that GitHub makes of a heading.
 fn anchor(heading: &str) -> String {
     let shown = heading.split("](").enumerate().map(|(at, part)| match at {
         0 => part,
         _ => part.split_once(')').map_or("", |(_, rest)| rest),
     });
+    let shown = shown.collect::<String>().to_lowercase().replace(' ', "-");
 
-    shown
-        .collect::<String>()
-        .to_lowercase()
-        .chars()
-        .filter(|c| c.is_alphanumeric() || "-_ ".contains(*c))
-        .map(|c| if c == ' ' { '-' } else { c })
-        .collect()
+    shown.replace(|c: char| !c.is_alphanumeric() && c != '-' && c != '_', "")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const PAGE: &str = "# A page\n\n## `code` and a [link](b.md), twice\n## A page\n\n\
-                        ```text\n# no heading\n```\n";
+    #[test]
+    fn what_leads_nowhere_is_rejected() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let check = |path: &str, text: &str| {
+            let page = "## D-01 One rule\n".to_owned();
+            let decisions = ("docs/decisions.md".to_owned(), page);
+            let texts = BTreeMap::from([decisions, (path.to_owned(), text.to_owned())]);
+            violations(&root, &texts, "F-001\ta\tnone\n").len()
+        };
 
-    fn targets(check: impl Fn(&Targets<'_>)) {
-        let pages = BTreeMap::from([
-            ("docs/a.md".to_owned(), PAGE.to_owned()),
+        for (path, text) in [
             (
-                "docs/decisions.md".to_owned(),
-                "## D-01 One rule\n".to_owned(),
+                "docs/b.md",
+                "[x](stores) [x](../README.md#install) [x](https://a.b/#x)",
             ),
-        ]);
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-
-        check(&Targets::new(root, &pages, &BTreeSet::from(["F-001"])));
-    }
-
-    #[test]
-    fn link_to_missing_file_or_anchor_is_rejected() {
-        targets(|targets| {
-            let check = |line: &str| targets.check_page("docs/b.md", line).len();
-
-            for link in [
-                "[x](a.md)",
-                "[x](../docs/a.md#a-page)",
-                "[x](a.md#code-and-a-link-twice)",
-                "[x](a.md#a-page-1)",
-                "[x](../Cargo.toml)",
-                "[x](https://example.org/#x)",
-                "`[x](c.md)`",
-                "```\n[x](c.md)\n```",
-            ] {
-                assert_eq!(check(link), 0, "{link}");
-            }
-            for link in [
-                "[x](c.md)",
-                "[x](a.md#no-heading)",
-                "[x](a.md#a-page-2)",
-                "[x](#a-page)",
-                "[x](../Cargo.toml#x)",
-            ] {
-                assert_eq!(check(link), 1, "{link}");
-            }
-        });
-    }
-
-    #[test]
-    fn comment_that_names_a_missing_page_or_id_is_rejected() {
-        targets(|targets| {
-            let check = |path: &str, line: &str| targets.check_comments(path, line).len();
-
-            assert_eq!(
-                check("src/a.rs", "let x = 1; // docs/a.md, D-01 and F-001."),
-                0
-            );
-            assert_eq!(check("src/a.rs", "//! See a.md, (../docs/a.md#a-page)."), 0);
-            assert_eq!(check("src/a.rs", "let x = \"docs/c.md\";"), 0);
-            assert_eq!(check("a.patch", "bug: F-001\n--- a\n+// F-002"), 0);
-
-            assert_eq!(check("src/a.rs", "// docs/c.md, a.md#x, D-02, F-002"), 4);
-            assert_eq!(check("a.lua", "-- docs/c.md"), 1);
-            assert_eq!(check("a.toml", "x = 1 # D-02"), 1);
-            assert_eq!(check("a.patch", "bug: F-002\n--- a"), 1);
-        });
+            ("docs/b.md", "`[x](c.md)`, D-01\n```\n[x](c.md)\n```"),
+            ("crates/a.rs", "// docs/install.md, D-01 and F-001."),
+            ("crates/a.rs", "//! See ../README.md#install, (install.md)."),
+            ("crates/a.rs", "let page = \"docs/c.md\";"),
+        ] {
+            assert_eq!(check(path, text), 0, "{text}");
+        }
+        for (path, text) in [
+            ("docs/b.md", "[x](c.md)"),
+            ("docs/b.md", "[x](../README.md#no-heading)"),
+            ("docs/b.md", "F-002"),
+            ("crates/a.rs", "// docs/c.md"),
+            ("crates/a.rs", "// README.md#no-heading"),
+            ("a.patch", "bug: D-02"),
+            ("a.sql", "-- F-002"),
+        ] {
+            assert_eq!(check(path, text), 1, "{text}");
+        }
     }
 }

@@ -14,13 +14,17 @@ use parking_lot::Mutex;
 #[derive(Parser)]
 struct Arguments {
     /// How many histories to run
-    #[arg(long, default_value_t = 100_000)]
+    #[arg(
+        long,
+        default_value_t = 100_000,
+        default_value_if("scripts", "true", "1000")
+    )]
     seeds: u64,
     /// The first seed
     #[arg(long, default_value_t = 0)]
     from: u64,
     /// How many threads run histories
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 2)]
     jobs: u64,
     /// Print the first violation only, without the timeline
     #[arg(long)]
