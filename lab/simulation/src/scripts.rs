@@ -53,6 +53,8 @@ pub struct ScriptPlan {
     /// The seed of every choice.
     pub seed: u64,
     /// The store.
+    pub store: &'static ScriptStore,
+    /// The URL of the store.
     pub url: String,
     /// The lease of the first client.
     pub lease: Duration,
@@ -84,16 +86,17 @@ impl ScriptPlan {
     pub fn draw(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let lease = Duration::from_millis([1_500, 4_000, 30_000][rng.usize(..3)]);
-        let url = rng.choice(URLS).expect("a URL");
+        let store = rng.choice(STORES).expect("a store");
         let longest = format!("longest-lease={}ms", lease.as_millis());
         let slowest = [lease / 1_000, lease / 100, lease / 12][rng.usize(..3)];
         let mut plan = Self {
             seed,
-            url: url.replace("LONGEST", &longest),
+            store,
+            url: store.url.replace("LONGEST", &longest),
             lease,
             has_unlike_leases: !seed.is_multiple_of(2),
             has_readers: !seed.is_multiple_of(3),
-            has_jobs: seed % 4 == 1 && (url.contains("a?crash-grace") || url.contains("cluster")),
+            has_jobs: seed % 4 == 1 && store.keeps_records,
             slowest,
             broken: [0, 2, 10, 40][rng.usize(..4)],
             clients: rng.usize(3..=4),
@@ -106,6 +109,17 @@ impl ScriptPlan {
         plan
     }
 
+    /// Lets the clients run jobs once, on a store that keeps the records.
+    #[must_use]
+    pub fn with_jobs(mut self) -> Self {
+        let stores: Vec<_> = STORES.iter().filter(|store| store.keeps_records).collect();
+        let mut rng = Rng::with_seed(self.seed);
+        self.store = rng.choice(stores).expect("a store");
+        self.store.url.clone_into(&mut self.url);
+        self.has_jobs = true;
+        self
+    }
+
     /// Returns the lease of a client.
     fn lease_of(&self, client: usize) -> Duration {
         if !self.has_unlike_leases {
@@ -116,20 +130,76 @@ impl ScriptPlan {
     }
 }
 
-/// The stores. A plain lock can be lost with its key only, and Redlock has three servers. LONGEST
-/// stands for the longest lease of the plan.
-const URLS: &[&str] = &[
-    "redis://a?crash-grace=2s",
-    "redis://a?crash-grace=off",
-    "redis://a?crash-grace=500ms",
-    "redis://a?dialect=plain",
-    "redis://a?dialect=redisson",
-    "redis://a?dialect=redisson&lock=rw",
-    "redlock://a,b,c?quarantine=off",
-    "redlock://a,b,c?LONGEST",
-    "redis+sentinel://s1,s2,s3/main?after-failover=wait&LONGEST",
-    "redis+cluster://a,b,c",
+/// A store, and what a history must know of it.
+#[derive(Clone, Copy, Debug)]
+pub struct ScriptStore {
+    /// LONGEST stands for the longest lease of the plan.
+    url: &'static str,
+    servers: ServerGroup,
+    /// Whether its records survive what happens to the servers.
+    keeps_records: bool,
+    /// Whether its tokens rise whatever happens to the servers.
+    has_rising_tokens: bool,
+    /// Whether a server restarts without its data, for which a quarantine makes up.
+    forgets: bool,
+}
+
+/// How the servers of a store know each other.
+#[derive(Clone, Copy, Debug)]
+enum ServerGroup {
+    /// Not at all.
+    Masters(&'static [&'static str]),
+    Sentinels,
+    Cluster,
+}
+
+const QUEUE: ScriptStore = ScriptStore {
+    url: "",
+    servers: ServerGroup::Masters(&["a"]),
+    keeps_records: true,
+    has_rising_tokens: true,
+    forgets: false,
+};
+/// A plain lock can be lost with its key only.
+const DIALECT: ScriptStore = ScriptStore {
+    keeps_records: false,
+    has_rising_tokens: false,
+    ..QUEUE
+};
+const REDLOCK: ScriptStore = ScriptStore {
+    servers: ServerGroup::Masters(&["a", "b", "c"]),
+    keeps_records: false,
+    ..QUEUE
+};
+
+const STORES: &[ScriptStore] = &[
+    QUEUE.at("redis://a?crash-grace=2s"),
+    QUEUE.at("redis://a?crash-grace=off"),
+    QUEUE.at("redis://a?crash-grace=500ms"),
+    DIALECT.at("redis://a?dialect=plain"),
+    DIALECT.at("redis://a?dialect=redisson"),
+    DIALECT.at("redis://a?dialect=redisson&lock=rw"),
+    REDLOCK.at("redlock://a,b,c?quarantine=off"),
+    ScriptStore {
+        forgets: true,
+        ..REDLOCK.at("redlock://a,b,c?LONGEST")
+    },
+    ScriptStore {
+        servers: ServerGroup::Sentinels,
+        keeps_records: false,
+        ..QUEUE.at("redis+sentinel://s1,s2,s3/main?after-failover=wait&LONGEST")
+    },
+    ScriptStore {
+        servers: ServerGroup::Cluster,
+        ..QUEUE.at("redis+cluster://a,b,c")
+    },
 ];
+
+impl ScriptStore {
+    const fn at(self, url: &'static str) -> Self {
+        Self { url, ..self }
+    }
+}
 
 /// Runs a history to its end or to its first violation.
 #[must_use]

@@ -7,6 +7,8 @@ use std::time::Duration;
 use fastrand::Rng;
 use lab_redis_model::{Cluster, Host, Restart, Sentinels};
 
+use super::{ScriptStore, ServerGroup};
+
 /// The servers that the URL of a history names.
 pub(super) struct Servers {
     group: Group,
@@ -33,26 +35,21 @@ const KEY: &str = "leasehold:{job}";
 const PAIRS: &[[&str; 2]] = &[["a", "a2"], ["b", "b2"], ["c", "c2"]];
 
 impl Servers {
-    pub(super) fn start(url: &str, lease: Duration) -> Self {
-        let group = if url.starts_with("redis+sentinel:") {
+    pub(super) fn start(store: &ScriptStore, lease: Duration) -> Self {
+        let group = match store.servers {
+            ServerGroup::Masters(names) => {
+                let start = |name| (name, Host::start(&format!("{name:0>40}")));
+                Group::None(names.iter().copied().map(start).collect())
+            }
             // A replica may lack grants, because the new master waits until they have ended.
-            let group = Sentinels::start("main", &["s1", "s2", "s3"], ["a", "b"], lease / 10);
-            Group::Sentinels(group)
-        } else if url.starts_with("redis+cluster:") {
+            ServerGroup::Sentinels => {
+                let group = Sentinels::start("main", &["s1", "s2", "s3"], ["a", "b"], lease / 10);
+                Group::Sentinels(group)
+            }
             // There is no such wait, so a replica has all grants.
-            Group::Cluster(Cluster::start(PAIRS, Duration::ZERO))
-        } else {
-            let start = |name| (name, Host::start(&format!("{name:0>40}")));
-            let names: &[&str] = if url.starts_with("redlock:") {
-                &["a", "b", "c"]
-            } else {
-                &["a"]
-            };
-            Group::None(names.iter().copied().map(start).collect())
+            ServerGroup::Cluster => Group::Cluster(Cluster::start(PAIRS, Duration::ZERO)),
         };
-        // Only a quarantine makes up for votes that are lost.
-        let has_quarantine = url.starts_with("redlock:") && !url.contains("quarantine=off");
-        let restart = if has_quarantine {
+        let restart = if store.forgets {
             Restart::Empty
         } else {
             Restart::WithData

@@ -88,7 +88,7 @@ impl ScriptWorld {
     pub(super) fn new(plan: ScriptPlan) -> Arc<Self> {
         let mut rng = Rng::with_seed(plan.seed ^ 0x5C21);
         let state = ScriptState {
-            servers: Servers::start(&plan.url, plan.lease),
+            servers: Servers::start(plan.store, plan.lease),
             ids: rng.fork(),
             rng,
             guards: Vec::new(),
@@ -280,7 +280,7 @@ impl ScriptWorld {
 
     /// A format that does not remember the last token cannot promise that tokens rise.
     fn has_rising_tokens(&self) -> bool {
-        !self.plan.url.contains("dialect=")
+        self.plan.store.has_rising_tokens
     }
 
     pub(super) fn event(&self, what: &str) {

@@ -53,10 +53,7 @@ fn script_histories_keep_exclusion_and_tokens() {
 fn jobs_are_completed_once_by_a_claim_that_held() {
     let mut jobs = [0; 2];
     for seed in 0..4 * SEEDS {
-        let mut plan = ScriptPlan::draw(seed);
-        let urls = ["redis://a?crash-grace=2s", "redis+cluster://a,b,c"];
-        urls[usize::from(seed % 4 == 3)].clone_into(&mut plan.url);
-        plan.has_jobs = true;
+        let plan = ScriptPlan::draw(seed).with_jobs();
         let report = run_scripts(&plan);
         if let Some(violation) = report.violation {
             report.events.iter().for_each(|event| println!("{event}"));
