@@ -1,19 +1,27 @@
--- Nobody but the owner may call anything, until it is granted: EXECUTE is everybody's by default.
+-- Nobody but the owner may call a new routine, until it is granted: EXECUTE is everybody's by default.
+-- Who may enter claims may call what an upgrade adds, and all other rights stay as they were granted.
 -- `leasehold setup-postgres --print` ends with the two GRANTs for a role.
-REVOKE ALL ON SCHEMA leasehold, leasehold_private FROM PUBLIC;
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA leasehold, leasehold_private FROM PUBLIC;
-REVOKE ALL ON ALL PROCEDURES IN SCHEMA leasehold FROM PUBLIC;
+REVOKE ALL ON SCHEMA leasehold_private FROM PUBLIC;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA leasehold_private FROM PUBLIC;
 COMMENT ON SCHEMA leasehold IS 'leasehold 2';
 
--- Who may enter claims may call what an upgrade adds.
 DO $rights$
 DECLARE
-    grantee regrole;
+    added regprocedure[] := ARRAY(
+        SELECT f.oid FROM pg_catalog.pg_proc f WHERE f.pronamespace = 'leasehold'::regnamespace
+            AND f.oid <> ALL (pg_catalog.current_setting('leasehold.routines')::oid[]));
+    routine regprocedure;
+    grantee text;
 BEGIN
-    FOR grantee IN
-        SELECT g.grantee FROM pg_catalog.pg_proc f, pg_catalog.aclexplode(f.proacl) g
+    FOREACH routine IN ARRAY added LOOP
+        EXECUTE 'REVOKE ALL ON ROUTINE ' || routine || ' FROM PUBLIC';
+    END LOOP;
+    FOR routine, grantee IN
+        SELECT a.routine, CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END
+        FROM pg_catalog.unnest(added) a(routine),
+            pg_catalog.pg_proc f, pg_catalog.aclexplode(f.proacl) g
         WHERE f.oid = 'leasehold.enter_1'::regproc AND g.grantee <> f.proowner
     LOOP
-        EXECUTE 'GRANT EXECUTE ON ALL ROUTINES IN SCHEMA leasehold TO ' || grantee;
+        EXECUTE 'GRANT EXECUTE ON ROUTINE ' || routine || ' TO ' || grantee;
     END LOOP;
 END $rights$;

@@ -20,6 +20,7 @@ BEGIN
     IF pg_catalog.to_regnamespace('leasehold_private') IS NULL THEN
         CREATE SCHEMA leasehold_private;
     END IF;
+    REVOKE ALL ON SCHEMA leasehold FROM PUBLIC;
 
     -- A claim that holds or waits. Durations are in milliseconds. A claim is bound to the session of
     -- its client by `link`, an advisory lock of that session on `server`; it is null without such a

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio_postgres::types::ToSql;
 
 use super::claims::uuid_of;
-use super::session::{RecordFunctions, Session};
+use super::session::{NoRecords, RecordFunctions, Session};
 use super::steps::{call_step, stored};
 use leasehold_core::store::{Claim, record_time};
 use leasehold_core::{Completion, Error, Name, Record, Result};
@@ -13,11 +13,18 @@ use leasehold_core::{Completion, Error, Name, Record, Result};
 /// Returns the functions for records.
 ///
 /// # Errors
-/// Unsupported if the schema is of a version without them.
+/// Unsupported if this client uses a version of the schema without them.
 pub(super) fn functions(session: &Session) -> Result<&RecordFunctions> {
-    session.functions.records.as_ref().ok_or_else(|| {
-        Error::unsupported("the schema in the database has no records of completed jobs: it is old")
-            .help("let its owner upgrade it: leasehold setup-postgres --store URL; then open the store")
+    session.functions.records.as_ref().map_err(|reason| {
+        let (age, help) = match reason {
+            NoRecords::OldSchema => (
+                "old",
+                "let its owner upgrade it: leasehold setup-postgres --store URL; then open the store",
+            ),
+            NoRecords::NewSchema => ("newer than this client", "use a newer leasehold"),
+        };
+        let what = format!("the schema in the database has no records for this client: it is {age}");
+        Error::unsupported(what).help(help)
     })
 }
 

@@ -87,7 +87,7 @@ pub(super) async fn create(client: &Client, schema: &str) -> Result<()> {
     match error.code() {
         Some(code) if code.code() == MADE => Ok(()),
         Some(code) if code.code() == NEWER => Err(Error::unsupported(format!(
-            "the schema {schema} is newer than version {VERSION}, and does not serve this client"
+            "the schema {schema} is newer than version {VERSION}, which this client makes"
         ))
         .help("use a newer leasehold")
         .caused_by(error)),

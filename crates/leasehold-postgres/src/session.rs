@@ -38,6 +38,7 @@ pub(super) struct Session {
     pub(super) proof: Option<Proof>,
     /// The server's identity and its timeline.
     pub(super) server: String,
+    pub(super) schema: String,
     pub(super) functions: Functions,
     /// The server's clock in microseconds, and when it was read at the latest: a request is never
     /// given more time than its client waits.
@@ -70,8 +71,15 @@ pub(super) struct Functions {
     pub(super) bound_holds: Function,
     pub(super) revoke_ended: Function,
     pub(super) release_ended: Function,
-    /// `None` if the schema is older.
-    pub(super) records: Option<RecordFunctions>,
+    pub(super) records: Result<RecordFunctions, NoRecords>,
+}
+
+/// Why this client uses version 1 of the schema, which has no records of completed jobs.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum NoRecords {
+    OldSchema,
+    /// It no longer serves clients of the versions between.
+    NewSchema,
 }
 
 /// The functions for records of completed jobs, which the schema has since version 2.
@@ -148,7 +156,7 @@ impl Session {
             return Err(Error::unavailable("two connections reached two servers"));
         }
         let functions =
-            Functions::prepare(&requests, &listener, &address.schema, other.version).await?;
+            Functions::prepare(&requests, &listener, &address.schema, other.no_records).await?;
         Ok(Self {
             requests,
             listener,
@@ -156,6 +164,7 @@ impl Session {
             client: context.client,
             proof,
             server: server.server,
+            schema: address.schema.clone(),
             functions,
             clock: Mutex::new((server.clock, read_at)),
             is_listening: tokio::sync::Mutex::new(false),
@@ -269,8 +278,7 @@ impl net::Session for Session {
 struct Greeting {
     server: String,
     clock: i64,
-    /// The version of the schema that this client uses.
-    version: i32,
+    no_records: Option<NoRecords>,
 }
 
 impl Greeting {
@@ -286,7 +294,15 @@ impl Greeting {
         // Another client may have upgraded it meanwhile.
         for version in [schema::VERSION, 1] {
             let greeting = Self::of_version(version, client, &address.schema).await?;
-            let Some(greeting) = greeting else { continue };
+            let Some(mut greeting) = greeting else {
+                continue;
+            };
+            if version == 1 {
+                greeting.no_records = Some(match &made {
+                    Err(error) if error.is_unsupported() => NoRecords::NewSchema,
+                    _ => NoRecords::OldSchema,
+                });
+            }
             if let (1, Err(error)) = (version, &made) {
                 tracing::warn!(store = %address, %error, "the schema was not upgraded");
             }
@@ -313,7 +329,7 @@ impl Greeting {
         Ok(Some(Self {
             server: row.get("server"),
             clock: row.get("clock"),
-            version,
+            no_records: None,
         }))
     }
 }
@@ -323,15 +339,15 @@ impl Functions {
         requests: &Connection,
         listener: &Connection,
         schema: &str,
-        version: i32,
+        no_records: Option<NoRecords>,
     ) -> Result<Self> {
         let on_requests =
             async |name, types| Function::prepare(requests, (schema, name), types).await;
         let on_listener =
             async |name, types| Function::prepare(listener, (schema, name), types).await;
-        let records = match version {
-            1 => None,
-            _ => Some(RecordFunctions {
+        let records = match no_records {
+            Some(reason) => Err(reason),
+            None => Ok(RecordFunctions {
                 read: on_requests("leasehold.record_1", &[Type::TEXT, Type::INT8]).await?,
                 complete: on_requests("leasehold.complete_1", COMPLETE).await?,
                 list: on_requests("leasehold.list_records_1", LIST).await?,
@@ -505,7 +521,7 @@ pub(super) async fn set_up(address: Address, roles: Vec<String>) -> Result<()> {
     let schema = address.schema.clone();
     let context = Context::new(Arc::new(address), Arc::default());
     let session = Session::open(&context, 0).await?;
-    if session.functions.records.is_none() {
+    if session.functions.records.is_err() {
         // It fails for the reason for which this session uses an older schema, if that is still there.
         schema::create(&session.requests.client, &schema).await?;
     }

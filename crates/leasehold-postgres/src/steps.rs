@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::claims::{Renewed, TrackedClaim, uuid_of};
 use super::function::Function;
 use super::reply_error::{claim_error, is_in_the_way, is_queue_full, late_clock, store_error};
+use super::schema;
 use super::session::Session;
 use leasehold_core::internal::BootInstant;
 use leasehold_core::store::{Claim, Standing, write_words};
@@ -319,10 +320,8 @@ pub(super) async fn look_at_holds(
 /// Sends no notifications from now on: no transaction with one can commit. Waiters look instead.
 async fn be_quiet(session: &Session) -> Result<()> {
     tracing::warn!("the queue of notifications is full: waiters look from time to time instead");
-    let quiet = session
-        .requests
-        .client
-        .batch_execute("SET leasehold.quiet = on");
+    let statement = schema::named(&session.schema, "SET leasehold.quiet = on");
+    let quiet = session.requests.client.batch_execute(&statement);
     quiet.await.map_err(store_error)
 }
 

@@ -82,6 +82,28 @@ async fn waiters_behind_a_quiet_holder_are_granted() {
     granted(waiting).await.release().await.expect("released");
 }
 
+/// Then a transaction with a notification cannot commit, whatever the name of the schema.
+///
+/// Shows G-02.
+#[tokio::test]
+async fn full_queue_of_notifications_keeps_no_lock() {
+    for schema in ["leasehold", "orders"] {
+        let database = Database::new();
+        let url = format!("{}?schema={schema}", database.url());
+        let [locks, others] = [open(&url).await, open(&url).await];
+        let held = acquire(&locks, "a").await;
+        let waiting = queue_up(&others, "a").await;
+        let changed = database.run(&format!(
+            "DO $$ BEGIN EXECUTE regexp_replace( \
+                 pg_get_functiondef('{schema}_private.notify'::regproc), 'PERFORM [^;]*pg_notify[^;]*', \
+                 'RAISE ''too many notifications'' USING ERRCODE = ''54000'''); END $$"
+        ));
+        assert_eq!(changed, [""; 0]);
+        held.release().await.expect("released");
+        granted(waiting).await.release().await.expect("released");
+    }
+}
+
 /// Shows G-01, G-02.
 #[tokio::test]
 async fn lock_of_a_killed_process_is_free_after_the_grace() {

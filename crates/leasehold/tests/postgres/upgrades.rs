@@ -18,11 +18,7 @@ impl Database<'static> {
         let database = Self::new();
         // Another database of the test may have made it: roles belong to the server.
         database.run(&format!("CREATE ROLE {role} LOGIN"));
-        let grants = format!(
-            "GRANT USAGE ON SCHEMA leasehold TO {role}; \
-             GRANT EXECUTE ON ALL ROUTINES IN SCHEMA leasehold TO {role}"
-        );
-        for statements in [VERSION_1, &grants] {
+        for statements in [VERSION_1, &schema_grants(role)] {
             assert_eq!(database.run(statements), [""; 0]);
         }
         database
@@ -40,6 +36,13 @@ impl Database<'static> {
         lines.sort_unstable();
         lines
     }
+}
+
+fn schema_grants(role: &str) -> String {
+    format!(
+        "GRANT USAGE ON SCHEMA leasehold TO {role}; \
+         GRANT EXECUTE ON ALL ROUTINES IN SCHEMA leasehold TO {role}"
+    )
 }
 
 /// By a client, by `set_up`, and by the printed statements, as often as they are executed.
@@ -166,6 +169,51 @@ async fn older_schema_is_used_by_a_role_that_may_not_upgrade_it() {
     assert!(denied[0].contains("permission denied"), "{denied:?}");
 }
 
+/// An administrator may trust everybody, or take a single right from a role.
+#[tokio::test]
+async fn upgrade_keeps_the_rights_that_were_granted() {
+    let database = Database::of_version_1("keeps_rights");
+    database.role("everybody");
+    database.run(
+        "GRANT USAGE ON SCHEMA leasehold TO PUBLIC; \
+         GRANT EXECUTE ON FUNCTION leasehold.inspect_1, leasehold.connect_1 TO PUBLIC; \
+         REVOKE EXECUTE ON FUNCTION leasehold.end_pins_1 FROM keeps_rights",
+    );
+    let callable = |role: &str| {
+        let names = "SELECT p.proname FROM pg_proc p WHERE p.pronamespace = 'leasehold'::regnamespace \
+                     AND has_schema_privilege('{role}', p.pronamespace, 'USAGE') \
+                     AND has_function_privilege('{role}', p.oid, 'EXECUTE') ORDER BY 1";
+        database.run(&names.replace("{role}", role))
+    };
+    assert_eq!(callable("everybody"), ["connect_1", "inspect_1"]);
+    let before = callable("keeps_rights");
+    assert!(!before.contains(&"end_pins_1".to_owned()), "{before:?}");
+
+    database.set_up(&[]).await;
+    assert_eq!(callable("everybody"), ["connect_1", "inspect_1"]);
+    let added = [
+        "check",
+        "complete_1",
+        "connect_2",
+        "list_records_1",
+        "record_1",
+    ];
+    let added = added.map(str::to_owned);
+    let mut expected = [&before[..], &added].concat();
+    expected.sort_unstable();
+    assert_eq!(callable("keeps_rights"), expected);
+}
+
+/// Everybody may enter claims, and then may call what an upgrade adds too.
+#[tokio::test]
+async fn schema_that_everybody_may_use_is_upgraded_for_everybody() {
+    let database = Database::of_version_1("PUBLIC");
+    database.role("anybody");
+    database.set_up(&[]).await;
+    let locks = open(&database.url_of("anybody")).await;
+    locks.record("a").await.expect("it may read");
+}
+
 #[tokio::test]
 async fn clients_that_upgrade_at_once_all_succeed() {
     let database = Database::of_version_1("upgrades_at_once");
@@ -240,9 +288,15 @@ async fn client_that_waited_for_an_upgrade_makes_none() {
 /// A later version that no longer serves clients of this one. Its functions or its comment say so.
 #[tokio::test]
 async fn newer_schema_is_not_made_older() {
-    for newer in [
-        "CREATE FUNCTION leasehold.connect_4() RETURNS int LANGUAGE sql RETURN 4",
-        "COMMENT ON SCHEMA leasehold IS 'leasehold 10'",
+    for (role, newer) in [
+        (
+            "newer_functions",
+            "CREATE FUNCTION leasehold.connect_4() RETURNS int LANGUAGE sql RETURN 4",
+        ),
+        (
+            "newer_comment",
+            "COMMENT ON SCHEMA leasehold IS 'leasehold 10'",
+        ),
     ] {
         let database = Database::new();
         let url = database.url();
@@ -250,12 +304,20 @@ async fn newer_schema_is_not_made_older() {
         database.run(newer);
         database.run("DROP FUNCTION leasehold.connect_2");
         let before = database.contents();
-        // It still serves clients of version 1.
-        let refused = open(&url).await.record("a").await;
-        assert!(
-            refused.is_err_and(|error| error.is_unsupported()),
-            "{newer}"
-        );
+        // It still serves clients of version 1, and no upgrade gives them records.
+        database.role(role);
+        database.run(&schema_grants(role));
+        for url in [&url, &database.url_of(role)] {
+            let locks = open(url).await;
+            use_once(&locks, "a").await;
+            let refused = locks.record("a").await.expect_err("it is version 1");
+            assert!(refused.is_unsupported(), "{newer}");
+            let text = refused.to_string();
+            assert!(text.ends_with("use a newer leasehold"), "{text}");
+        }
+        database.run(&format!(
+            "DELETE FROM leasehold_private.lock; DROP OWNED BY {role}"
+        ));
         assert_eq!(database.contents(), before);
 
         database.run("DROP FUNCTION leasehold.connect_1");
