@@ -10,7 +10,7 @@ use super::claims::uuid_of;
 use super::function::Function;
 use super::pins;
 use super::session::Session;
-use super::steps::{name_of, stored};
+use super::steps::{name_of, stored, stored_text};
 use leasehold_core::internal::SeenHold;
 use leasehold_core::store::{
     Claim, Standing, claim_id_from_bytes, parse_words, replies, share_from_parts, write_words,
@@ -36,15 +36,8 @@ pub(super) fn parse_record(text: &str, ahead: u32) -> Option<Entry> {
 }
 
 pub(super) async fn inspect(session: &Session, name: &Name) -> Result<LockState> {
-    let client = &session.requests.client;
-    let stored = stored(name);
-    let arguments: [&(dyn ToSql + Sync); 1] = [&stored];
-    let rows = session
-        .functions
-        .inspect
-        .call(client, &arguments)
-        .await
-        .map_err(|error| session.failed(error))?;
+    let function = &session.functions.inspect;
+    let rows = session.call(function, &[&stored(name)]).await?;
 
     let mut lock_state = replies::lock_state(name.clone());
     let mut is_pinned = false;
@@ -96,11 +89,8 @@ pub(super) async fn list(
     count_max: usize,
 ) -> Result<Vec<Name>> {
     let count_max = i32::try_from(count_max).unwrap_or(i32::MAX);
-    let prefix = prefix.replace('\u{1}', "\u{1}1").replace('\0', "\u{1}0");
-    let client = &session.requests.client;
-    let arguments: [&(dyn ToSql + Sync); 2] = [&prefix, &count_max];
-    let rows = function.call(client, &arguments).await;
-    let rows = rows.map_err(|error| session.failed(error))?;
+    let prefix = stored_text(prefix);
+    let rows = session.call(function, &[&prefix, &count_max]).await?;
     let mut names: Vec<Name> = rows.iter().filter_map(|row| name_of(row.get(0))).collect();
     names.sort_unstable();
     Ok(names)
@@ -108,12 +98,8 @@ pub(super) async fn list(
 
 /// Returns the holds that are bound to the sessions of their clients.
 pub(super) async fn bound_holds(session: &Session, name: &Name) -> Result<Vec<SeenHold>> {
-    let client = &session.requests.client;
-    let stored = stored(name);
-    let arguments: [&(dyn ToSql + Sync); 1] = [&stored];
     let function = &session.functions.bound_holds;
-    let rows = function.call(client, &arguments).await;
-    let rows = rows.map_err(|error| session.failed(error))?;
+    let rows = session.call(function, &[&stored(name)]).await?;
     Ok(rows.iter().filter_map(seen_hold).collect())
 }
 
@@ -135,7 +121,6 @@ pub(super) async fn revoke_ended(
     seen: &SeenHold,
     seen_by: &Claim,
 ) -> Result<bool> {
-    let client = &session.requests.client;
     let stored = stored(&seen_by.name);
     let mut words = String::new();
     write_words(&seen_by.info, &mut words);
@@ -144,7 +129,6 @@ pub(super) async fn revoke_ended(
     let token = i64::try_from(seen.token.get()).unwrap_or(i64::MAX);
     let arguments: [&(dyn ToSql + Sync); 5] = [&stored, &claim, &token, &seen.link, &words];
     let function = &session.functions.revoke_ended;
-    let rows = function.call(client, &arguments).await;
-    let rows = rows.map_err(|error| session.failed(error))?;
+    let rows = session.call(function, &arguments).await?;
     Ok(rows.first().is_some_and(|row| row.get(0)))
 }

@@ -13,11 +13,8 @@ use leasehold_core::{LockState, Name, Pin, PinnedBy, Result};
 
 /// Adds the pins to the state of a lock.
 pub(super) async fn read(session: &Session, lock_state: &mut LockState) -> Result<()> {
-    let client = &session.requests.client;
     let stored = stored(&lock_state.name);
-    let arguments: [&(dyn ToSql + Sync); 1] = [&stored];
-    let rows = session.functions.pins.call(client, &arguments).await;
-    for row in rows.map_err(|error| session.failed(error))? {
+    for row in session.call(&session.functions.pins, &[&stored]).await? {
         let claim: Uuid = row.get("claim");
         let claim = claim_id_from_bytes(claim.into_bytes());
         let entry = lock_state
@@ -50,12 +47,9 @@ fn pin(row: &Row) -> Option<Pin> {
 ///
 /// It may be repeated: a session that has ended pins nothing.
 pub(super) async fn end(session: &Session, name: &Name, limit: Duration) -> Result<()> {
-    let client = &session.requests.client;
-    let stored = stored(name);
-    let limit_ms = millis(limit);
-    let arguments: [&(dyn ToSql + Sync); 2] = [&stored, &limit_ms];
-    let rows = session.functions.end_pins.call(client, &arguments).await;
-    for row in rows.map_err(|error| session.failed(error))? {
+    let function = &session.functions.end_pins;
+    let arguments: [&(dyn ToSql + Sync); 2] = [&stored(name), &millis(limit)];
+    for row in session.call(function, &arguments).await? {
         let pid: i32 = row.get("pid");
         if let Some(right) = row.get::<_, Option<String>>("missing_right") {
             tracing::warn!(%name, pid, %right, "a session delays the next holder, and cannot be ended");

@@ -31,11 +31,8 @@ pub(super) fn functions(session: &Session) -> Result<&RecordFunctions> {
 /// Reads the record of a lock, which is kept for `life` from now on at least.
 pub(super) async fn read(session: &Session, name: &Name, life: Duration) -> Result<Record> {
     let function = &functions(session)?.read;
-    let stored = stored(name);
-    let life = millis(life);
-    let arguments: [&(dyn ToSql + Sync); 2] = [&stored, &life];
-    let reading = function.call(&session.requests.client, &arguments);
-    let rows = reading.await.map_err(|error| session.failed(error))?;
+    let arguments: [&(dyn ToSql + Sync); 2] = [&stored(name), &millis(life)];
+    let rows = session.call(function, &arguments).await?;
 
     let row = rows.first();
     let read_at = row.and_then(|row| record_time(&row.get::<_, i64>("read_at").to_string()));

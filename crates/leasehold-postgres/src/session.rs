@@ -10,8 +10,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::runtime;
 use tokio::time::{sleep, timeout};
-use tokio_postgres::Client;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
 use super::address::Address;
@@ -234,6 +234,16 @@ impl Session {
         if self.heard() == heard {
             net::Session::close(self);
         }
+    }
+
+    /// Calls a function that needs no connection of its own, and is not repeated.
+    pub(super) async fn call(
+        &self,
+        function: &Function,
+        arguments: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>> {
+        let rows = function.call(&self.requests.client, arguments).await;
+        rows.map_err(|error| self.failed(error))
     }
 
     /// Maps the error of a call of the schema's functions. If they are gone, the next session makes the

@@ -10,6 +10,7 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::claims::{Renewed, TrackedClaim, uuid_of};
+use super::connection::Connection;
 use super::function::Function;
 use super::reply_error::{claim_error, is_in_the_way, is_queue_full, late_clock, store_error};
 use super::schema;
@@ -190,13 +191,11 @@ pub(super) async fn enter(
 pub(super) async fn leave(session: &Session, claim: &Claim) -> Result<bool> {
     let name = stored(&claim.name);
     let id = uuid_of(claim.id);
+    if claim.by_watchdog {
+        return call_step(session, &session.functions.release_ended, &[&name, &id]).await;
+    }
     let arguments: [&(dyn ToSql + Sync); 3] = [&name, &id, &session.client];
-    let (function, arguments) = if claim.by_watchdog {
-        (&session.functions.release_ended, &arguments[..2])
-    } else {
-        (&session.functions.leave, &arguments[..])
-    };
-    call_step(session, function, arguments).await
+    call_step(session, &session.functions.leave, &arguments).await
 }
 
 /// Calls a step in which a claim leaves; returns what it replies.
@@ -205,18 +204,30 @@ pub(super) async fn call_step(
     function: &Function,
     arguments: &[&(dyn ToSql + Sync)],
 ) -> Result<bool> {
+    let on = &session.requests;
+    let rows = call(session, on, function, arguments, LEAVE_TIMEOUT).await?;
+    Ok(rows.first().is_some_and(|row| row.get(0)))
+}
+
+/// Calls a function, and again if another transaction was in its way.
+async fn call(
+    session: &Session,
+    connection: &Connection,
+    function: &Function,
+    arguments: &[&(dyn ToSql + Sync)],
+    limit: Duration,
+) -> Result<Vec<Row>> {
     let mut tries = 0;
     loop {
         tries += 1;
         let heard = session.heard();
-        let client = &session.requests.client;
-        let leaving = function.call(client, arguments);
-        let Ok(left) = timeout(LEAVE_TIMEOUT, leaving).await else {
+        let calling = function.call(&connection.client, arguments);
+        let Ok(replied) = timeout(limit, calling).await else {
             session.missed_reply(heard);
-            return Err(no_reply(LEAVE_TIMEOUT));
+            return Err(no_reply(limit));
         };
-        match left {
-            Ok(rows) => return Ok(rows.first().is_some_and(|row| row.get(0))),
+        match replied {
+            Ok(rows) => return Ok(rows),
             Err(error) if tries < TRIES_MAX && is_queue_full(&error) => be_quiet(session).await?,
             Err(error) if tries < TRIES_MAX && is_in_the_way(&error) => {}
             Err(error) => return Err(session.failed(error)),
@@ -230,11 +241,7 @@ pub(super) async fn renew(
     claims: &[(&Claim, &TrackedClaim)],
     grace: Option<Duration>,
 ) -> Result<()> {
-    let names: Vec<String> = claims
-        .iter()
-        .map(|(claim, _)| stored(&claim.name))
-        .collect();
-    let ids: Vec<Uuid> = claims.iter().map(|(claim, _)| uuid_of(claim.id)).collect();
+    let (names, ids) = names_and_ids(claims);
     let proof = session.proof.as_ref().filter(|_| grace.is_some());
     let epoch = signed(session.epoch);
     let link = proof.map(|proof| proof.link);
@@ -250,24 +257,10 @@ pub(super) async fn renew(
         &channel,
         &grace,
     ];
-    let limit = shortest(claims);
-    let mut tries = 0;
-    let (rows, sent_at) = loop {
-        tries += 1;
-        let sent_at = BootInstant::now();
-        let heard = session.heard();
-        let client = &session.listener.client;
-        let renewing = session.functions.renew.call(client, &arguments);
-        match timeout(limit, renewing).await {
-            Err(_elapsed) => {
-                session.missed_reply(heard);
-                return Err(no_reply(limit));
-            }
-            Ok(Ok(rows)) => break (rows, sent_at),
-            Ok(Err(error)) if tries < TRIES_MAX && is_in_the_way(&error) => {}
-            Ok(Err(error)) => return Err(session.failed(error)),
-        }
-    };
+    let sent_at = BootInstant::now();
+    let on = &session.listener;
+    let function = &session.functions.renew;
+    let rows = call(session, on, function, &arguments, shortest(claims)).await?;
 
     for ((_, tracked), row) in claims.iter().zip(&rows) {
         let standing = letter(row.get("standing"));
@@ -292,29 +285,21 @@ pub(super) async fn look_at_holds(
     if claims.is_empty() {
         return Ok(());
     }
-    let names: Vec<String> = claims
-        .iter()
-        .map(|(claim, _)| stored(&claim.name))
-        .collect();
-    let ids: Vec<Uuid> = claims.iter().map(|(claim, _)| uuid_of(claim.id)).collect();
-    let limit = shortest(claims);
-    let arguments: [&(dyn ToSql + Sync); 2] = [&names, &ids];
-    let heard = session.heard();
-    let client = &session.listener.client;
-    let looking = session.functions.held.call(client, &arguments);
-    let Ok(rows) = timeout(limit, looking).await else {
-        session.missed_reply(heard);
-        return Err(no_reply(limit));
-    };
-    for ((_, tracked), row) in claims
-        .iter()
-        .zip(&rows.map_err(|error| session.failed(error))?)
-    {
+    let (names, ids) = names_and_ids(claims);
+    let on = &session.listener;
+    let function = &session.functions.held;
+    let rows = call(session, on, function, &[&names, &ids], shortest(claims)).await?;
+    for ((_, tracked), row) in claims.iter().zip(&rows) {
         if !row.get::<_, bool>(0) {
             tracked.apply_renewal(Renewed::Gone, (BootInstant::now(), session.epoch));
         }
     }
     Ok(())
+}
+
+fn names_and_ids(claims: &[(&Claim, &TrackedClaim)]) -> (Vec<String>, Vec<Uuid>) {
+    let both = |(claim, _): &(&Claim, &TrackedClaim)| (stored(&claim.name), uuid_of(claim.id));
+    claims.iter().map(both).unzip()
 }
 
 /// Sends no notifications from now on: no transaction with one can commit. Waiters look instead.
@@ -423,9 +408,11 @@ impl Absences {
 
 /// A name as the database has it: text without the character U+0000, which PostgreSQL has not.
 pub(super) fn stored(name: &Name) -> String {
-    name.as_str()
-        .replace('\u{1}', "\u{1}1")
-        .replace('\0', "\u{1}0")
+    stored_text(name.as_str())
+}
+
+pub(super) fn stored_text(text: &str) -> String {
+    text.replace('\u{1}', "\u{1}1").replace('\0', "\u{1}0")
 }
 
 /// Reads a name from the database.
