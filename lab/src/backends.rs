@@ -156,6 +156,8 @@ pub enum Capability {
     Sessions,
     /// The disk of the store can be made small.
     SmallDisk,
+    /// A grant is on disk before its client has it.
+    DurableGrants,
     /// The store grants claims in order of arrival.
     FifoQueue,
     /// A released claim is gone when its release returns.

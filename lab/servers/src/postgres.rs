@@ -1,5 +1,6 @@
 //! A real PostgreSQL server.
 
+use std::env;
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Write, pipe};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -19,6 +20,8 @@ use crate::{DEADLINE, until};
 
 /// Debian keeps each release in a folder of its own.
 const RELEASES: &str = "/usr/lib/postgresql";
+/// The folders of another release's programs, as in PATH.
+const BIN: &str = "LEASEHOLD_POSTGRES_BIN";
 /// The user that runs the server if the test runs as root, because the server refuses to run as
 /// root. The number of this user is the same on every machine.
 const UNPRIVILEGED: u32 = 65534;
@@ -77,17 +80,26 @@ impl Postgres {
                 let file = data.join(name);
                 fs::copy(certificates.file(name), &file).expect("the folder is ours");
                 fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("it is ours");
-                if geteuid().is_root() {
-                    chown(&file, Some(UNPRIVILEGED), Some(UNPRIVILEGED))
-                        .expect("root may give a file away");
-                }
+                give_to_server(&file);
             }
         })
     }
 
+    /// Starts a server whose data is on a disk of its own, which is empty.
+    #[must_use]
+    pub fn on_disk(disk: &Path, settings: &[&str]) -> Self {
+        let folder = folder_of_server();
+        give_to_server(disk);
+        symlink(disk, folder.path().join("data")).expect("the folder is empty");
+        Self::initialised_in(folder, settings, |_| {})
+    }
+
     /// Starts a server with new data, to which `prepare` may add files.
     fn initialised(settings: &[&str], prepare: impl FnOnce(&Path)) -> Self {
-        let folder = folder_of_server();
+        Self::initialised_in(folder_of_server(), settings, prepare)
+    }
+
+    fn initialised_in(folder: TempDir, settings: &[&str], prepare: impl FnOnce(&Path)) -> Self {
         let data = text(&folder.path().join("data"));
         complete(
             "initdb",
@@ -386,11 +398,15 @@ pub(crate) fn folder_of_server() -> TempDir {
         .prefix("postgres-")
         .tempdir()
         .expect("a temporary folder can be made");
-    if geteuid().is_root() {
-        chown(folder.path(), Some(UNPRIVILEGED), Some(UNPRIVILEGED))
-            .expect("root may give a folder away");
-    }
+    give_to_server(folder.path());
     folder
+}
+
+/// Makes the user of the server the owner of a file or folder.
+fn give_to_server(path: &Path) {
+    if geteuid().is_root() {
+        chown(path, Some(UNPRIVILEGED), Some(UNPRIVILEGED)).expect("root may give it away");
+    }
 }
 
 /// Starts the server whose data is in a folder.
@@ -461,8 +477,15 @@ pub(crate) fn start_unprivileged(
     )
 }
 
-/// The path of a program in the newest installed release.
+/// The path of a program in the folders of `LEASEHOLD_POSTGRES_BIN`, or else in the newest installed
+/// release.
 fn program(name: &str) -> String {
+    let folders = env::var_os(BIN).unwrap_or_default();
+    let mut chosen = env::split_paths(&folders).map(|folder| folder.join(name));
+    if let Some(chosen) = chosen.find(|file| file.is_file()) {
+        return text(&chosen);
+    }
+
     let releases = fs::read_dir(RELEASES)
         .into_iter()
         .flatten()

@@ -10,6 +10,8 @@ use tempfile::TempDir;
 pub(super) const FOLDER_SIZE: u32 = 256;
 /// In KiB: enough for some minutes of a server's append-only file.
 pub(super) const SERVER_SIZE: u32 = 64 * 1024;
+/// In KiB: enough for an empty database and its log.
+pub(super) const POSTGRES_SIZE: u32 = 192 * 1024;
 
 /// A folder with a small file system mounted on it. Dropping it unmounts the file system.
 #[derive(Debug)]

@@ -5,8 +5,11 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use lab_servers::{Postgres as Server, Wire};
 
-use super::Capability::{FifoQueue, ImmediateRemoval, Network, ServerProcess, SingleServer};
-use super::{Backend, CANARY, wait_for_empty_queues};
+use super::Capability::{
+    DurableGrants, FifoQueue, ImmediateRemoval, Network, ServerProcess, SingleServer, SmallDisk,
+};
+use super::{Backend, CANARY, Disk, disk, wait_for_empty_queues};
+use crate::faults::Requirement;
 use crate::testbed::Server as TestedServer;
 use crate::{Testbed, WorkerConfig, until};
 
@@ -30,15 +33,24 @@ pub(super) const SINGLE: Backend = Backend {
         SingleServer,
         FifoQueue,
         ImmediateRemoval,
+        SmallDisk,
+        DurableGrants,
     ]],
-    start: |worker, _| {
-        let server = Server::start();
+    start: |worker, requires| {
+        let (disk, server) = if requires == Requirement::SmallDisk {
+            let disk = Disk::mount(disk::POSTGRES_SIZE)?;
+            let server = Server::on_disk(disk.path(), &["max_wal_size=32MB", "min_wal_size=32MB"]);
+            (Some(disk), server)
+        } else {
+            (None, Server::start())
+        };
         let url = |address: &str| format!("postgres://postgres@{address}/postgres?{SETTINGS}");
         let address = server.address();
         let mut testbed = Testbed::with_servers(worker, url(&address), Vec::new(), vec![server])?;
         let wire = Wire::to(&address);
         testbed.worker_url = url(&wire.address());
         testbed.wires.push(wire);
+        testbed.disk = disk;
         Ok(testbed)
     },
     wait_until_ready: |_| Ok(()),

@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
+use lab_servers::Postgres;
 
 use super::{ended_now, instant, persistence, wait};
 use crate::backends::Capability;
@@ -38,42 +39,55 @@ pub(super) fn replaced(run: &mut FaultRun, random: &mut Random) -> Result<Option
     Ok(Some(instant(format!("{name}.lock"))))
 }
 
-/// No new file can be written. Known names still work; a new name is refused, and granted when
-/// there is space again.
+/// No new file can be written, and no table can grow. Known names still work; a new name is refused,
+/// and granted when there is space again.
 pub(super) fn disk_full(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    if !run.cell.backend.has(Capability::Folder) {
+    let stores = [Capability::Folder, Capability::DurableGrants];
+    if !run.cell.backend.has_any(&stores) {
         return persistence::disk_full(run, random);
     }
     let time = run.plan.length;
+    for server in run.testbed.servers_of::<Postgres>() {
+        // A server that cannot begin another file of its log ends for good.
+        server.run("SELECT pg_switch_wal(); CHECKPOINT");
+    }
 
     let fill = run.testbed.store().with_file_name("fill");
-    let new = format!("new-{}", run.injections.len());
     let filled = std::io::copy(&mut std::io::repeat(0), &mut fs::File::create(&fill)?);
     ensure!(filled.is_err(), "the disk never becomes full");
 
     let since = now();
     let testbed = &run.testbed;
-    let refused = testbed.run(testbed.locks().mutex(&new).try_acquire());
+    let use_once = |name: &str| {
+        let lock = testbed.locks().mutex(name);
+        testbed.run(async {
+            match lock.try_acquire().await? {
+                Ok(held) => held.release().await,
+                Err(_refused) => Ok(()),
+            }
+        })
+    };
+    let names = (0..NEW_NAMES_MAX).map(|n| format!("new-{}-{n}", run.injections.len()));
+    let refused = names.into_iter().find_map(|name| {
+        let error = use_once(&name).err()?;
+        Some((name, error.to_string()))
+    });
 
     wait(time);
     fs::remove_file(&fill)?;
-    let effect = ended_now(
-        since,
-        format!(
-            "{new} refused: {}",
-            refused
-                .as_ref()
-                .err()
-                .map(ToString::to_string)
-                .unwrap_or_default()
-        ),
-    );
-    let is_full = refused.is_err_and(|error| error.to_string().contains("full"));
-    testbed
-        .run(async { testbed.locks().mutex(&new).acquire().await?.release().await })
-        .context("with space on the disk again")?;
-    for file in files(run, &new) {
-        fs::remove_file(file)?;
+    let (new, error) = refused.context("each new name is granted")?;
+    let effect = ended_now(since, format!("{new} refused: {error}"));
+    use_once(&new).context("with space on the disk again")?;
+    if run.cell.backend.has(Capability::Folder) {
+        for file in files(run, &new) {
+            fs::remove_file(file)?;
+        }
     }
+    let is_full = ["full", "No space left"]
+        .iter()
+        .any(|why| error.contains(why));
     Ok(is_full.then_some(effect))
 }
+
+/// The pages of a table have space for some new names.
+const NEW_NAMES_MAX: u32 = 2_000;

@@ -7,7 +7,7 @@ use super::{
     persistence, processes, redis_state, servers, zookeeper,
 };
 use crate::backends::Capability::{
-    ExpiringKeys, Failover, FifoQueue, Folder, IndependentServers, LaggingReplicas,
+    DurableGrants, ExpiringKeys, Failover, FifoQueue, Folder, IndependentServers, LaggingReplicas,
     LastingConnections, Leader, Majority, Network, PlainKeys, Replica, ReplicatedGrants,
     ServerClock, ServerProcess, Sessions, Shards, SingleServer, SmallDisk, StateCommands,
     SteadyTokens, WaitsAfterFailover, Watched,
@@ -828,10 +828,10 @@ pub const FAULTS: &[Fault] = &[
         needs: &[SmallDisk],
         requires: Requirement::SmallDisk,
         guarantee: R,
-        exclusion_with: &[Folder],
+        exclusion_with: &[Folder, DurableGrants],
         recovery_seconds: 10,
-        slower: &[(SingleServer, 12)],
-        losses: &[SingleServer],
+        slower: &[(StateCommands, 12)],
+        losses: &[StateCommands],
         inject: files::disk_full,
         ..OUTAGE
     },
