@@ -131,9 +131,13 @@ impl Postgres {
             .filter(|_| session.proof.is_some())
     }
 
-    fn trusted_grace(&self, claim: &Claim) -> Option<Duration> {
-        let session = self.supervisor.current()?;
-        self.grace(&session).filter(|_| claim.auto_renew)
+    /// The grace, unless there is a session that proves nothing. One that has ended since a request may
+    /// have proven its claim, and others see that it is gone.
+    fn possible_grace(&self) -> Option<Duration> {
+        let session = self.supervisor.current();
+        let has_proof = session.is_none_or(|session| session.proof.is_some());
+        let grace = self.address.settings.crash_grace;
+        grace.filter(|_| has_proof)
     }
 
     /// Whether notifications reach this client: there is no pooler in between.
@@ -375,9 +379,7 @@ impl PostgresBuilder {
 #[async_trait]
 impl Store for Postgres {
     fn guarantees(&self) -> Guarantees {
-        let session = self.supervisor.current();
-        let has_proof = session.is_none_or(|session| session.proof.is_some());
-        guarantees(self.address.settings.crash_grace.filter(|_| has_proof))
+        guarantees(self.possible_grace())
     }
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
@@ -399,7 +401,7 @@ impl Store for Postgres {
             }
             Standing::Held { .. } => {
                 tracked.pass_on();
-                let grace = self.trusted_grace(claim);
+                let grace = self.possible_grace().filter(|_| claim.auto_renew);
                 lease = tracked.state().trusted_for(claim.lease, grace, sent_at);
             }
             _ => {}
@@ -560,3 +562,25 @@ const PINNED_INTERVAL: Duration = Duration::from_millis(50);
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many claims one statement renews. It keeps a lock for each of them until it ends.
 const RENEWED_AT_A_TIME: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hold_whose_session_has_ended_is_trusted_for_the_grace() {
+        background::start().expect("a thread can be started");
+        let url = "postgres://me@127.0.0.1:1/app?crash-grace=2s";
+        let address = Arc::new(Address::parse(url).expect("a URL"));
+        let claims = Arc::<Claims>::default();
+        let context = Context::new(Arc::clone(&address), Arc::clone(&claims));
+        let store = Postgres {
+            supervisor: Supervisor::spawn(context),
+            address,
+            claims,
+            absences: Absences::default(),
+            _process_file: None,
+        };
+        assert_eq!(store.possible_grace(), Some(Duration::from_secs(2)));
+    }
+}
