@@ -56,13 +56,15 @@ const HISTORIES: [(&str, &str, u64, u64); 3] = [
 ];
 
 /// Each store's minutes under mixed faults: the portion and the goal.
-const SOAKS: [(&str, u64, u64); 8] = [
+const SOAKS: [(&str, u64, u64); 9] = [
     ("file", 15, 60),
     ("redis", 15, 60),
     ("sentinel-replicas", 15, 60),
     ("cluster", 15, 60),
     ("redlock", 15, 60),
     ("zookeeper", 5, 20),
+    // A million acquisitions.
+    ("postgres", 15, 120),
     ("plain", 5, 5),
     ("ensemble", 5, 5),
 ];
