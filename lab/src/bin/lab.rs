@@ -2,9 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -38,9 +35,6 @@ struct Wanted {
     /// How long each cell runs
     #[arg(long)]
     seconds: Option<f64>,
-    /// How many cells run at the same time
-    #[arg(long, default_value_t = 1)]
-    jobs: usize,
 }
 
 fn main() -> Result<()> {
@@ -65,7 +59,6 @@ fn main() -> Result<()> {
         folder: &folder,
         time: Duration::try_from_secs_f64(seconds)?,
         seed: wanted.seed,
-        jobs: wanted.jobs.max(1),
     };
 
     match (&wanted.store, &wanted.fault) {
@@ -91,8 +84,6 @@ struct Run<'a> {
     folder: &'a Path,
     time: Duration,
     seed: Option<u64>,
-    /// The number of cells that run at the same time. A cell mostly waits.
-    jobs: usize,
 }
 
 impl Run<'_> {
@@ -108,34 +99,19 @@ impl Run<'_> {
         Ok(figures)
     }
 
-    /// Runs the cells in order, `jobs` at a time.
+    /// Runs the cells in order.
     fn all(&self, chosen: &[Cell]) -> Result<()> {
-        let page = Mutex::new(Page::default());
-        let next = AtomicUsize::new(0);
+        let mut page = Page::default();
+        for cell in chosen {
+            let outcome = self.one(cell);
+            if let Err(error) = &outcome {
+                println!("FAILED {error:#}");
+            }
+            page.add(cell, outcome);
+            self.write(&page, chosen.len())?;
+        }
 
-        thread::scope(|scope| {
-            let work = || -> Result<()> {
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(cell) = chosen.get(number) else {
-                        return Ok(());
-                    };
-                    let outcome = self.one(cell);
-                    if let Err(error) = &outcome {
-                        println!("FAILED {error:#}");
-                    }
-                    let mut page = page.lock().expect("no panic");
-                    page.add(number, cell, outcome);
-                    self.write(&page, chosen.len())?;
-                }
-            };
-            let workers: Vec<_> = (0..self.jobs).map(|_| scope.spawn(work)).collect();
-            workers
-                .into_iter()
-                .try_for_each(|worker| worker.join().expect("no panic"))
-        })?;
-
-        let failures = page.into_inner().expect("no panic").failures();
+        let failures = page.failures();
         ensure!(failures == 0, "{failures} of {} cells failed", chosen.len());
         Ok(())
     }
@@ -143,8 +119,7 @@ impl Run<'_> {
     /// Writes the tables after each cell, so that an aborted long run leaves its results too.
     fn write(&self, page: &Page, count: usize) -> Result<()> {
         let seconds = self.time.as_secs_f64();
-        let jobs = self.jobs;
-        let how = format!("{count} cells, {seconds} s of faults each, {jobs} at a time.");
+        let how = format!("{count} cells, {seconds} s of faults each.");
 
         fs::write(self.folder.join("matrix.json"), page.json()?)?;
         Ok(fs::write(self.folder.join("matrix.md"), page.table(&how))?)

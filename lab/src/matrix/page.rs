@@ -18,8 +18,6 @@ pub struct Page {
 
 #[derive(Clone, Debug, Serialize)]
 struct Row {
-    #[serde(skip)]
-    number: usize,
     cell: String,
     figures: Option<Figures>,
     failure: Option<String>,
@@ -96,19 +94,17 @@ impl Figures {
 }
 
 impl Page {
-    /// Adds the result of a cell. The rows are in the order of these numbers.
-    pub fn add(&mut self, number: usize, cell: &Cell, outcome: Result<Figures>) {
+    /// Adds the result of a cell.
+    pub fn add(&mut self, cell: &Cell, outcome: Result<Figures>) {
         let (figures, failure) = match outcome {
             Ok(figures) => (Some(figures), None),
             Err(error) => (None, Some(format!("{error:#}"))),
         };
         self.rows.push(Row {
-            number,
             cell: cell.name(),
             figures,
             failure,
         });
-        self.rows.sort_by_key(|row| row.number);
     }
 
     /// How many cells have failed.

@@ -26,18 +26,12 @@ struct Arguments {
     /// How many threads run histories
     #[arg(long, default_value_t = 2)]
     jobs: u64,
-    /// Print the first violation only, without the timeline
-    #[arg(long)]
-    quiet: bool,
     /// Run the stores on Redis, with their scripts, in place of the engine alone
     #[arg(long)]
     scripts: bool,
     /// Run jobs once, six in each history
     #[arg(long, conflicts_with = "scripts")]
     once: bool,
-    /// Run each history twice and compare the runs
-    #[arg(long)]
-    twice: bool,
 }
 
 /// What one history did.
@@ -45,13 +39,11 @@ struct Outcome {
     grants: u32,
     /// Whether a fault began while a client held.
     met_hold: bool,
-    /// Whether a second run had other events.
-    differs: bool,
-    /// Prints the violation, if there was one. A second run of scripts may have none.
+    /// Prints the violation, if there was one.
     explain: Option<Explain>,
 }
 
-type Explain = Box<dyn FnOnce(&Arguments) + Send>;
+type Explain = Box<dyn FnOnce() + Send>;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -70,9 +62,7 @@ fn main() -> ExitCode {
     let Some((seed, explain)) = totals.failed.into_inner() else {
         return ExitCode::SUCCESS;
     };
-    if let Some(explain) = explain {
-        explain(&arguments);
-    }
+    explain();
     let kind = match (arguments.scripts, arguments.once) {
         (true, _) => "--scripts ",
         (_, true) => "--once ",
@@ -90,7 +80,7 @@ struct Totals {
     met_hold: AtomicU64,
     short: AtomicU64,
     /// The failed history with the smallest seed.
-    failed: Mutex<Option<(u64, Option<Explain>)>>,
+    failed: Mutex<Option<(u64, Explain)>>,
 }
 
 impl Totals {
@@ -126,19 +116,16 @@ fn run_job(arguments: &Arguments, totals: &Totals, job: u64) {
             return;
         }
         let outcome = if arguments.scripts {
-            scripts::run(seed, arguments)
+            scripts::run(seed)
         } else {
             engine::run(seed, arguments)
         };
         totals.add(&outcome);
 
-        if outcome.differs {
-            println!("seed {seed} does not replay exactly");
-        }
-        if outcome.differs || outcome.explain.is_some() {
+        if let Some(explain) = outcome.explain {
             let mut failed = totals.failed.lock();
             if failed.as_ref().is_none_or(|(earlier, _)| seed < *earlier) {
-                *failed = Some((seed, outcome.explain));
+                *failed = Some((seed, explain));
             }
         }
     }

@@ -2,20 +2,18 @@
 
 use lab_simulation::scripts::{ScriptPlan, run_scripts};
 
-use crate::{Arguments, Outcome};
+use crate::Outcome;
 
 /// Runs the history of a seed.
-pub(crate) fn run(seed: u64, arguments: &Arguments) -> Outcome {
+pub(crate) fn run(seed: u64) -> Outcome {
     let plan = ScriptPlan::draw(seed);
     let report = run_scripts(&plan);
-    let differs = arguments.twice && run_scripts(&plan).events != report.events;
 
     Outcome {
         grants: report.grants,
         met_hold: report.breaks_with_hold > 0,
-        differs,
         explain: report.violation.is_some().then(move || {
-            Box::new(move |_: &Arguments| {
+            Box::new(move || {
                 println!("{plan:?}");
                 report.events.iter().for_each(|event| println!("{event}"));
             }) as _
