@@ -22,7 +22,6 @@ mod cluster;
 mod endpoint;
 pub(super) mod groups;
 mod handshake;
-mod ids;
 mod link;
 mod reader;
 mod redirect;
@@ -43,10 +42,11 @@ pub(super) use channels::{ChannelSubscription, Channels};
 pub(super) use cluster::ClusterNode;
 pub(super) use endpoint::Endpoint;
 pub(super) use handshake::{Report, ServerId, check_mode, handshake};
-pub(super) use ids::{IdText, PLAIN, fresh_client, id_from, id_text};
 pub(super) use leasehold_core::internal::net::{Epochs, Watched};
 pub(super) use link::{DoHandshake, Link, LinkConfig, Links, State};
-pub(super) use request::{Command, RequestError, command};
+pub(super) use request::{
+    Command, IdText, PLAIN, RequestError, command, fresh_client, id_from, id_text,
+};
 pub(super) use scan::{Scan, list, pattern_of};
 pub(super) use script::{NO_TEXTS, Script, Text, list_script, script};
 pub(super) use sentinel::PORT as SENTINEL_PORT;

@@ -158,7 +158,7 @@ impl<S: ClusterNode> Cluster<S> {
     /// Connects to the hosts of the URL.
     fn links(&self) -> Vec<(Host, Link)> {
         let links = self.seeds.iter().map(|(host, address)| {
-            let channel = format!("leasehold:seed:{}", super::ids::fresh_client());
+            let channel = format!("leasehold:seed:{}", super::request::fresh_client());
             let endpoint = Endpoint::seed(address, self.connector.clone());
             (
                 host.clone(),

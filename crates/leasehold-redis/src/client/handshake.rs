@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::join5;
 
-use super::ids::fresh_client;
 use super::redirect::Redirect;
 use super::reply_error;
+use super::request::fresh_client;
 use super::script::{NO_TEXTS, PROBE, SERVER_ID};
 use super::server_info::{ServerClock, field, info_section, read_clock};
 use super::session::{Handshake, Session, decode};
