@@ -59,6 +59,8 @@ fn stopped_server_costs_a_hold_after_the_crash_grace() {
 
 /// Two of three masters forget their votes. They do not vote until the longest lease has passed, and
 /// then they do.
+///
+/// Shows G-34.
 #[test]
 fn restarted_masters_grant_no_second_hold() {
     let forgets: [fn(&Host); 3] = [
