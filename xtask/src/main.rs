@@ -50,7 +50,6 @@ enum Task {
         id: String,
     },
     /// Install what the tests need; they do so by themselves
-    #[command(alias = "needs")]
     Install {
         /// List what is missing and install nothing
         #[arg(long)]
@@ -145,12 +144,5 @@ mod tests {
     #[test]
     fn command_line_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn former_name_of_install_is_accepted() {
-        let cli = Cli::try_parse_from(["xtask", "needs"]).expect("sources of the lab name it");
-
-        assert!(matches!(cli.task, Task::Install { list: false }));
     }
 }
