@@ -12,7 +12,7 @@ use lab_simulation::{Detail, Plan, minimise, run};
 /// The histories of a test run. `cargo xtask test` runs more, in a release build.
 const SEEDS: std::ops::Range<u64> = 0..400;
 /// The histories with jobs.
-const JOB_SEEDS: u64 = 200;
+const JOB_SEEDS: u64 = 80;
 
 #[test]
 fn histories_keep_all_invariants() {
@@ -48,7 +48,7 @@ fn jobs_run_once_and_are_completed_in_the_end() {
         }
     }
     assert!(
-        met_hold >= 60,
+        met_hold >= 25,
         "only {met_hold} histories had a fault during a hold"
     );
 }
