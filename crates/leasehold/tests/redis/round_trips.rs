@@ -132,6 +132,25 @@ async fn nothing_is_sent_before_a_password_is_accepted() {
     assert_eq!(proxy.flights(), 4, "two flights on each connection");
 }
 
+/// Requests behind a database that is refused would be for another one.
+#[tokio::test]
+async fn nothing_is_sent_before_a_database_is_selected() {
+    let server = Redis::start();
+    for settings in ["", "?protocol=2", "?dialect=plain", "?dialect=redisson"] {
+        let missing = format!("{}/99{settings}", server.url());
+        let refused = leasehold::open(&missing).await;
+        refused.expect_err("the server has 16 databases");
+    }
+    let ran = server.info("commandstats");
+    assert!(ran.contains("cmdstat_select"), "{ran}");
+    assert!(!ran.contains("cmdstat_eval"), "{ran}");
+
+    let proxy = Proxy::start(&server).await;
+    let present = format!("{}/1", proxy.url);
+    let _locks = leasehold::open(&present).await.expect("opened");
+    assert_eq!(proxy.flights(), 4, "two flights on each connection");
+}
+
 /// The names of a day are far more than those in use.
 #[tokio::test]
 async fn listing_transfers_only_names_in_use() {

@@ -50,6 +50,9 @@ pub(super) struct Wire {
 struct State {
     /// Why the connection has ended.
     broken: Option<RequestError>,
+    /// Why nothing more is written. The driver still reads, because a server that ends a login says
+    /// why.
+    unwritable: Option<RequestError>,
     /// The requests that nobody has begun to write, and how many they are.
     requests: Vec<u8>,
     count: usize,
@@ -126,6 +129,7 @@ impl Wire {
         let wire = Arc::new(Self {
             state: Mutex::new(State {
                 broken: None,
+                unwritable: None,
                 requests: Vec::new(),
                 count: 0,
                 writing: Writing::Idle,
@@ -308,7 +312,25 @@ impl Wire {
             }
         };
         drop(locked);
-        self.fail(RequestError::broken(error));
+        self.write_failed(RequestError::broken(error));
+    }
+
+    /// Ends the connection. During the login, the driver ends it when it has read what has arrived.
+    #[cold]
+    fn write_failed(&self, error: RequestError) {
+        let mut state = self.state.lock();
+        match &state.driver {
+            Some(driver) if !state.is_logged_in => {
+                let driver = driver.clone();
+                state.unwritable = Some(error);
+                drop(state);
+                driver.wake();
+            }
+            _ => {
+                drop(state);
+                self.fail(error);
+            }
+        }
     }
 
     /// Gives the appended requests to the output if it has written the previous ones. Returns the
@@ -501,7 +523,11 @@ impl<R: AsyncRead + Unpin> Driver<R> {
             let mut space = ReadBuf::new(self.reader.space());
             let read = Pin::new(&mut self.stream).poll_read(context, &mut space);
             let count = space.filled().len();
-            match ready!(read) {
+            let Poll::Ready(read) = read else {
+                let unwritable = self.wire.state.lock().unwritable.take();
+                return unwritable.map_or(Poll::Pending, Poll::Ready);
+            };
+            match read {
                 Err(error) => return Poll::Ready(RequestError::broken(error)),
                 Ok(()) if count == 0 => return Poll::Ready(RequestError::ended()),
                 Ok(()) => self.reader.add(count),

@@ -379,6 +379,34 @@ async fn cut_refusal_is_an_error_of_the_server_during_the_login_only() {
     }
 }
 
+/// The write fails before the driver has read why the server has closed the connection.
+#[tokio::test]
+async fn last_words_are_read_after_a_write_has_failed() {
+    let (wire, driver, mut server) = connected(4096);
+    wire.state.lock().is_logged_in = false;
+    tokio::spawn(driver.drive());
+    let request = command("HELLO");
+    let mut first = std::pin::pin!(wire.send(&request));
+    assert!(poll!(&mut first).is_pending());
+    server.read_u8().await.expect("a request");
+    server.write_all(b"-ERR full\r\n").await.expect("it fits");
+    drop(server);
+
+    // The last of them does not wait for the driver, and writes.
+    let others = join_all((0..FLIGHT).map(|_| wire.send(&request)));
+    let mut others = std::pin::pin!(others);
+    assert!(poll!(&mut others).is_pending());
+    let expected = ServerError::new(b"ERR full");
+    let reply = soon(first).await;
+    assert_eq!(
+        reply.expect("an error of the server"),
+        Value::Error(expected)
+    );
+    for reply in soon(others).await {
+        assert!(reply.is_err_and(|error| error.is_connection_dropped()));
+    }
+}
+
 #[tokio::test]
 async fn replies_are_small_before_the_login_is_complete() {
     let sizes = |len: usize| [format!("${len}\r\n").as_bytes(), &vec![b'x'; len], b"\r\n"].concat();
