@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use crate::name::Escaped;
+use crate::runtime::fork;
 use crate::{Error, Result};
 
 /// The process behind a holder or waiter, as `show` and `ls` print it. No decision depends on it.
@@ -89,7 +90,7 @@ pub fn claimant_here(label: &str) -> Result<ClaimantInfo> {
     let process = this_process();
     Ok(ClaimantInfo {
         host: Arc::clone(&process.host),
-        pid: std::process::id(),
+        pid: fork::process_id(),
         program: Arc::clone(&process.program),
         label: label.to_owned(),
         is_candidate: false,

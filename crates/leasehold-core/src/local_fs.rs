@@ -7,9 +7,11 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::fs::{fstat, fstatfs, major, minor};
-use rustix::io::Errno;
+use rustix::io::{Errno, pwrite, retry_on_intr};
 use rustix::process::{Resource, getrlimit};
 
 use crate::{Error, Result};
@@ -104,17 +106,51 @@ fn user_name(user: u32) -> Option<String> {
 /// Writes bytes at a place in a file, unless the process may not write a file of that length.
 ///
 /// At the limit the kernel writes a part of the bytes, and then ends the process by SIGXFSZ. The
-/// signals of the process are not leasehold's to change, so this asks for the limit first.
+/// signals of the process are not leasehold's to change, so this knows the limit first. It reads the
+/// limit once a second, and again before it goes on with what was written in part.
 pub(crate) fn write_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
-    check_file_size(at + bytes.len() as u64)?;
-    file.write_all_at(bytes, at)
+    let end = at + bytes.len() as u64;
+    check_within(recent_limit(), end)?;
+    let written = retry_on_intr(|| pwrite(file, bytes, at))?;
+    if written == bytes.len() {
+        return Ok(());
+    }
+
+    check_file_size(end)?;
+    file.write_all_at(&bytes[written..], at + written as u64)
+}
+
+/// Writes the former bytes back after a write that failed at the limit, as far as the limit allows:
+/// so far the write may have come.
+pub(crate) fn write_back(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
+    let limit = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
+    let allowed = usize::try_from(limit.saturating_sub(at)).unwrap_or(usize::MAX);
+    file.write_all_at(&bytes[..allowed.min(bytes.len())], at)
 }
 
 /// Fails if this process may not write a file of this length.
 pub(crate) fn check_file_size(len: u64) -> io::Result<()> {
-    match getrlimit(Resource::Fsize).current {
+    check_within(getrlimit(Resource::Fsize).current, len)
+}
+
+fn check_within(limit: Option<u64>, len: u64) -> io::Result<()> {
+    match limit {
         Some(limit) if len > limit => Err(Errno::FBIG.into()),
         _ => Ok(()),
+    }
+}
+
+/// The limit on the size of files, as it was at most a second ago.
+fn recent_limit() -> Option<u64> {
+    static READ: Mutex<Option<(Instant, Option<u64>)>> = Mutex::new(None);
+    let mut read = READ.lock();
+    match *read {
+        Some((at, limit)) if at.elapsed() < LOOK_INTERVAL => limit,
+        _ => {
+            let limit = getrlimit(Resource::Fsize).current;
+            *read = Some((Instant::now(), limit));
+            limit
+        }
     }
 }
 
@@ -195,6 +231,9 @@ fn system_of<'a>(line: &'a str, device: &str) -> Option<&'a str> {
     let is_this_device = mount.split(' ').nth(2) == Some(device);
     is_this_device.then(|| system.split(' ').next()).flatten()
 }
+
+/// How long something that another program rarely changes counts as it was when it was looked at.
+pub(crate) const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

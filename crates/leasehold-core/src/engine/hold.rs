@@ -203,7 +203,8 @@ impl Hold {
     ///
     /// If the hold can be passed on inside the process, no request is sent.
     pub(crate) async fn release(mut self) -> Result<()> {
-        if !is_forked() && self.pass() {
+        self.check_not_forked("release")?;
+        if self.pass() {
             return Ok(());
         }
         self.end(None).await
@@ -212,9 +213,19 @@ impl Hold {
     /// Records what was completed and releases the lock, in one step of the store. A hold that is
     /// lost records nothing.
     pub(crate) async fn complete(self, completion: Completion) -> Result<()> {
+        self.check_not_forked("complete")?;
         self.end(Some(completion)).await
     }
 
+    /// Fails in a fork, where the hold is that of the parent.
+    fn check_not_forked(&self, operation: &'static str) -> Result<()> {
+        if is_forked() {
+            return Err(self.with_context(operation, self.validity.error()));
+        }
+        Ok(())
+    }
+
+    /// Leaves in the step that has checked for a fork.
     async fn end(mut self, completion: Option<Completion>) -> Result<()> {
         const LOST_WAIT_MAX: Duration = Duration::from_secs(1);
         let (operation, help) = match completion {
@@ -227,10 +238,7 @@ impl Hold {
                 "no reply shows that it was recorded, so it may run again",
             ),
         };
-        if is_forked() {
-            return Err(self.with_context(operation, self.validity.error()));
-        }
-        let lost = self.validity.ending().map(|_| self.validity.error());
+        let lost = self.validity.ending_here().map(|_| self.validity.error());
         let reply_timeout = match lost {
             Some(_) => LOST_WAIT_MAX,
             None => calls::REPLY_TIMEOUT,
@@ -297,7 +305,7 @@ impl Hold {
             };
 
             if let (Ok(true), Some(held), Some(events)) = (&left, held, validity.events())
-                && validity.ending() == Some(End::Left)
+                && validity.recorded_end() == Some(End::Left)
             {
                 contained(|| events.released(&validity.claim, held));
             }

@@ -153,6 +153,11 @@ impl Validity {
             let _ = self.ending.set(End::Lost(LossReason::Forked));
             return None;
         }
+        self.valid_until_here()
+    }
+
+    /// As [`valid_until`](Self::valid_until), in a step that has checked for a fork.
+    fn valid_until_here(&self) -> Option<BootInstant> {
         let claim_ends_at = self.claim_ends_at();
         if claim_ends_at.as_nanos() == 0 {
             return None;
@@ -250,6 +255,17 @@ impl Validity {
     /// Returns how it ended; `None` while it is valid.
     pub(crate) fn ending(&self) -> Option<End> {
         self.valid_until();
+        self.recorded_end()
+    }
+
+    /// As [`ending`](Self::ending), in a step that has checked for a fork.
+    pub(crate) fn ending_here(&self) -> Option<End> {
+        self.valid_until_here();
+        self.recorded_end()
+    }
+
+    /// Returns how it ended, as far as that was noticed.
+    pub(crate) fn recorded_end(&self) -> Option<End> {
         self.ending.get().copied()
     }
 

@@ -30,6 +30,12 @@ pub(crate) fn check_not_forked() -> Result<()> {
     Err(Error::invalid(message).help("fork before you open a store, or execute a program"))
 }
 
+/// Returns the id of this process. A call that has checked for a fork needs no request to the kernel.
+pub(crate) fn process_id() -> u32 {
+    let started_by = STARTED_BY.get().map(|process| process.as_raw_pid());
+    started_by.map_or_else(std::process::id, i32::unsigned_abs)
+}
+
 /// Returns whether this process was forked from the one that started the thread.
 pub(crate) fn is_forked() -> bool {
     STARTED_BY.get().is_some_and(|process| *process != getpid())

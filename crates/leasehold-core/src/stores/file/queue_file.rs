@@ -19,7 +19,7 @@ use super::folder::object::touch;
 use super::folder_counter::{MayWait, take_range};
 use super::process::ProcessId;
 use super::wakeups::{Position, to_wake, watches};
-use crate::local_fs::write_at;
+use crate::local_fs::{write_at, write_back};
 use crate::{Claim, ClaimId, Error, Result, Share, Standing, Token, admitted};
 
 /// How a queue file is locked before it is read.
@@ -383,13 +383,31 @@ impl QueueFile {
 
     fn write_bytes(&self, at: u64, bytes: &[u8]) -> Result<()> {
         let file = open_file(self.file.as_ref());
-        let written = write_at(file, bytes, at);
-        if written.is_err() && file.metadata().is_ok_and(|now| now.len() > self.len) {
-            // The disk was full in the middle of an entry. If this fails too, the entry stays torn,
-            // and the next error says so.
-            let _ = file.set_len(self.len);
+        write_at(file, bytes, at).map_err(|error| {
+            // If this fails too, the entry stays torn, and the next error says so.
+            let _ = self.undo_write(at + (bytes.len() - ENTRY_LEN) as u64);
+            self.write_error(error)
+        })
+    }
+
+    /// Removes a part of an entry: the disk was full, or the limit on the size of files was lowered
+    /// in the last second.
+    #[cold]
+    fn undo_write(&self, at: u64) -> std::io::Result<()> {
+        let file = open_file(self.file.as_ref());
+        if file.metadata()?.len() > self.len {
+            file.set_len(self.len)?;
         }
-        written.map_err(|error| self.write_error(error))
+        if at >= self.len {
+            return Ok(());
+        }
+        let mut entries = self.entries.iter();
+        let former = entries.find(|stored| offset_of(stored.slot) == at);
+        write_back(
+            file,
+            &former.map_or([0; ENTRY_LEN], |stored| stored.to_bytes()),
+            at,
+        )
     }
 
     #[cold]

@@ -22,7 +22,7 @@ use super::names::{self, PENDING};
 use super::object::{ObjectKind, OpenError, READ, look, open_checked};
 use super::sharing::Sharing;
 use super::{COUNTER, Folder, LOCK, MEMBERS, QUEUE, RECORD, sharing_of};
-use crate::local_fs::{check_file_size, io_error, user_shown};
+use crate::local_fs::{LOOK_INTERVAL, check_file_size, io_error, user_shown};
 use crate::store::draw_claim_id;
 use crate::{Error, Name, Result};
 
@@ -441,9 +441,6 @@ impl OpenFile {
 
 /// The first mode of a new file. Only the owner may use the file until it gets its final mode.
 pub(crate) const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
-
-/// How long a file counts as being where it was found, unless it has lost its name.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long a file with two names may still be getting its name. Only file systems that cannot
 /// rename without replacing need that, so a file of another user is rarely waited for.

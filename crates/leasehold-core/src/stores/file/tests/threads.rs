@@ -7,6 +7,10 @@ use std::process::{Command, Stdio};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::*;
+use leasehold_conformance::support::within_timeout;
+
+/// Tells a test that runs again in a process of its own where its files are.
+const FOLDER: &str = "LEASEHOLD_TEST_FOLDER";
 
 /// How long a test watches for an event that must not happen.
 const WATCHED: Duration = Duration::from_millis(300);
@@ -198,7 +202,6 @@ async fn waiter_of_moved_folder_is_not_granted_beside_holder_of_new_one() {
 /// Shows G-10.
 #[test]
 fn acquire_without_a_thread_is_an_error_and_grants_nothing_later() {
-    const FOLDER: &str = "LEASEHOLD_TEST_FOLDER";
     const USER: [&str; 3] = ["--reuid=54410", "--regid=54410", "--clear-groups"];
     if let Some(folder) = std::env::var_os(FOLDER) {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -245,4 +248,53 @@ async fn acquire_without_a_thread(path: &Path) {
     drop(ours.mutex("b").acquire().await.expect("granted"));
     let other = theirs.mutex("a").try_acquire().await.expect("it replies");
     drop(other.expect("nobody has the lock"));
+}
+
+/// A process may change its limit on the size of files at any time.
+#[test]
+fn size_limit_that_changes_is_an_error_and_tears_no_entry() {
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let changing = acquire_under_changing_limits(Path::new(&folder));
+        return runtime.expect("a runtime").block_on(changing);
+    }
+
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let this =
+        "stores::file::tests::threads::size_limit_that_changes_is_an_error_and_tears_no_entry";
+    let done = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", this, "--nocapture"])
+        .env(FOLDER, folder.path())
+        .output()
+        .expect("it runs");
+    assert!(done.status.success(), "{done:?}");
+}
+
+async fn acquire_under_changing_limits(path: &Path) {
+    let store = File::of_boot(path, THIS).expect("the folder opens");
+    let locks = Locks::from_arc(Arc::new(store), "file:").expect("the background thread runs");
+    let unlimited = getrlimit(Resource::Fsize);
+
+    // Before the only entry, and in the middle of it, in the same second as a longer write.
+    for current in [600, 1_100] {
+        let lower = Rlimit {
+            current: Some(current),
+            ..unlimited
+        };
+        setrlimit(Resource::Fsize, lower).expect("it can be lowered");
+        let failed = locks.mutex("a").try_acquire().await;
+        let error = failed.expect_err("the entry does not fit");
+        assert!(error.to_string().contains("LimitFSIZE="), "{error}");
+
+        setrlimit(Resource::Fsize, unlimited).expect("it can be raised again");
+        let granted = async {
+            while let Err(error) = locks.mutex("a").try_acquire().await {
+                assert!(error.to_string().contains("LimitFSIZE="), "{error}");
+            }
+        };
+        within_timeout("the higher limit is noticed", granted).await;
+        crate::drain().await;
+    }
 }
