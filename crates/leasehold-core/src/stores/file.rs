@@ -192,9 +192,7 @@ impl Store for File {
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
         check_label(&claim.info)?;
-        if !self.shared.process.read().was_listed_lately() {
-            shared::keep_listed(&self.shared, &self.listener)?;
-        }
+        shared::keep_listed(&self.shared, &self.listener)?;
         transact(&self.shared, claim, Missing::Make, move |queue, claim| {
             let standing = queue.enter(claim, on_contention)?;
             let entered = Entered::new(standing, Duration::MAX);

@@ -14,9 +14,7 @@ use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
-use parking_lot::Mutex;
 use rustix::fs::{FileType, OFlags, fstat, lstat, mknodat, renameat};
 use rustix::io::Errno;
 use rustix::pipe::fcntl_getpipe_size;
@@ -27,7 +25,7 @@ use super::folder::Folder;
 use super::folder::location::{FILE_MODE, Location};
 use super::folder::names::PENDING;
 use super::folder::object::{ObjectKind, OpenError, touch};
-use crate::local_fs::{LOOK_INTERVAL, io_error};
+use crate::local_fs::io_error;
 use crate::store::{claim_id_from_bytes, draw_claim_id};
 use crate::{ClaimId, Result};
 
@@ -65,8 +63,6 @@ pub(super) struct Process {
     path: PathBuf,
     fifo: OwnedFd,
     file_id: FileId,
-    /// When the FIFO was last at its path.
-    seen: Mutex<Option<Instant>>,
 }
 
 impl Process {
@@ -106,7 +102,6 @@ impl Process {
             at,
             fifo,
             file_id: file_id(&status),
-            seen: Mutex::default(),
         };
         Ok((process, Inbox { fifo: inbox, size }))
     }
@@ -125,23 +120,7 @@ impl Process {
     /// Whether others can still see this process. The FIFO may have been deleted or replaced, and so
     /// may the folder, so the check goes by the path.
     pub(super) fn is_listed(&self) -> bool {
-        let is_listed = lstat(&self.path).is_ok_and(|listed| file_id(&listed) == self.file_id);
-        *self.seen.lock() = is_listed.then(Instant::now);
-        is_listed
-    }
-
-    /// As [`is_listed`](Self::is_listed), looking at the path once a second.
-    ///
-    /// A FIFO that goes after the look goes like that of a holder: the renewal finds the claim gone.
-    pub(super) fn was_listed_lately(&self) -> bool {
-        let seen = *self.seen.lock();
-        seen.is_some_and(|seen| seen.elapsed() < LOOK_INTERVAL) || self.is_listed()
-    }
-
-    /// Lets the next use look at the path.
-    #[cfg(test)]
-    pub(super) fn look_again(&self) {
-        *self.seen.lock() = None;
+        lstat(&self.path).is_ok_and(|listed| file_id(&listed) == self.file_id)
     }
 
     /// Keeps the times of the FIFO recent, so that cleaners do not delete it.

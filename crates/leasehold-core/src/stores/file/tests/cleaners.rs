@@ -1,7 +1,6 @@
 //! Cleaners of old files that delete parts of a store in use.
 
 use super::*;
-use leasehold_conformance::support::within_timeout;
 
 /// A cleaner of old files deleted the FIFOs, so each process counts as dead to the other. The
 /// holder is notified of the loss, and the waiter enters the queue again.
@@ -81,23 +80,6 @@ async fn deleted_folder_ends_holds_and_is_recreated() {
     grant(&locks).await;
 }
 
-/// A process that only enters and leaves looks at its FIFO from time to time.
-#[tokio::test]
-async fn deleted_fifo_is_noticed_by_later_claims() {
-    let test_folder = TestFolder::new();
-    let locks = test_folder.boot(THIS);
-    grant(&locks).await;
-    let members = test_folder.folder.path().join(".members");
-    fs::remove_dir_all(&members).expect("removed");
-
-    let noticed = async {
-        while !members.exists() {
-            grant(&locks).await;
-        }
-    };
-    within_timeout("it joins again", noticed).await;
-}
-
 /// Several threads notice at the same moment that the FIFO of their process is gone. All of them
 /// enter under one new process id.
 #[tokio::test]
@@ -107,7 +89,6 @@ async fn deleted_fifo_is_replaced_once() {
     let store = test_folder.store();
     for _ in 0..100 {
         fs::remove_dir_all(test_folder.folder.path().join(".members")).expect("removed");
-        store.shared.process.read().look_again();
         let go = std::sync::Barrier::new(THREADS);
         let enter = || {
             let claim = Claim {
@@ -148,7 +129,6 @@ async fn claim_of_a_former_process_id_is_gone_when_it_enters_again() {
     assert!(matches!(first, Standing::Held { .. }), "{first:?}");
 
     fs::remove_dir_all(test_folder.folder.path().join(".members")).expect("removed");
-    store.shared.process.read().look_again();
     let entered = store.enter(&claim, OnContention::Queue).await;
     let again = entered.expect("the store replies").standing;
     assert_eq!(again, Standing::Gone);

@@ -75,9 +75,9 @@ async fn renamed_file_is_noticed() {
 }
 
 /// Four locks and unlocks of the queue file and two of the lock file, two reads, two writes, three
-/// looks at the names of the files, two at the id of the process, and one random number.
+/// looks at the files and one at the own FIFO, two at the id of the process, and a random number.
 #[tokio::test]
-async fn pair_makes_sixteen_system_calls() {
+async fn pair_makes_seventeen_system_calls() {
     const PAIRS: usize = 500;
     if let Ok(pairs) = std::env::var(PAIRS_HERE) {
         let test_folder = TestFolder::new();
@@ -89,7 +89,7 @@ async fn pair_makes_sixteen_system_calls() {
     }
 
     let calls = calls_of_pairs(2 * PAIRS) - calls_of_pairs(PAIRS);
-    assert_eq!(calls / PAIRS, 16);
+    assert!(calls / PAIRS <= 17, "{calls} calls");
 }
 
 /// How many pairs the traced test makes.
@@ -104,7 +104,7 @@ fn calls_of_pairs(pairs: usize) -> usize {
         .arg(std::env::current_exe().expect("this program"))
         .args([
             "--exact",
-            "stores::file::tests::kept_files::pair_makes_sixteen_system_calls",
+            "stores::file::tests::kept_files::pair_makes_seventeen_system_calls",
         ])
         .env(PAIRS_HERE, pairs.to_string())
         .output()

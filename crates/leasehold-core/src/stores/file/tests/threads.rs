@@ -275,26 +275,24 @@ fn size_limit_that_changes_is_an_error_and_tears_no_entry() {
 async fn acquire_under_changing_limits(path: &Path) {
     let store = File::of_boot(path, THIS).expect("the folder opens");
     let locks = Locks::from_arc(Arc::new(store), "file:").expect("the background thread runs");
-    let unlimited = getrlimit(Resource::Fsize);
+    grant(&locks).await;
+    let limit = getrlimit(Resource::Fsize);
 
-    // Before the only entry, and in the middle of it, in the same second as a longer write.
-    for current in [600, 1_100] {
-        let lower = Rlimit {
-            current: Some(current),
-            ..unlimited
-        };
-        setrlimit(Resource::Fsize, lower).expect("it can be lowered");
-        let failed = locks.mutex("a").try_acquire().await;
-        let error = failed.expect_err("the entry does not fit");
-        assert!(error.to_string().contains("LimitFSIZE="), "{error}");
+    // In the middle of the only entry.
+    let lower = Rlimit {
+        current: Some(1_100),
+        ..limit
+    };
+    setrlimit(Resource::Fsize, lower).expect("it can be lowered");
+    let failed = locks.mutex("a").try_acquire().await;
+    let error = failed.expect_err("the entry does not fit");
+    assert!(error.to_string().contains("LimitFSIZE="), "{error}");
 
-        setrlimit(Resource::Fsize, unlimited).expect("it can be raised again");
-        let granted = async {
-            while let Err(error) = locks.mutex("a").try_acquire().await {
-                assert!(error.to_string().contains("LimitFSIZE="), "{error}");
-            }
-        };
-        within_timeout("the higher limit is noticed", granted).await;
-        crate::drain().await;
-    }
+    setrlimit(Resource::Fsize, limit).expect("it can be raised again");
+    let granted = async {
+        while let Err(error) = locks.mutex("a").try_acquire().await {
+            assert!(error.to_string().contains("LimitFSIZE="), "{error}");
+        }
+    };
+    within_timeout("the higher limit is noticed", granted).await;
 }
