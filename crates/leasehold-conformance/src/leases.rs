@@ -10,7 +10,7 @@ use super::support::{
     release, store, try_acquire, waiters, within_timeout,
 };
 use super::{LockKind, Service};
-use leasehold_core::LossReason;
+use leasehold_core::{Lock, LossReason};
 use leasehold_core::store::{Claim, OnContention, Share, Store};
 
 /// A lease whose end a test waits for.
@@ -46,25 +46,31 @@ pub async fn hold_is_renewed_beyond_the_lease(service: &dyn Service, kind: LockK
 ///
 /// Shows G-03, G-14.
 pub async fn fixed_lease_expires(service: &dyn Service, kind: LockKind) {
-    ends(service, kind, LossReason::LeaseExpired).await;
+    let fixed = |lock: Lock| lock.lease(SHORT).no_renewal();
+    ends(service, kind, fixed, LossReason::LeaseExpired).await;
 }
 
-/// `max_hold` ends a hold that is renewed.
+/// `max_hold` ends a hold, whether it is renewed or its lease is longer.
 ///
 /// Shows G-14.
 pub async fn max_hold_ends_the_hold(service: &dyn Service, kind: LockKind) {
-    ends(service, kind, LossReason::MaxHoldExceeded).await;
+    let renewed = |lock: Lock| lock.lease(SHORT * 10).max_hold(SHORT);
+    ends(service, kind, renewed, LossReason::MaxHoldExceeded).await;
+    let fixed = |lock: Lock| renewed(lock).no_renewal();
+    ends(service, kind, fixed, LossReason::MaxHoldExceeded).await;
 }
 
-async fn ends(service: &dyn Service, kind: LockKind, reason: LossReason) {
+async fn ends(
+    service: &dyn Service,
+    kind: LockKind,
+    limited: impl Fn(Lock) -> Lock,
+    reason: LossReason,
+) {
     let name = fresh_name("ends");
     let ours = client(service).await;
     let theirs = client(service).await;
     let sent_at = Instant::now();
-    let lock = kind.lock(&ours, &name).with(|lock| match reason {
-        LossReason::LeaseExpired => lock.lease(SHORT).no_renewal(),
-        _ => lock.lease(SHORT * 10).max_hold(SHORT),
-    });
+    let lock = kind.lock(&ours, &name).with(limited);
     let held = lock.acquire().await.expect("granted");
     assert!(held.remaining() <= SHORT);
 

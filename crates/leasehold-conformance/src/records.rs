@@ -129,6 +129,18 @@ pub async fn waiter_finds_the_job_done(service: &dyn Service) {
     let next = granted(behind).await.expect("another id is not done");
     next.complete().await.expect("it is recorded");
     empty(&ours, &name).await;
+
+    // A job that takes longer than half of its period was not yet done when the waiter asked.
+    let name = fresh_name("long");
+    let job = |locks: &Locks| locks.once(&name).per(Duration::from_secs(1));
+    let guard = starts(&job(&ours)).await;
+    let waiting = tokio::spawn(job(&theirs).acquire());
+    waiters(&ours, &name, 1).await;
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    let token = guard.token();
+    guard.complete().await.expect("it is recorded");
+    let found = granted(waiting).await.expect_err("it is done");
+    assert_eq!(found.token, token);
 }
 
 /// A claim that waits, or that is gone, adds nothing to the record.

@@ -209,3 +209,31 @@ impl Outage {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A waiter survives each outage of less than [`Outage::LONGEST`], however many there are.
+    ///
+    /// Shows G-26.
+    #[tokio::test(start_paused = true)]
+    async fn outage_counts_from_its_own_beginning() {
+        let mut outage = Outage::default();
+        outage.entered();
+        for reply in [Outage::replied, Outage::entered] {
+            let error = Error::unavailable("the store is away");
+            outage.failed(error.clone()).expect("it has begun");
+            tokio::time::advance(Outage::LONGEST / 2).await;
+            outage.failed(error.clone()).expect("it is short");
+
+            reply(&mut outage);
+            assert!(!outage.is_on());
+            tokio::time::advance(Outage::LONGEST).await;
+            outage.failed(error.clone()).expect("another one has begun");
+            tokio::time::advance(Outage::LONGEST).await;
+            outage.failed(error).expect_err("it is too long");
+            reply(&mut outage);
+        }
+    }
+}
