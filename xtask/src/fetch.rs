@@ -48,7 +48,8 @@ const REDISSON: Jar = [
     "60f44d814f473fcbe15040a3f0b972268666ece15df864898a4f1d8e1941f247",
 ];
 
-/// ShedLock, which the demonstration of jobs that run once runs beside leasehold, and what it needs.
+/// `ShedLock`, which the demonstration of jobs that run once runs beside leasehold, and what it
+/// needs.
 const SHEDLOCK: [Jar; 5] = [
     [
         "net.javacrumbs.shedlock",

@@ -10,8 +10,8 @@ use super::support::{
     release, store, try_acquire, waiters, within_timeout,
 };
 use super::{LockKind, Service};
-use leasehold_core::{Lock, LossReason};
 use leasehold_core::store::{Claim, OnContention, Share, Store};
+use leasehold_core::{Lock, LossReason};
 
 /// A lease whose end a test waits for.
 const SHORT: Duration = Duration::from_millis(600);

@@ -46,7 +46,7 @@ fn module_of(path: &str) -> String {
     let parts = path.trim_end_matches(".rs").split('/');
     let parts = parts.filter(|part| !["lib", "main"].contains(part));
 
-    parts.map(|part| format!("{part}::")).collect()
+    parts.flat_map(|part| [part, "::"]).collect()
 }
 
 fn parts(path: &str) -> Vec<&str> {
@@ -110,10 +110,10 @@ fn absolute(module: &str, path: &str, modules: &Modules) -> Option<String> {
         "self" => Some(format!("{module}{rest}")),
         "super" => {
             let parent = prefixes(module).rev().nth(1)?;
-            match rest.starts_with("super::") {
-                true => absolute(parent, rest, modules),
-                false => Some(format!("{parent}{rest}")),
+            if rest.starts_with("super::") {
+                return absolute(parent, rest, modules);
             }
+            Some(format!("{parent}{rest}"))
         }
         _ => modules
             .contains_key(&format!("{module}{first}::"))
@@ -154,7 +154,7 @@ fn read_path(tokens: &[TokenTree], prefix: &str, paths: &mut BTreeSet<String>) -
         match tokens.get(at) {
             // `a::{self}` is `a`.
             Some(TokenTree::Ident(name)) if name == "self" && !path.is_empty() => {}
-            Some(TokenTree::Ident(name)) => path += &format!("{name}::"),
+            Some(TokenTree::Ident(name)) => path.extend([&name.to_string(), "::"]),
             Some(TokenTree::Group(group)) if at > 0 && group.delimiter() == Delimiter::Brace => {
                 let tree: Vec<TokenTree> = group.stream().into_iter().collect();
                 for part in tree.split(|token| is(token, ',')) {

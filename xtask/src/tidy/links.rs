@@ -28,8 +28,8 @@ pub(super) fn violations(root: &Path, texts: &BTreeMap<String, String>, rows: &s
     for (path, text) in texts.iter().filter(|(path, _)| !path.starts_with("xtask/")) {
         let file = root.join(path);
         let is_page = extension(path) == "md";
-        let lines = if is_page { prose(text) } else { code(text) };
-        for (at, line) in lines {
+        let searched = if is_page { prose(text) } else { code(text) };
+        for (at, line) in searched {
             let links = line.split("](").skip(1).filter(|_| is_page);
             let links = links.filter_map(|rest| rest.split([')', ' ']).next());
             let broken = links.filter(|link| !link.contains(':') && !leads(&file, link));

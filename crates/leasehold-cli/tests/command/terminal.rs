@@ -1,6 +1,7 @@
 //! The command on a terminal, which script(1) provides.
 
 use std::io::{Read, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -73,11 +74,36 @@ impl Terminal {
     /// Waits for a text, and discards all output up to its end.
     #[track_caller]
     pub(crate) fn until_shows(&mut self, text: &str) {
-        until(&format!("the terminal shows {text:?}"), || {
-            let mut shown = self.shown.lock().unwrap();
-            let found = shown.find(text).map(|at| shown.split_off(at + text.len()));
-            found.map(|rest| *shown = rest).is_some()
-        });
+        let found = catch_unwind(AssertUnwindSafe(|| {
+            until(&format!("the terminal shows {text:?}"), || {
+                let mut shown = self.shown.lock().unwrap();
+                let found = shown.find(text).map(|at| shown.split_off(at + text.len()));
+                found.map(|rest| *shown = rest).is_some()
+            });
+        }));
+        if found.is_err() {
+            let shown = self.shown.lock().unwrap();
+            panic!("it shows {shown:?}; its processes:\n{}", self.processes());
+        }
+    }
+
+    /// Returns the lines of `ps` of all descendants.
+    fn processes(&self) -> String {
+        let columns = "pid=,ppid=,pgid=,tpgid=,stat=,args=";
+        let listed = Command::new("ps").args(["-eo", columns]).output().unwrap();
+        let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+        let mut family = vec![self.script.id().to_string()];
+        let mut lines = String::new();
+        // A child has a line behind its parent's, unless process ids have begun again.
+        for line in listed.lines() {
+            let mut ids = line.split_whitespace();
+            let (pid, parent) = (ids.next().unwrap(), ids.next().unwrap());
+            if family.iter().any(|known| known == parent || known == pid) {
+                family.push(pid.to_owned());
+                lines += &format!("{line}\n");
+            }
+        }
+        lines
     }
 
     pub(crate) fn code_of_end(mut self) -> Option<i32> {
