@@ -342,7 +342,7 @@ mod tests {
             "{commands:?}"
         );
         assert!(
-            commands[1].contains("--seeds 10000 --from 20000 --scripts"),
+            commands[2].contains("--seeds 10000 --from 20000 --scripts"),
             "{commands:?}"
         );
         Ok(())
