@@ -239,9 +239,6 @@ impl ClaimState {
                 // A waiter near the front begins to listen with a look.
                 if should_look || (self.is_near() && !was_near) {
                     self.next_look = Some(sent.0);
-                } else if !self.is_near() {
-                    // The reply says all that a look would.
-                    self.next_look = Some(sent.0.saturating_add(self.far_look_pause()));
                 }
             }
         }
@@ -287,11 +284,6 @@ impl ClaimState {
     /// How long this waiter waits, as the queue has moved so far.
     pub(super) fn expected_wait(&self) -> Duration {
         self.pace() * self.place
-    }
-
-    /// How long a waiter pauses between two looks if it is not notified.
-    pub(super) fn far_look_pause(&self) -> Duration {
-        (self.expected_wait() / 2).max(FAR_LOOK_MIN)
     }
 
     /// Whether this waiter listens for its grant.
@@ -345,8 +337,6 @@ const NEAR_WAIT: Duration = Duration::from_millis(250);
 /// listen at once; of one that stands still, only the first few after their next look.
 const PACE_AT_FIRST: Duration = Duration::from_millis(20);
 const PACE_MAX: Duration = Duration::from_secs(60);
-/// The shortest pause between two looks of a waiter that is not notified.
-pub(super) const FAR_LOOK_MIN: Duration = Duration::from_millis(50);
 
 pub(super) fn uuid_of(id: ClaimId) -> Uuid {
     Uuid::from_bytes(id.to_bytes())

@@ -189,18 +189,16 @@ impl Postgres {
             let interval = if self.is_notified() {
                 LOOK_INTERVAL
             } else {
-                state.pace().clamp(claims::FAR_LOOK_MIN, LOOK_INTERVAL)
+                state.pace().clamp(FAR_LOOK_MIN, LOOK_INTERVAL)
             };
             let lease_end = reply.next_end.unwrap_or(interval);
             lease_end.clamp(LOOK_MIN, interval)
         } else if state.is_near() && self.is_notified() {
             LOOK_INTERVAL * 5 * (reply.place + 1)
         } else {
-            state.far_look_pause()
+            (state.expected_wait() / 2).max(FAR_LOOK_MIN)
         };
-        // The renewals of the others are looks.
-        let is_far = reply.place > 0 && !state.is_near();
-        let pause = pause.min(if is_far { claim.lease } else { claim.lease / 3 });
+        let pause = pause.min(claim.lease / 3);
         let at = BootInstant::now().saturating_add(pause);
         let absence_end = self.absences.next_end(&claim.name);
         absence_end.map_or(at, |end| at.min(end))
@@ -554,6 +552,8 @@ impl RevokeEnded for Postgres {
 
 /// How often the first waiter looks at the holder.
 const LOOK_INTERVAL: Duration = Duration::from_millis(400);
+/// The shortest pause between two looks of a waiter that is not notified.
+const FAR_LOOK_MIN: Duration = Duration::from_millis(50);
 /// The shortest pause between two looks.
 const LOOK_MIN: Duration = Duration::from_millis(2);
 /// How often a waiter looks whether the transaction has ended that keeps it waiting.
