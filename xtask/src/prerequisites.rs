@@ -17,8 +17,6 @@ const PREREQUISITES: &[Prerequisite] = &[
     ("flock", "util-linux"),
     ("unshare", "util-linux"),
     ("script", "bsdutils"),
-    // It counts the system calls of the file store.
-    ("strace", "strace"),
     // Shells and programs whose scripts use leasehold.
     ("/usr/bin/dash", "dash"),
     ("zsh", "zsh"),

@@ -132,11 +132,11 @@ pub async fn waiter_finds_the_job_done(service: &dyn Service) {
 
     // A job that takes longer than half of its period was not yet done when the waiter asked.
     let name = fresh_name("long");
-    let job = |locks: &Locks| locks.once(&name).per(Duration::from_secs(1));
+    let job = |locks: &Locks| locks.once(&name).per(Duration::from_secs(6));
     let guard = starts(&job(&ours)).await;
     let waiting = tokio::spawn(job(&theirs).acquire());
     waiters(&ours, &name, 1).await;
-    tokio::time::sleep(Duration::from_millis(600)).await;
+    tokio::time::sleep(Duration::from_millis(3100)).await;
     let token = guard.token();
     guard.complete().await.expect("it is recorded");
     let found = granted(waiting).await.expect_err("it is done");

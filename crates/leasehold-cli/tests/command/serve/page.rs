@@ -18,7 +18,7 @@ fn page_follows_grants_and_hand_overs() {
     let site = Site::start(&sandbox, &[]);
     let mut browser = Browser::open(&site.url("/"));
     browser.wait_for("document.readyState === 'complete'");
-    browser.wait_for(&format!("{ROWS} === 0"));
+    browser.wait_for(&format!("state.at !== '' && {ROWS} === 0"));
 
     let first = sandbox.holder("orders/42", &["--label", "first"]);
     let waiter = ["run", "orders/42", "--label", "second", "--", "cat"];
@@ -202,8 +202,8 @@ fn pictures_of_the_page_are_complete_and_of_its_sources() {
     let sandbox = Sandbox::on_redis();
     let site = Site::start(&sandbox, &["--allow-break"]);
     let mut browser = Browser::open(&site.url("/"));
-    browser.wait_for("document.readyState === 'complete'");
-    let label = |label| ["--label", label];
+    browser.wait_for("state.at !== ''");
+    let label = |label| ["--label", label, "--lease", "10m"];
     let report = sandbox.holder("nightly-report", &label("report of 27 November"));
     let _report = sandbox.waiter(&["run", "nightly-report", "--label", "worker-2", "--", "cat"]);
     let _third = sandbox.waiter(&["run", "nightly-report", "--label", "worker-3", "--", "cat"]);
@@ -240,6 +240,7 @@ fn pictures_of_the_page_are_complete_and_of_its_sources() {
             "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false,
         });
         browser.call("Emulation.setDeviceMetricsOverride", &size);
+        browser.wait_for(&format!("innerWidth === {width}"));
         let overflow =
             "document.documentElement.scrollWidth - document.documentElement.clientWidth";
         assert_eq!(browser.value(overflow), 0, "{name}");

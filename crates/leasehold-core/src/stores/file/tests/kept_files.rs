@@ -74,52 +74,6 @@ async fn renamed_file_is_noticed() {
     within_timeout("new files are made", noticed).await;
 }
 
-/// Four locks and unlocks of the queue file and two of the lock file, two reads, two writes, three
-/// looks at the files and one at the own FIFO, two at the id of the process, and a random number.
-#[tokio::test]
-async fn pair_makes_seventeen_system_calls() {
-    const PAIRS: usize = 500;
-    if let Ok(pairs) = std::env::var(PAIRS_HERE) {
-        let test_folder = TestFolder::new();
-        let locks = test_folder.boot(THIS);
-        for _ in 0..pairs.parse().expect("a number") {
-            grant(&locks).await;
-        }
-        return;
-    }
-
-    let calls = calls_of_pairs(2 * PAIRS) - calls_of_pairs(PAIRS);
-    assert!(calls / PAIRS <= 17, "{calls} calls");
-}
-
-/// How many pairs the traced test makes.
-const PAIRS_HERE: &str = "LEASEHOLD_TEST_PAIRS";
-
-/// Counts the system calls of a process that makes so many pairs.
-fn calls_of_pairs(pairs: usize) -> usize {
-    let trace = tempfile::NamedTempFile::new().expect("a temporary file");
-    let done = std::process::Command::new("strace")
-        .args(["--follow-forks", "--output"])
-        .arg(trace.path())
-        .arg(std::env::current_exe().expect("this program"))
-        .args([
-            "--exact",
-            "stores::file::tests::kept_files::pair_makes_seventeen_system_calls",
-        ])
-        .env(PAIRS_HERE, pairs.to_string())
-        .output()
-        .expect("it runs");
-    assert!(done.status.success(), "{done:?}");
-
-    let calls = fs::read_to_string(trace.path()).expect("the trace");
-    let is_call = |line: &&str| {
-        !["+++ ", "--- ", " resumed>"]
-            .iter()
-            .any(|end| line.contains(end))
-    };
-    calls.lines().filter(is_call).count()
-}
-
 /// An open file has one flock(2), which all processes that inherited the file share.
 #[tokio::test]
 async fn later_hold_does_not_use_a_lock_file_that_a_process_inherited() {
