@@ -47,8 +47,9 @@ BEGIN
 
     IF remaining IS NOT NULL THEN
         millis := least(2147483647, greatest(1, extract(epoch FROM remaining) * 1000));
-        allowed := (SELECT s.setting FROM pg_settings s
-            WHERE s.name = 'idle_in_transaction_session_timeout');
+        -- `pg_settings` would compute all settings, which takes a millisecond.
+        allowed := extract(epoch FROM
+            current_setting('idle_in_transaction_session_timeout')::interval) * 1000;
         IF allowed = 0 OR millis < allowed THEN
             PERFORM set_config('idle_in_transaction_session_timeout', millis::text, true);
         END IF;
@@ -65,7 +66,8 @@ SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     millis bigint := least(2147483647, greatest(1, extract(epoch FROM transaction_limit) * 1000));
     -- Null before PostgreSQL 17.
-    allowed bigint := (SELECT s.setting FROM pg_settings s WHERE s.name = 'transaction_timeout');
+    allowed bigint :=
+        extract(epoch FROM current_setting('transaction_timeout', true)::interval) * 1000;
     moment bigint := leasehold_private.micros() / 1000;
     -- An earlier check may have begun the timeout later than the transaction.
     ends bigint := coalesce(
@@ -81,9 +83,11 @@ BEGIN
     END IF;
 END $$;
 
+-- In PL/pgSQL, which keeps the plan: a function in SQL is planned again in each transaction.
 CREATE FUNCTION leasehold_private.is_held(p_name text, p_token bigint, p_claim uuid) RETURNS boolean
-LANGUAGE sql VOLATILE AS $$
-    SELECT EXISTS (
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN EXISTS (
         SELECT 1 FROM leasehold_private.lock k
         WHERE k.name = p_name AND k.last_token = p_token AND (k.holder).claim IS NOT NULL
             AND NOT (k.holder).is_leaving AND coalesce((k.holder).claim = p_claim, true)
@@ -91,7 +95,7 @@ LANGUAGE sql VOLATILE AS $$
         SELECT 1 FROM leasehold_private.claim k
         WHERE k.name = p_name AND k.holds AND (k.data).token = p_token
             AND NOT (k.data).is_leaving AND coalesce(k.claim = p_claim, true));
-$$;
+END $$;
 
 -- Returns the transactions that pin grants of a name: with `pid`, the process of a session, and with
 -- `gid` a prepared transaction. `overdue` is for how many milliseconds the hold is over, and null while
