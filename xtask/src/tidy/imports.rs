@@ -55,7 +55,7 @@ fn parts(path: &str) -> Vec<&str> {
 
 /// The other modules that each module names.
 fn arrows(names: &Modules) -> Modules {
-    let targets = |module: &str, paths: &BTreeSet<String>| -> BTreeMap<String, String> {
+    let imported_by = |module: &str, paths: &BTreeSet<String>| -> BTreeMap<String, String> {
         let found = paths.iter().filter_map(|path| {
             let name = format!("{module}{}::", parts(path).last()?);
             Some((name, absolute(module, path, names)?))
@@ -65,18 +65,18 @@ fn arrows(names: &Modules) -> Modules {
     // What a module imports is a name in it, for its children too.
     let imports: BTreeMap<String, String> = names
         .iter()
-        .flat_map(|(module, paths)| targets(module, paths))
+        .flat_map(|(module, paths)| imported_by(module, paths))
         .collect();
 
     let arrows = names.iter().map(|(module, paths)| {
-        let named = paths.iter().filter_map(|path| {
+        let targets = paths.iter().filter_map(|path| {
             let target = resolve(absolute(module, path, names)?, &imports);
             let file = prefixes(&target)
                 .rev()
                 .find(|file| names.contains_key(*file))?;
             (!module.starts_with(file)).then(|| file.to_owned())
         });
-        (module.clone(), named.collect())
+        (module.clone(), targets.collect())
     });
     arrows.collect()
 }

@@ -100,7 +100,7 @@ impl Terminal {
             let (pid, parent) = (ids.next().unwrap(), ids.next().unwrap());
             if family.iter().any(|known| known == parent || known == pid) {
                 family.push(pid.to_owned());
-                lines += &format!("{line}\n");
+                lines.extend([line, "\n"]);
             }
         }
         lines

@@ -231,15 +231,15 @@ fn pictures_of_the_page_are_complete_and_of_its_sources() {
         ("page-phone", "light", 390, 1080),
         ("page-wide", "light", 1920, 800),
     ] {
-        let media = json!({"features": [
+        let emulated = json!({"features": [
             {"name": "prefers-color-scheme", "value": scheme},
             {"name": "prefers-reduced-motion", "value": "reduce"},
         ]});
-        browser.call("Emulation.setEmulatedMedia", &media);
-        let size = json!({
+        browser.call("Emulation.setEmulatedMedia", &emulated);
+        let window = json!({
             "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false,
         });
-        browser.call("Emulation.setDeviceMetricsOverride", &size);
+        browser.call("Emulation.setDeviceMetricsOverride", &window);
         browser.wait_for(&format!("innerWidth === {width}"));
         let overflow =
             "document.documentElement.scrollWidth - document.documentElement.clientWidth";
