@@ -2,7 +2,7 @@
 //! a hold of a guessed length instead.
 //!
 //! `once STORE [once|hold-at-least|shedlock] [NAMES] [PERIODS] [SECONDS]`, where STORE is `file`,
-//! `redis`, `zookeeper` or `postgres`, and SECONDS is the length of a period. ShedLock is on
+//! `redis`, `zookeeper` or `postgres`, and SECONDS is the length of a period. `ShedLock` is on
 //! `postgres`, with its JDBC provider, and has `lockAtLeastFor` of 40 s and `lockAtMostFor` of 60 s. The clocks of the machines are
 //! up to 30 s apart. Some of the runs fail, some are killed at a random moment, and the server is
 //! killed twice.
@@ -284,7 +284,7 @@ impl Trial {
     }
 }
 
-/// The process of one machine with ShedLock, which runs all its jobs.
+/// The process of one machine with `ShedLock`, which runs all its jobs.
 struct ShedLock {
     process: Child,
     lines: Mutex<ChildStdin>,
