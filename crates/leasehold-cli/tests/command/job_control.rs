@@ -128,7 +128,12 @@ fn keyboard_interrupt_ends_all_jobs_of_make() {
             .map(|job| sandbox.pid(&format!("pid-{job}")))
             .collect();
         terminal.types(INTERRUPT);
-        assert_code(&mut terminal, 130);
+        terminal.types("echo co\"\"de=$?\n");
+        let make = terminal.until_shows("code=");
+        // GNU make waits for its jobs in the handler of the signal, and may then miss them elsewhere.
+        let has_lost_jobs = make.contains("wait: No child processes");
+        let code = if has_lost_jobs { "2" } else { "130" };
+        assert_eq!(terminal.until_shows("\r\n"), code);
         assert!(!commands.into_iter().any(is_alive));
         assert!(!sandbox.path("pid-two").exists() || options == "-j2");
     }

@@ -71,20 +71,27 @@ impl Terminal {
             .unwrap();
     }
 
-    /// Waits for a text, and discards all output up to its end.
+    /// Waits for a text, and takes all output up to its end. Returns what came before the text.
     #[track_caller]
-    pub(crate) fn until_shows(&mut self, text: &str) {
+    pub(crate) fn until_shows(&mut self, text: &str) -> String {
+        let mut before = None;
         let found = catch_unwind(AssertUnwindSafe(|| {
             until(&format!("the terminal shows {text:?}"), || {
                 let mut shown = self.shown.lock().unwrap();
-                let found = shown.find(text).map(|at| shown.split_off(at + text.len()));
-                found.map(|rest| *shown = rest).is_some()
+                let found = shown.split_once(text);
+                let found = found.map(|(before, rest)| (before.to_owned(), rest.to_owned()));
+                before = found.map(|(before, rest)| {
+                    *shown = rest;
+                    before
+                });
+                before.is_some()
             });
         }));
         if found.is_err() {
             let shown = self.shown.lock().unwrap();
             panic!("it shows {shown:?}; its processes:\n{}", self.processes());
         }
+        before.unwrap()
     }
 
     /// Returns the lines of `ps` of all descendants.
