@@ -148,7 +148,7 @@ async fn record_that_was_created_again_is_not_removed() {
     let client = plain_client(&server).await;
     let watched = client.get_and_watch_data("/leasehold/%records").await;
     let (_, _, written) = watched.expect("watched");
-    wire.delay(Duration::from_secs(3));
+    wire.delay(Duration::from_secs(1));
     let removing = tokio::spawn(async move { late.remove_unused().await });
     written.changed().await;
     wire.hold_replies(true);
