@@ -252,7 +252,9 @@ impl Voting {
         let tracked = self.claims.close(claim.id);
         let was_there = self.leave_all(claim, tracked.as_ref()).await?;
         self.claims.forget(claim.id);
-        Ok(was_there || tracked.is_some_and(|tracked| tracked.has_waited()))
+        // A claim that is no longer kept has left. What a slow master still had of it was a vote on
+        // its way when a quorum had replied.
+        Ok(tracked.is_some_and(|tracked| was_there || tracked.has_waited()))
     }
 
     async fn enter_now(&self, tracked: &Arc<TrackedClaim>) -> Result<Entered> {

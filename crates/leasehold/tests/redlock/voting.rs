@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use lab_servers::{Redis, Wire};
-use leasehold::stores::RedlockGuardExt;
+use leasehold::store::{OnContention, Store as _};
+use leasehold::stores::{Redlock, RedlockGuardExt};
 use leasehold::{Guard, Locks, LossReason, ServerVote, Token, blocking};
+use leasehold_conformance::support::claim;
 
 use super::{DEADLINE, open, start, wait_until_all_vote};
 
@@ -267,5 +269,30 @@ fn cut_off(wires: &[Wire], cut: [usize; 2]) {
     for at in cut {
         wires[at].refuse(true);
         wires[at].partition();
+    }
+}
+
+/// A master that was slow at the grant and at the first leave still has its vote at the second one,
+/// which counts its reply as one of a quorum.
+#[tokio::test]
+async fn second_leave_reports_nothing_that_a_slow_master_kept() {
+    for settings in ["quarantine=off", "dialect=classic"] {
+        let (masters, hosts) = start(3);
+        let url = format!("redlock://{}?{settings}", hosts.join(","));
+        let builder = Redlock::builder(&url).expect("a good URL");
+        let store = builder.connect().await.expect("three");
+        let holder = claim("a");
+
+        masters[2].pause();
+        let granted = store.enter(&holder, OnContention::Fail).await;
+        granted.expect("two of three");
+        assert!(store.leave(&holder).await.expect("two of three"));
+
+        masters[1].pause();
+        let again = store.leave(&holder);
+        let resumed = async { masters[2].resume() };
+        let (was_there, ()) = tokio::join!(again, resumed);
+        assert!(!was_there.expect("two of three"), "{settings}");
+        masters[1].resume();
     }
 }
