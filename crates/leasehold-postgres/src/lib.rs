@@ -131,8 +131,7 @@ impl Postgres {
             .filter(|_| session.proof.is_some())
     }
 
-    /// The grace, unless there is a session that proves nothing. One that has ended since a request may
-    /// have proven its claim, and others see that it is gone.
+    /// The grace, unless there is a session that proves nothing.
     fn possible_grace(&self) -> Option<Duration> {
         let session = self.supervisor.current();
         let has_proof = session.is_none_or(|session| session.proof.is_some());
@@ -146,8 +145,14 @@ impl Postgres {
         session.is_some_and(|session| session.proof.is_some())
     }
 
-    /// Enters or looks, and applies the reply.
-    async fn send(&self, claim: &Claim, mode: Mode, tracked: &TrackedClaim) -> Result<Reply> {
+    /// Enters or looks, and applies the reply. Returns it, and the grace of the session that sent the
+    /// request: it may have ended since, and then others see that it is gone.
+    async fn send(
+        &self,
+        claim: &Claim,
+        mode: Mode,
+        tracked: &TrackedClaim,
+    ) -> Result<(Reply, Option<Duration>)> {
         let limit = steps::reply_timeout(claim.lease);
         let session = self.supervisor.session(limit).await?;
         // A look does not bind the claim to this session.
@@ -157,10 +162,11 @@ impl Postgres {
             mode => mode,
         };
         let ended = self.absences.ended(&claim.name);
+        let grace = self.grace(&session);
         let request = steps::Request {
             claim,
             mode,
-            grace: self.grace(&session),
+            grace,
             hint: self.absences.highest_token(&claim.name),
             ended: &ended,
         };
@@ -177,7 +183,7 @@ impl Postgres {
             // A grant since the reply was not notified.
             tracked.look_at(BootInstant::now());
         }
-        Ok(reply)
+        Ok((reply, grace))
     }
 
     /// When a waiter looks again. Nobody is notified of the end of a lease, of a session or of a
@@ -261,7 +267,7 @@ impl Postgres {
                 () = sleep(pause.max(LOOK_MIN)), if waits => Mode::Look,
                 error = self.supervisor.unreachable(limit), if waits => return Err(error),
             };
-            let reply = self.send(claim, mode, &tracked).await?;
+            let (reply, _) = self.send(claim, mode, &tracked).await?;
             if let Some(pinned_for) = reply.pinned_for {
                 self.end_pins(claim, pinned_for, &tracked).await;
             }
@@ -387,9 +393,9 @@ impl Store for Postgres {
         };
         let sent_at = BootInstant::now();
         let tracked = self.claims.begin(claim);
-        let mut reply = self.send(claim, mode, &tracked).await?;
+        let (mut reply, mut grace) = self.send(claim, mode, &tracked).await?;
         if mode == Mode::Try && reply.has_absent_holder() && revoke_ended(self, claim).await {
-            reply = self.send(claim, mode, &tracked).await?;
+            (reply, grace) = self.send(claim, mode, &tracked).await?;
         }
 
         let mut lease = claim.lease;
@@ -399,7 +405,7 @@ impl Store for Postgres {
             }
             Standing::Held { .. } => {
                 tracked.pass_on();
-                let grace = self.possible_grace().filter(|_| claim.auto_renew);
+                let grace = grace.filter(|_| claim.auto_renew);
                 lease = tracked.state().trusted_for(claim.lease, grace, sent_at);
             }
             _ => {}
@@ -562,25 +568,3 @@ const PINNED_INTERVAL: Duration = Duration::from_millis(50);
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many claims one statement renews. It keeps a lock for each of them until it ends.
 const RENEWED_AT_A_TIME: usize = 100;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hold_whose_session_has_ended_is_trusted_for_the_grace() {
-        background::start().expect("a thread can be started");
-        let url = "postgres://me@127.0.0.1:1/app?crash-grace=2s";
-        let address = Arc::new(Address::parse(url).expect("a URL"));
-        let claims = Arc::<Claims>::default();
-        let context = Context::new(Arc::clone(&address), Arc::clone(&claims));
-        let store = Postgres {
-            supervisor: Supervisor::spawn(context),
-            address,
-            claims,
-            absences: Absences::default(),
-            _process_file: None,
-        };
-        assert_eq!(store.possible_grace(), Some(Duration::from_secs(2)));
-    }
-}

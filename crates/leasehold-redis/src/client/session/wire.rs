@@ -18,10 +18,12 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Semaphore;
+use tokio::time::Sleep;
 
 use super::calls::Calls;
 use super::{INVALIDATION, PushHandler};
@@ -34,6 +36,8 @@ const REQUESTS_MAX: usize = 4096;
 /// After this many requests a caller does not wait for those of other tasks. The server executes
 /// them while this client writes the next ones.
 const FLIGHT: usize = 8;
+/// How long a login that cannot be written waits for what the server said before it closed.
+const LAST_WORDS: Duration = Duration::from_millis(100);
 /// How much memory of a buffer is kept after it was written.
 const BUFFER_KEPT: usize = 64 << 10;
 
@@ -154,6 +158,7 @@ impl Wire {
             reader: Reader::new(),
             pushes,
             on_push,
+            last_words: None,
         };
         (wire, driver)
     }
@@ -495,6 +500,8 @@ pub(super) struct Driver<R> {
     reader: Reader,
     pushes: Pushes,
     on_push: PushHandler,
+    /// Runs from a failed write of the login on.
+    last_words: Option<Pin<Box<Sleep>>>,
 }
 
 impl<R: AsyncRead + Unpin> Driver<R> {
@@ -524,8 +531,7 @@ impl<R: AsyncRead + Unpin> Driver<R> {
             let read = Pin::new(&mut self.stream).poll_read(context, &mut space);
             let count = space.filled().len();
             let Poll::Ready(read) = read else {
-                let unwritable = self.wire.state.lock().unwritable.take();
-                return unwritable.map_or(Poll::Pending, Poll::Ready);
+                return self.poll_last_words_end(context);
             };
             match read {
                 Err(error) => return Poll::Ready(RequestError::broken(error)),
@@ -536,6 +542,17 @@ impl<R: AsyncRead + Unpin> Driver<R> {
                 return Poll::Ready(error.into());
             }
         }
+    }
+
+    /// Ends a connection that cannot be written a moment after the write has failed. The kernel may
+    /// have received the last words of the server before the runtime has said so to this task.
+    fn poll_last_words_end(&mut self, context: &mut Context<'_>) -> Poll<RequestError> {
+        let Some(unwritable) = self.wire.state.lock().unwritable.clone() else {
+            return Poll::Pending;
+        };
+        let new = || Box::pin(tokio::time::sleep(LAST_WORDS));
+        let last_words = self.last_words.get_or_insert_with(new);
+        last_words.as_mut().poll(context).map(|()| unwritable)
     }
 
     /// Handles the replies and messages that are complete.

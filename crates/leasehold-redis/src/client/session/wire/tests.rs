@@ -379,6 +379,36 @@ async fn cut_refusal_is_an_error_of_the_server_during_the_login_only() {
     }
 }
 
+/// The runtime has not seen yet what the server wrote before it closed the connection.
+///
+/// Shows G-25.
+#[tokio::test(start_paused = true)]
+async fn last_words_that_arrive_after_a_failed_write_are_read() {
+    let (reader, mut server) = duplex(4096);
+    let (writer, gone) = duplex(4096);
+    drop(gone);
+    let (wire, driver) = Wire::new(reader, writer, Pushes::None, ignored());
+    tokio::spawn(driver.drive());
+    yield_now().await;
+
+    let request = command("HELLO");
+    let mut reply = std::pin::pin!(wire.send(&request));
+    assert!(poll!(&mut reply).is_pending());
+    yield_now().await;
+    assert!(poll!(&mut reply).is_pending());
+    server.write_all(b"-ERR full\r\n").await.expect("it fits");
+    let expected = ServerError::new(b"ERR full");
+    let reply = soon(reply).await;
+    assert_eq!(
+        reply.expect("an error of the server"),
+        Value::Error(expected)
+    );
+
+    // The end of the connection is noticed, though nothing more arrives.
+    let later = soon(wire.send(&request)).await;
+    assert!(later.is_err_and(|error| error.is_connection_dropped()));
+}
+
 /// The write fails before the driver has read why the server has closed the connection.
 #[tokio::test]
 async fn last_words_are_read_after_a_write_has_failed() {
