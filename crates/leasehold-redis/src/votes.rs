@@ -252,9 +252,7 @@ impl Voting {
         let tracked = self.claims.close(claim.id);
         let was_there = self.leave_all(claim, tracked.as_ref()).await?;
         self.claims.forget(claim.id);
-        // A claim that is no longer kept has left. What a slow master still had of it was a vote on
-        // its way when a quorum had replied.
-        Ok(tracked.is_some_and(|tracked| was_there || tracked.has_waited()))
+        Ok(was_there || tracked.is_some_and(|tracked| tracked.has_waited()))
     }
 
     async fn enter_now(&self, tracked: &Arc<TrackedClaim>) -> Result<Entered> {
@@ -562,7 +560,8 @@ impl Voting {
         drop(round);
     }
 
-    /// Leaves all masters. Returns whether any of them had the claim.
+    /// Leaves all masters. Returns whether a quorum of them had the claim, or may have had it: a slow
+    /// master keeps a single vote for longer than a hold that was broken, or left before.
     async fn leave_all(&self, claim: &Claim, tracked: Option<&Arc<TrackedClaim>>) -> Result<bool> {
         let (keys, highest_token) = match tracked {
             Some(tracked) => (tracked.details.keys.clone(), tracked.highest_token()),
@@ -585,15 +584,23 @@ impl Voting {
             }
         });
 
-        let mut count = QuorumCount::of(self.masters.all.len());
-        let mut was_there = false;
-        while !count.is_reached() {
-            let next = round.requests.next().await;
-            let (master, reply) = next.expect("the masters reply, or are too few");
+        let masters = self.masters.all.len();
+        let mut count = QuorumCount::of(masters);
+        let (mut holding, mut others) = (0, 0);
+        let quorum = self.masters.quorum();
+        let is_known = |holding, others| holding >= quorum || others + quorum > masters;
+        while !count.is_reached() || !is_known(holding, others) {
+            let Some((master, reply)) = round.requests.next().await else {
+                break;
+            };
             match reply {
+                Ok(LeaveReply::NotHeld) => {
+                    count.succeed();
+                    others += 1;
+                }
                 Ok(reply) => {
                     count.succeed();
-                    was_there |= reply != LeaveReply::NotHeld;
+                    holding += 1;
                     if reply == LeaveReply::HandedOver {
                         self.claims.give_head_start(&claim.name, HEAD_START);
                     }
@@ -606,7 +613,7 @@ impl Voting {
                 }
             }
         }
-        Ok(was_there)
+        Ok(others + quorum <= masters)
     }
 
     fn leave_request(
