@@ -568,3 +568,25 @@ const PINNED_INTERVAL: Duration = Duration::from_millis(50);
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many claims one statement renews. It keeps a lock for each of them until it ends.
 const RENEWED_AT_A_TIME: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hold_whose_session_has_ended_is_trusted_for_the_grace() {
+        background::start().expect("a thread can be started");
+        let url = "postgres://me@127.0.0.1:1/app?crash-grace=2s";
+        let address = Arc::new(Address::parse(url).expect("a URL"));
+        let claims = Arc::<Claims>::default();
+        let context = Context::new(Arc::clone(&address), Arc::clone(&claims));
+        let store = Postgres {
+            supervisor: Supervisor::spawn(context),
+            address,
+            claims,
+            absences: Absences::default(),
+            _process_file: None,
+        };
+        assert_eq!(store.possible_grace(), Some(Duration::from_secs(2)));
+    }
+}

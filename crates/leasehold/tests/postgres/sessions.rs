@@ -5,9 +5,7 @@ use std::time::{Duration, Instant};
 
 use lab_servers::{PgBouncer, Wire};
 use leasehold::Locks;
-use leasehold::store::{OnContention, Store as _};
-use leasehold::stores::Postgres;
-use leasehold_conformance::support::{claim, eventually};
+use leasehold_conformance::support::eventually;
 
 use crate::pooler::contend;
 use crate::{Database, Program, SERVER, acquire, granted, open, queue_up};
@@ -365,39 +363,4 @@ async fn assert_no_effect_after(given_up: Locks, database: &Database<'_>) {
     assert!(lock_state.entries.is_empty(), "{lock_state:?}");
     // A grant that was left since counts too.
     assert_eq!(lock_state.last_token, None);
-}
-
-/// A hold counts from the session that sent its request, which has ended when the reply arrives.
-///
-/// Shows G-01.
-#[tokio::test]
-async fn hold_whose_session_ends_before_its_grant_is_trusted_for_the_grace() {
-    const GRACE: Duration = Duration::from_secs(2);
-    let database = Database::new();
-    let wire = Wire::to(SERVER.address());
-    let url = format!("{}?crash-grace=2s", database.url_at(&wire.address()));
-    let builder = Postgres::builder(&url).expect("a URL");
-    let store = builder.connect().await.expect("connected");
-    let holder = claim("a");
-
-    let mut blocking = database.session();
-    blocking.run("BEGIN; LOCK TABLE leasehold_private.lock");
-    let entering = store.enter(&holder, OnContention::Fail);
-    let ended = async {
-        let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
-            AND datname = current_database() AND application_name = 'leasehold'";
-        eventually("the request waits", async || database.run(waits) == ["1"]).await;
-        wire.refuse(true);
-        let is_idle = "wait_event_type IS DISTINCT FROM 'Lock'";
-        terminate(&database, &format!("{is_idle} AND {PROVES_A_CLIENT}"));
-        eventually("the client connects again", async || {
-            wire.traffic().refused > 0
-        })
-        .await;
-        blocking.run("COMMIT");
-    };
-    let (entered, ()) = tokio::join!(entering, ended);
-    let entered = entered.expect("granted");
-    assert!(entered.standing.token().is_some(), "nobody holds it");
-    assert!(entered.lease <= GRACE, "{entered:?}");
 }
