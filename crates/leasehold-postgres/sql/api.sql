@@ -15,30 +15,39 @@ DECLARE
     is_held boolean;
     millis bigint;
     allowed bigint;
+    -- An assignment is cheaper than PERFORM, which plans and starts a query.
+    done text;
 BEGIN
     IF pg_is_in_recovery() THEN
         RAISE EXCEPTION 'leasehold: this server is a replica, on which nothing can be pinned'
             USING ERRCODE = 'LH008';
-    ELSIF NOT is_committed AND current_setting('transaction_read_only') = 'on' THEN
-        RAISE EXCEPTION 'leasehold: a READ ONLY transaction above READ COMMITTED may read an old grant'
-            USING ERRCODE = 'LH008';
     END IF;
-    PERFORM pg_advisory_xact_lock_shared(leasehold_private.pin_key(name, token));
+    done := pg_advisory_xact_lock_shared(leasehold_private.pin_key(name, token));
 
     IF is_committed THEN
-        is_held := leasehold_private.is_held(name, token, claim);
+        SELECT leasehold_private.is_only(k, token, claim) INTO is_held
+            FROM leasehold_private.lock k WHERE k.name = "check".name;
+    ELSIF current_setting('transaction_read_only') = 'on' THEN
+        RAISE EXCEPTION 'leasehold: a READ ONLY transaction above READ COMMITTED may read an old grant'
+            USING ERRCODE = 'LH008';
     ELSE
         -- The snapshot may be older than a hand-over. Only a row lock finds that out, with 40001. The
         -- inner block is rolled back, so that renewals do not wait for the row lock.
         BEGIN
-            PERFORM 1 FROM leasehold_private.lock k WHERE k.name = "check".name FOR SHARE;
-            PERFORM 1 FROM leasehold_private.claim k
-                WHERE k.name = "check".name AND (k.data).token = "check".token FOR SHARE;
-            is_held := leasehold_private.is_held(name, token, claim);
+            SELECT leasehold_private.is_only(k, token, claim) INTO is_held
+                FROM leasehold_private.lock k WHERE k.name = "check".name FOR SHARE;
+            IF is_held IS NOT TRUE THEN
+                PERFORM 1 FROM leasehold_private.claim k
+                    WHERE k.name = "check".name AND (k.data).token = "check".token FOR SHARE;
+            END IF;
             RAISE EXCEPTION USING ERRCODE = 'LH000';
         EXCEPTION WHEN SQLSTATE 'LH000' THEN
             NULL;
         END;
+    END IF;
+    IF is_held IS NOT TRUE THEN
+        -- In one query, because a claim may move between the two tables.
+        is_held := leasehold_private.is_held(name, token, claim);
     END IF;
     IF NOT is_held THEN
         RAISE EXCEPTION 'leasehold: % is not held with the token %', name, token
@@ -51,7 +60,7 @@ BEGIN
         allowed := extract(epoch FROM
             current_setting('idle_in_transaction_session_timeout')::interval) * 1000;
         IF allowed = 0 OR millis < allowed THEN
-            PERFORM set_config('idle_in_transaction_session_timeout', millis::text, true);
+            done := set_config('idle_in_transaction_session_timeout', millis::text, true);
         END IF;
     END IF;
 END $$;
@@ -83,14 +92,20 @@ BEGIN
     END IF;
 END $$;
 
--- In PL/pgSQL, which keeps the plan: a function in SQL is planned again in each transaction.
+-- Whether the only holder of a lock has this token, and is this claim if one is named.
+CREATE FUNCTION leasehold_private.is_only(l leasehold_private.lock, p_token bigint, p_claim uuid)
+RETURNS boolean LANGUAGE sql IMMUTABLE
+RETURN l.last_token = p_token AND (l.holder).claim IS NOT NULL AND NOT (l.holder).is_leaving
+    AND coalesce((l.holder).claim = p_claim, true);
+
+-- In PL/pgSQL, which keeps the plan: a function in SQL is planned again in each transaction, unless it
+-- is one expression that is not more volatile than it says.
 CREATE FUNCTION leasehold_private.is_held(p_name text, p_token bigint, p_claim uuid) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN EXISTS (
         SELECT 1 FROM leasehold_private.lock k
-        WHERE k.name = p_name AND k.last_token = p_token AND (k.holder).claim IS NOT NULL
-            AND NOT (k.holder).is_leaving AND coalesce((k.holder).claim = p_claim, true)
+        WHERE k.name = p_name AND leasehold_private.is_only(k, p_token, p_claim)
         UNION ALL
         SELECT 1 FROM leasehold_private.claim k
         WHERE k.name = p_name AND k.holds AND (k.data).token = p_token

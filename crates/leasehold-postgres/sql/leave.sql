@@ -8,9 +8,11 @@ DECLARE
     l leasehold_private.lock;
     c leasehold_private.claimant;
     last bigint;
+    -- An assignment is cheaper than PERFORM, which plans and starts a query.
+    done text;
 BEGIN
-    PERFORM leasehold_private.begin_step();
-    PERFORM pg_advisory_xact_lock(leasehold_private.queue_key(name));
+    done := leasehold_private.begin_step();
+    done := pg_advisory_xact_lock(leasehold_private.queue_key(name));
 
     -- The claim has the whole of the lock. If nobody waits, or one that wants the whole and whose
     -- session is alive, this is one update.
@@ -140,7 +142,7 @@ END $$;
 -- What binds a claim to the session of its client.
 CREATE FUNCTION leasehold_private.link_of(c leasehold_private.claimant) RETURNS text
 LANGUAGE sql IMMUTABLE
-RETURN c.client || ' ' || c.epoch || ' ' || c.link;
+RETURN c.client::text || ' ' || c.epoch::text || ' ' || c.link::text;
 
 -- Returns the holds of a name that are bound to the sessions of their clients.
 CREATE FUNCTION leasehold.bound_holds_1(name text)

@@ -96,10 +96,11 @@ RETURN CASE WHEN capacity = 1 THEN 1073741824 ELSE share END;
 CREATE FUNCTION leasehold_private.queue_key(name text) RETURNS bigint LANGUAGE sql IMMUTABLE
 RETURN pg_catalog.hashtextextended('leasehold queue ' || name, 4711);
 
--- The key that pins a grant while a transaction of the user depends on it.
+-- The key that pins a grant while a transaction of the user depends on it. Without the cast the body
+-- would not be immutable, and then it is planned at each call instead of being part of the caller's plan.
 CREATE FUNCTION leasehold_private.pin_key(name text, token bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE
-RETURN pg_catalog.hashtextextended('leasehold pin ' || token || ' ' || name, 4711);
+RETURN pg_catalog.hashtextextended('leasehold pin ' || token::text || ' ' || name, 4711);
 
 -- Which server this is: its identity and its timeline, which changes with a promotion. Sessions are
 -- not replicated, so after a promotion a missing session proves nothing.
