@@ -10,26 +10,18 @@ CREATE FUNCTION leasehold.check(
 SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
-    is_committed boolean := current_setting('transaction_isolation') IN
-        ('read committed', 'read uncommitted');
     is_held boolean;
-    millis bigint;
-    allowed bigint;
-    -- An assignment is cheaper than PERFORM, which plans and starts a query.
+    -- An assignment is cheaper than PERFORM, which plans and starts a query. Each expression is prepared
+    -- again in each transaction, so there are few.
     done text;
 BEGIN
-    IF pg_is_in_recovery() THEN
-        RAISE EXCEPTION 'leasehold: this server is a replica, on which nothing can be pinned'
-            USING ERRCODE = 'LH008';
-    END IF;
     done := pg_advisory_xact_lock_shared(leasehold_private.pin_key(name, token));
-
-    IF is_committed THEN
-        SELECT leasehold_private.is_only(k, token, claim) INTO is_held
+    IF current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') THEN
+        SELECT leasehold_private.is_only(k, token, claim) AND NOT pg_is_in_recovery() INTO is_held
             FROM leasehold_private.lock k WHERE k.name = "check".name;
     ELSIF current_setting('transaction_read_only') = 'on' THEN
-        RAISE EXCEPTION 'leasehold: a READ ONLY transaction above READ COMMITTED may read an old grant'
-            USING ERRCODE = 'LH008';
+        RAISE EXCEPTION 'leasehold: above READ COMMITTED a READ ONLY transaction, or a replica, may show '
+            'an old grant' USING ERRCODE = 'LH008';
     ELSE
         -- The snapshot may be older than a hand-over. Only a row lock finds that out, with 40001. The
         -- inner block is rolled back, so that renewals do not wait for the row lock.
@@ -46,22 +38,20 @@ BEGIN
         END;
     END IF;
     IF is_held IS NOT TRUE THEN
-        -- In one query, because a claim may move between the two tables.
-        is_held := leasehold_private.is_held(name, token, claim);
-    END IF;
-    IF NOT is_held THEN
-        RAISE EXCEPTION 'leasehold: % is not held with the token %', name, token
-            USING ERRCODE = 'LH001', HINT = 'roll back: another client may hold the lock';
+        IF pg_is_in_recovery() THEN
+            RAISE EXCEPTION 'leasehold: this server is a replica, on which nothing can be pinned'
+                USING ERRCODE = 'LH008';
+        ELSIF NOT leasehold_private.is_held(name, token, claim) THEN
+            RAISE EXCEPTION 'leasehold: % is not held with the token %', name, token
+                USING ERRCODE = 'LH001', HINT = 'roll back: another client may hold the lock';
+        END IF;
     END IF;
 
-    IF remaining IS NOT NULL THEN
-        millis := least(2147483647, greatest(1, extract(epoch FROM remaining) * 1000));
-        -- `pg_settings` would compute all settings, which takes a millisecond.
-        allowed := extract(epoch FROM
-            current_setting('idle_in_transaction_session_timeout')::interval) * 1000;
-        IF allowed = 0 OR millis < allowed THEN
-            done := set_config('idle_in_transaction_session_timeout', millis::text, true);
-        END IF;
+    -- `pg_settings` would compute all settings, which takes a millisecond.
+    IF remaining IS NOT NULL AND (current_setting('idle_in_transaction_session_timeout') = '0'
+            OR remaining < current_setting('idle_in_transaction_session_timeout')::interval) THEN
+        done := set_config('idle_in_transaction_session_timeout',
+            least(2147483647, greatest(1, date_part('epoch', remaining) * 1000))::int::text, true);
     END IF;
 END $$;
 
@@ -92,14 +82,14 @@ BEGIN
     END IF;
 END $$;
 
--- Whether the only holder of a lock has this token, and is this claim if one is named.
+-- Whether the only holder of a lock has this token, and is this claim if one is named. A function in SQL is
+-- part of the caller's plan only if it is one expression that is not more volatile than the function says.
 CREATE FUNCTION leasehold_private.is_only(l leasehold_private.lock, p_token bigint, p_claim uuid)
 RETURNS boolean LANGUAGE sql IMMUTABLE
 RETURN l.last_token = p_token AND (l.holder).claim IS NOT NULL AND NOT (l.holder).is_leaving
     AND coalesce((l.holder).claim = p_claim, true);
 
--- In PL/pgSQL, which keeps the plan: a function in SQL is planned again in each transaction, unless it
--- is one expression that is not more volatile than it says.
+-- Whether a grant is held, in one query, because a claim may move between the two tables.
 CREATE FUNCTION leasehold_private.is_held(p_name text, p_token bigint, p_claim uuid) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN

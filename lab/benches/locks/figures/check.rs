@@ -1,4 +1,5 @@
-//! A transaction of two updates on PostgreSQL, without and with `leasehold.check` as a statement of its own.
+//! A transaction of two updates on PostgreSQL, alone, with `leasehold.check` as a statement of its own,
+//! and with a locked row, as programs do that compare a token in the same transaction.
 
 use anyhow::Result;
 use lab_servers::Postgres;
@@ -7,12 +8,14 @@ use super::uncontended::{Measured, measure};
 use crate::client::Cpus;
 use crate::table::{Goal, Table};
 
-/// The transactions of one isolation level, and the goal of the ratio.
-const LEVELS: [([&str; 2], f64); 3] = [
+/// The transactions of one isolation level: alone, with the check, and with what programs do without
+/// leasehold. And the goal of the ratio.
+const LEVELS: [([&str; 3], f64); 3] = [
     (
         [
             "two updates, READ COMMITTED",
             "two updates, READ COMMITTED, checked",
+            "two updates, READ COMMITTED, row locked",
         ],
         1.25,
     ),
@@ -20,6 +23,7 @@ const LEVELS: [([&str; 2], f64); 3] = [
         [
             "two updates, REPEATABLE READ",
             "two updates, REPEATABLE READ, checked",
+            "two updates, REPEATABLE READ, row locked",
         ],
         1.5,
     ),
@@ -27,6 +31,7 @@ const LEVELS: [([&str; 2], f64); 3] = [
         [
             "two updates, SERIALIZABLE",
             "two updates, SERIALIZABLE, checked",
+            "two updates, SERIALIZABLE, row locked",
         ],
         1.5,
     ),
@@ -42,16 +47,18 @@ pub(super) fn show() -> Result<()> {
         let start = |peer| Measured::start(peer, Cpus::Split, &url);
         let mut measured = peers.into_iter().map(start).collect::<Result<Vec<_>>>()?;
         let noise = measure(&mut measured, TRANSACTIONS)?;
-        let [bare, checked] = &measured[..] else {
-            unreachable!("there are two");
+        let [bare, others @ ..] = &measured[..] else {
+            unreachable!("there are three");
         };
-        table.add(("P50, durable commit", peers[0], "µs"), &bare.p50, None);
-        table.add_beside(
-            ("P50, durable commit", peers[1], "µs"),
-            &checked.p50,
-            ("without the check", &bare.p50),
-            Some(Goal::AtMost(goal)),
-        );
+        table.add(("P50, durable commit", bare.name, "µs"), &bare.p50, None);
+        for (other, goal) in others.iter().zip([Some(Goal::AtMost(goal)), None]) {
+            table.add_beside(
+                ("P50, durable commit", other.name, "µs"),
+                &other.p50,
+                ("without it", &bare.p50),
+                goal,
+            );
+        }
         noise.add_to(&mut table, peers[0], bare);
     }
     table.finish()

@@ -93,7 +93,7 @@ fn compare(
 
 /// A peer, and the times of its pairs.
 pub(super) struct Measured {
-    name: &'static str,
+    pub(super) name: &'static str,
     pub(super) p50: Rounds,
     p99: Rounds,
     client: Client,

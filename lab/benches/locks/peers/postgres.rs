@@ -1,10 +1,11 @@
 //! PostgreSQL without leasehold: two bare updates, and an advisory lock of a session. And transactions of
-//! two updates, without and with `leasehold.check`.
+//! two updates, alone, with `leasehold.check`, and with a row lock.
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use leasehold::Guard;
+use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, NoTls, Statement};
 
 use super::libraries::Library;
@@ -21,7 +22,7 @@ impl Updates {
         // Several peers may make it at once.
         let table = "BEGIN; SELECT pg_advisory_xact_lock(1); \
             CREATE TABLE IF NOT EXISTS bare (name text PRIMARY KEY, value bigint); \
-            INSERT INTO bare VALUES ('a', 0) ON CONFLICT DO NOTHING; COMMIT";
+            INSERT INTO bare VALUES ('a', 0), ('b', 0) ON CONFLICT DO NOTHING; COMMIT";
         client.batch_execute(table).await?;
         let update = "UPDATE bare SET value = value + 1 WHERE name = $1 RETURNING value";
         let update = client.prepare(update).await?;
@@ -86,31 +87,41 @@ impl Library for SessionLocks {
 pub(super) struct Transactions {
     updates: Updates,
     begin: String,
-    /// The check, and the hold that it is about.
-    check: Option<(Statement, Guard)>,
+    /// What comes before the updates, and the hold that it is about.
+    first: Option<(Statement, Option<Guard>)>,
 }
 
 impl Transactions {
-    /// Takes what one transaction does as `LEVEL`, or `LEVEL, checked`.
+    /// Takes what one transaction does as `LEVEL`, or `LEVEL, FIRST` with a statement before the
+    /// updates.
     pub(super) async fn connect(kind: &str, url: &str) -> Result<Self> {
         let updates = Updates::connect(url).await?;
-        let (level, is_checked) = kind
-            .strip_suffix(", checked")
-            .map_or((kind, false), |level| (level, true));
-        let check = if is_checked {
-            let locks = leasehold::open(url).await?;
-            // A renewal would make the check fail above READ COMMITTED now and then.
-            let lock = locks.mutex(kind).lease(Duration::from_secs(3_600));
-            let guard = lock.acquire().await?;
-            let check = updates.client.prepare(leasehold::postgres::CHECK).await?;
-            Some((check, guard))
-        } else {
-            None
+        let (level, first) = kind.split_once(", ").unwrap_or((kind, ""));
+        let (first, guard) = match first {
+            "" => (None, None),
+            "checked" => {
+                let locks = leasehold::open(url).await?;
+                // A renewal would make the check fail above READ COMMITTED now and then.
+                let lock = locks.mutex(kind).lease(Duration::from_secs(3_600));
+                (
+                    Some(leasehold::postgres::CHECK),
+                    Some(lock.acquire().await?),
+                )
+            }
+            "row locked" => (
+                Some("SELECT value FROM bare WHERE name = 'b' FOR UPDATE"),
+                None,
+            ),
+            other => bail!("{other} is not a statement"),
+        };
+        let first = match first {
+            Some(first) => Some((updates.client.prepare(first).await?, guard)),
+            None => None,
         };
         Ok(Self {
             updates,
             begin: format!("BEGIN ISOLATION LEVEL {level}"),
-            check,
+            first,
         })
     }
 }
@@ -121,14 +132,15 @@ impl Library for Transactions {
     async fn acquire(&self, _: &str) -> Result<()> {
         let client = &self.updates.client;
         client.batch_execute(&self.begin).await?;
-        if let Some((check, guard)) = &self.check {
-            let binds = guard.check_binds()?;
-            client
-                .query(
-                    check,
-                    &[&binds.name, &binds.token, &binds.claim, &binds.remaining_ms],
-                )
-                .await?;
+        match &self.first {
+            Some((check, Some(guard))) => {
+                let binds = guard.check_binds()?;
+                let values: [&(dyn ToSql + Sync); 4] =
+                    [&binds.name, &binds.token, &binds.claim, &binds.remaining_ms];
+                client.query(check, &values).await?;
+            }
+            Some((statement, None)) => drop(client.query(statement, &[]).await?),
+            None => {}
         }
         self.updates.update().await?;
         self.updates.update().await?;
