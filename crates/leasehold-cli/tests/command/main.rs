@@ -11,6 +11,7 @@
     reason = "helper functions of tests may panic like tests"
 )]
 
+mod agents;
 mod also_store;
 mod background;
 mod completions;
