@@ -128,6 +128,28 @@ fn watchdog_of_killed_run_releases_after_the_last_write() {
     assert_eq!(sizes[0], sizes[1]);
 }
 
+/// The store cannot be reached, so the watchdog would wait for it before it ends the command, if it
+/// released the lock first.
+///
+/// Shows G-36.
+#[test]
+fn watchdog_of_killed_run_ends_the_command_before_it_releases() {
+    let server = lab_servers::Redis::start();
+    let wire = lab_servers::Wire::to(server.address());
+    let sandbox = Sandbox::at(format!("{}?crash-grace=3600s", wire.url_of("redis")));
+    let line = "echo $$ > ready; exec cat";
+    let hold = ["run", "a", "--lease", "2h", "--", "sh", "-c", line];
+    let run = sandbox.started(&hold);
+    let command = sandbox.pid("ready");
+
+    wire.freeze(true);
+    run.signal(Signal::SIGKILL);
+    until("the command has ended", || !is_alive(command));
+    wire.freeze(false);
+    let next = ["run", "a", "--quiet", "--", "true"];
+    sandbox.done(&next).assert(0, "", "");
+}
+
 /// Shows G-36, G-39.
 #[test]
 fn watchdog_of_killed_run_releases_all_names_and_slots() {
