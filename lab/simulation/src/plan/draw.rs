@@ -39,6 +39,10 @@ pub(super) fn jobs(seed: u64) -> Plan {
     let mut plan = plan(seed);
     plan.profile.kind = LockKind::Mutex;
     plan.profile.names = 1;
+    // A reply must find its hold valid, or hardly any job is ever completed.
+    let slowest_max = plan.profile.hold_length() / 4;
+    let network = &mut plan.profile.network;
+    network.slowest = network.slowest.min(slowest_max);
     let mut rng = Rng::with_seed(seed ^ 0x0_0CE);
     for tasks in plan.clients.iter_mut().map(|client| &mut client.tasks) {
         for (operation, period) in tasks.iter_mut().flat_map(|task| task.iter_mut().zip(0..)) {
