@@ -219,7 +219,7 @@ impl Trial {
             if self.is_once {
                 command.args(["--once", &period.to_string(), "--done-exit-code", DONE]);
             } else {
-                command.args(["--no-wait", "--hold-at-least", "40s"]);
+                command.args(["--nonblock", "--hold-at-least", "40s"]);
             }
             command
                 .args([&format!("job-{name}"), "--", "sh", "-c", &line])
