@@ -82,6 +82,32 @@ fn clients_in_four_languages_exclude_each_other() -> Result<()> {
     testbed.check_empty(&["a".to_owned()])
 }
 
+/// The example of docs/other-languages.md waits for another holder, whose lease ends.
+#[test]
+fn python_example_of_the_page_runs() -> Result<()> {
+    const PAGE: &str = include_str!("../../../docs/other-languages.md");
+    let (_, block) = PAGE.split_once("```python\ndb = ").context("an example")?;
+    let (block, _) = block.split_once("```").context("its end")?;
+    let server = Postgres::start();
+    let address = server.address();
+    let testbed = Testbed::at(WORKER, &format!("postgres://postgres@{address}/postgres"))?;
+    testbed.start(WorkerConfig::default())?.finish()?;
+    server.run("CREATE TABLE reports (made_at timestamptz); INSERT INTO reports VALUES (NULL)");
+    server.run("CALL leasehold.acquire('nightly', lease => interval '2 s')");
+
+    let program = testbed.scratch_file();
+    let url = format!("postgresql://postgres@{address}/postgres");
+    let text = format!("import time\nimport psycopg\nurl = '{url}'\ndb = {block}");
+    fs::write(&program, text)?;
+    ensure!(
+        foreign::python(&program).status()?.success(),
+        "it has failed"
+    );
+    let made = server.run("SELECT count(*) FROM reports WHERE made_at IS NOT NULL");
+    ensure!(made == ["1"], "{made:?}");
+    testbed.check_empty(&["nightly".to_owned()])
+}
+
 /// Returns the command that starts a program in another language.
 fn program_command(program: &str, address: &str, thread: u32, cycles: u64) -> Result<Command> {
     let url = format!("postgresql://postgres@{address}/postgres");

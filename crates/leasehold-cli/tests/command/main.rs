@@ -37,6 +37,7 @@ mod missing_connections;
 mod mistakes;
 mod nested;
 mod once;
+mod other_languages;
 mod outage;
 mod owners;
 mod postgres;
