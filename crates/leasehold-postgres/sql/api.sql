@@ -4,6 +4,13 @@
 -- The pin is an advisory lock, and not a row lock: renewals and waiters go on. It is released by
 -- ROLLBACK TO SAVEPOINT too, and PREPARE TRANSACTION keeps it until COMMIT PREPARED. `remaining` limits
 -- how long the transaction may stand idle; it never raises a limit that is set already.
+--
+-- The pin is shared, and each step that ends a hold first tries the same lock exclusively. It is
+-- taken before the hold is read. If such a step comes first, the pin waits for its commit, and the
+-- read, which has a snapshot of its own, finds that the hold is gone. If the pin comes first, the
+-- step keeps the hold in the row and grants nothing. In the other order, the hold could be removed
+-- and granted between the read and the pin. The lease is not compared: a hold that is over and
+-- still there has no successor.
 CREATE FUNCTION leasehold.check(
     name text, token bigint, claim uuid DEFAULT NULL, remaining interval DEFAULT NULL
 ) RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER

@@ -140,6 +140,12 @@ END $$;
 
 -- Whether a request would find nothing to do: nobody's lease is over, no session is gone, and no
 -- waiter could be granted.
+--
+-- It reads without the lock of the queue, so what it has read may be over at once. Nothing depends
+-- on that, because the step then only replies: with a refusal, which was right at that moment, or
+-- to a waiter, which looks again or is notified. A grant is never read here, because a claim that
+-- holds goes on to the locked part. As long as somebody has the whole, no waiter fits,
+-- and the holder is the only claim whose end would change anything.
 CREATE FUNCTION leasehold_private.is_settled(
     l leasehold_private.lock, request leasehold_private.claimant, mode "char"
 ) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$

@@ -125,6 +125,12 @@ END $$;
 
 -- Whether the session of a claim's client is gone. Many can ask at once, and the question ends with
 -- the statement. Nothing is known of a claim without a session, or bound to another server.
+--
+-- The session of the client has the advisory lock `link` for as long as it exists, and the server
+-- releases it with the session, however that ends. So whoever is granted the lock has proof, and
+-- asking in shared mode does not make two contenders look like a client to each other. After a
+-- promotion nobody has the lock of any session, because sessions are not replicated. So the proof
+-- counts only on the server and the timeline that the claim names.
 CREATE FUNCTION leasehold_private.is_absent(c leasehold_private.claimant) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN

@@ -126,8 +126,13 @@ impl TrackedNode {
 
     /// Records the result of a search by the claim's id. Returns whether the claim has a node.
     ///
-    /// `missing` is the node whose absence caused the search; `None` if no node was known. A
-    /// request that was sent during the search, or its reply, is newer than the result.
+    /// `missing` is the node whose absence caused the search; `None` if no node was known.
+    ///
+    /// Other tasks use the same state during the search, so its result may be old. A request that
+    /// was sent meanwhile, for a downgrade, replaces the node that was missing, and a reply has
+    /// named another node: both are newer than the result, and the claim has a node. `Absent` is
+    /// newer too if the claim has left meanwhile: then a node that the search has found is one that
+    /// the leave removes, and the claim must not come back to life with it.
     pub(super) fn searched(&self, missing: Option<&Node>, found: Option<Node>) -> bool {
         let mut node_state = self.node.lock();
 

@@ -116,9 +116,13 @@ impl Queue {
 
 /// Returns the smallest set of nodes ahead that leaves no room for the claim.
 ///
-/// When the claim is granted, at least one of them has gone. A mutex watches the node before it, a
-/// reader the writer before it, one slot of n the n nodes before it. Among equal nodes it chooses
-/// the nearest ones, because they leave last.
+/// A claim is granted only if those ahead of it, which are never overtaken, leave room for it:
+/// their weights and its own do not exceed the capacity. The weights of the returned nodes alone
+/// exceed what may stay beside the claim. So while all of them exist, whatever else leaves, the
+/// claim cannot be granted, and no event of another node is missed. A downgrade replaces a node, so
+/// its watch fires too. A mutex watches the node before it, a reader the writer before it, one slot
+/// of n the n nodes before it. Among equal nodes it chooses the nearest ones, because they leave
+/// last.
 fn watched(ahead: &[Member], own: Share) -> Vec<String> {
     let (weight, capacity) = units(own);
     let beside = u64::from(capacity - weight);

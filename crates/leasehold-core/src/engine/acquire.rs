@@ -232,9 +232,17 @@ impl<'a> Attempt<'a> {
     }
 
     /// Replaces the validity of the waiting claim with that of a hold.
+    ///
+    /// Two tasks may decide the fate of the claim at the same moment: this one has its grant, and
+    /// the renewal task may have found that its validity has passed, after which it makes the claim
+    /// leave. The first of them to end the validity decides. If the renewal task was first, the
+    /// grant must not be used, although the store may still have it: the leave that is under way
+    /// would free a lock that this process works under. If this task was first, the renewal task
+    /// finds that the validity was left, and sends no leave.
     async fn take_over(self, waiting: &Validity, token: Token, lease: Duration) -> Result<Outcome> {
         let Some(until) = waiting.hand_over() else {
-            // The renewal task makes the claim leave, in every state that the store has it in.
+            // The claim leaves, in every state that the store has it in: the drop of this attempt
+            // sees to that even if the renewal task does not.
             self.events.hand_over_missed(&self.claim);
             return Ok(Outcome::Gone);
         };

@@ -423,8 +423,13 @@ pub(super) struct Origin {
 
 /// Enters again with a smaller share.
 ///
-/// A claim that was gone has entered the queue again, where it has no use: it leaves at once. The
-/// hold ends before: a renewal of the new entry would otherwise extend it.
+/// The request keeps the token of a claim that is still there. For a store that has lost the claim,
+/// it is a first request, which is even granted if the lock is free at that moment. Another claim
+/// may have held the lock in between, so this hold must not go on. Only the token shows the
+/// difference.
+///
+/// The new entry has no use, and leaves. The hold ends before that: the renewals know a claim by
+/// its id alone, so a renewal that meets the new entry would otherwise extend the old hold.
 async fn shrink_share(
     calls: StoreCalls,
     claim: Claim,

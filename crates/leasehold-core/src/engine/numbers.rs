@@ -181,8 +181,11 @@ impl Taking<'_> {
             let name = self.slot_name(number)?;
             numbered.push(calls.inspect(&name, self.reply_timeout).await?);
         }
-        // The semaphore is read after the numbers. So every claim that already had a number is
-        // seen.
+        // The semaphore is read after the numbers, because a claim acquires them in the other
+        // order: each claim that was seen with a number had held the semaphore before. If it is not
+        // among the holders now, it has lost the semaphore for good, since no id is granted twice,
+        // and its number is stale. If the semaphore were read first, a claim could be granted the
+        // semaphore and a number between the two reads, and a number in use would be broken.
         let name = &self.options.name;
         let semaphore = calls.inspect(name, self.reply_timeout).await?;
 

@@ -88,7 +88,14 @@ async fn round(calls: StoreCalls, renewals: &Renewals, validities: Vec<Arc<Valid
 
 /// Applies a reply to the present hold of the claim, and schedules its next renewal.
 ///
-/// The hold may be passed on at any time, also between these steps.
+/// A cohort may pass the hold on at any time, so that another validity of the same claim takes the
+/// place of the one that was renewed. If that happens before `apply`, the old validity has ended
+/// and takes no extension. If it happens after `apply`, the new validity may have copied the end
+/// from before the extension. Either way the present hold would not benefit from the reply, and
+/// would not be scheduled by it. So the reply is applied again, until `reschedule` finds, under the
+/// lock of the schedule, the validity to which it was applied. A waiting claim is not passed on:
+/// what replaces it is its grant, which a reply about the waiting claim [does not
+/// concern](Renewals::current).
 fn apply_to_current(
     renewals: &Renewals,
     renewed: &Arc<Validity>,

@@ -189,6 +189,15 @@ impl Validity {
     }
 
     /// Extends the validity unless it has ended; returns whether it is still valid.
+    ///
+    /// An end that a caller has seen is final, because of the order in which `end` writes: the
+    /// reason, and then 0. If the 0 comes before the exchange, the exchange finds another value
+    /// than `current` and fails. If it comes after the exchange, it overwrites the extension, and a
+    /// caller in between sees the validity as it was just before that end.
+    ///
+    /// The time may also pass between the look at the clock and the exchange without any caller who
+    /// notices. Then nobody has acted on a loss, and the extension is right: the reply proves that
+    /// the store keeps the claim until `until`.
     pub(crate) fn extend(&self, until: BootInstant) -> bool {
         loop {
             let current = self.claim_ends_at().as_nanos();

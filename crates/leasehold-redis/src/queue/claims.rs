@@ -244,7 +244,12 @@ impl ClaimState {
     fn note(&mut self, reply: &EnterReply, caller_epoch: u32, read: BootInstant) {
         self.caller_epoch = caller_epoch;
         self.last_token = self.last_token.max(reply.last_token);
-        // A notification may arrive before a reply that the server sent earlier.
+        // Replies and notifications take different ways to this state, so the later one here may be
+        // the earlier one of the server. If a reply says that the claim waits, and a notification
+        // has said before that it holds, their tokens decide. Each reply has the last token of the
+        // lock, so a grant above all of these tokens came after the replies: the reply is the old
+        // one, and it must not undo a grant of which the server notifies only once. A grant that is
+        // not above them has ended since, and the claim waits again.
         let is_superseded = self
             .standing
             .is_none_or(|pushed| is_queued(pushed) || self.is_stale(pushed));

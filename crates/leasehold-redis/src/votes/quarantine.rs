@@ -86,6 +86,12 @@ impl Quarantine {
     ///
     /// `incarnation` is the one that the connection found. `found` is true if the master still had
     /// it when it voted.
+    ///
+    /// Both are needed. The connection survives a FLUSHALL, which forgets the votes, so the script
+    /// compares the incarnation in the step in which it votes. And the reply to a request on an
+    /// earlier connection may arrive after the handshake of a later one, to a master that has
+    /// restarted in between: it confirms the incarnation of a run whose votes are lost, so it
+    /// counts only if that is still the latest one that this client knows.
     pub(super) fn counts(&self, incarnation: &Handshake, found: bool) -> bool {
         if !self.settings.quarantine {
             return true;

@@ -123,6 +123,12 @@ impl RoundResult {
     }
 
     /// Whether another claim has the lock, or may have it.
+    ///
+    /// All votes for a hold have the same token. So the votes of the refusing masters are grouped
+    /// by token, and the largest group decides. The masters that have not replied may all have
+    /// voted for the same claim, and are added to it. If even so no group reaches a quorum, the
+    /// votes are split: no claim holds the lock, and none can by these votes, so the round is worth
+    /// repeating after the losers have taken their votes back.
     pub(super) fn is_held(&self) -> bool {
         let tokens = &self.holder_tokens;
         let votes_of = |token: &u64| tokens.iter().filter(|other| *other == token).count();

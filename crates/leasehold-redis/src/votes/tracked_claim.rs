@@ -139,6 +139,12 @@ impl TrackedClaim {
     ///
     /// Between the loss of the vote and the renewal, another claim may have held the lock. So a
     /// restored vote counts only once a renewal has succeeded without it.
+    ///
+    /// Of three masters, A and B vote for this claim. B restarts empty, and B and C vote for
+    /// another claim, which holds and leaves. A renewal then restores the vote of B. If that vote
+    /// counted, A and B would confirm a hold that was over, under a token below the one that a
+    /// resource may have accepted meanwhile. If a quorum grants the same renewal without B, those
+    /// masters have kept their votes all the time, so no other claim can have had a quorum.
     pub(super) fn renewal_counts(&self, master: usize, renewal: u32) -> bool {
         let state = self.details.state.lock();
         let is_restorable = renewal == 0 || !state.broken_on.contains(&master);

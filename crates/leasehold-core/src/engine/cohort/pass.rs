@@ -125,7 +125,17 @@ impl Cohort {
             });
         }
 
-        // The renewals drop a validity that has ended, so the next one takes its place before.
+        // A renewal or `break` may end the claim between any two of these steps.
+        //
+        // First the next validity takes the place of the present one in the renewals. In the other
+        // order, the renewals could drop the present one as ended, and nothing would renew the
+        // claim. From here on a loss ends the next validity, so its guard is lost from the
+        // beginning.
+        //
+        // Then the present validity ends. If it was lost before, its guard may have reported the
+        // loss, and no hold of the claim may follow. None of these steps looks at the clock: a loss
+        // that is noticed in this thread would call the listener, which locks `state` a second
+        // time.
         let validity = Arc::new(validity);
         let renewals = &origin.engine.renewals;
         if !renewals.replace(Arc::clone(&validity)) {

@@ -50,6 +50,14 @@ pub(super) fn remove(at: &Location) -> Result<bool> {
     removal
 }
 
+/// Removes the lock file, which this process has locked exclusively. Returns false if it stays.
+///
+/// The path must still name this file, because another process may have replaced it before it was
+/// locked. Of the processes that have it open, those of leasehold compare it with the path once
+/// they have locked it, and then open the new file. flock(1) does not, but the kernel lists it from
+/// the moment at which it waits. A list without the lock of this process says nothing about the
+/// waiters, so the file stays then too. What remains is a flock(1) that has opened the file and
+/// does not wait yet, or that waits in another PID namespace: docs/stores/file.md has the remedy.
 fn remove_locked(at: &Location, file: &OpenFile) -> Result<bool> {
     if file.status_at(at)?.is_none() {
         return Ok(false);

@@ -270,6 +270,14 @@ impl Transaction {
     }
 
     /// Grants a waiter that fits, unless a process outside the queue has the lock file locked.
+    ///
+    /// A hold is an entry with a token, and a locked lock file. The file is locked first, without
+    /// waiting, while the queue is locked. If the process is killed in between, the kernel unlocks
+    /// the file, and the entry is still that of a waiter. In the other order, an entry could say
+    /// that a claim holds while flock(1) locks the file. [`leave`](Self::leave) unlocks the file
+    /// before it removes the entry, so that a waiter whom the queue admits is never refused by the
+    /// holder before it. What it finds locked is a file of flock(1), or of a broken hold that has
+    /// not ended yet.
     fn grant(&mut self, at: usize, claim: &Claim) -> Result<Situation> {
         if !self.shared.process.read().is_listed() {
             // The folder was moved away. Another claim may be held in the folder that has the path

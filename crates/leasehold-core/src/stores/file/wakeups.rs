@@ -72,7 +72,14 @@ pub(super) struct Position {
 
 /// The processes that the waiter at a position must watch.
 ///
-/// A waiter watches the process of the waiter before it. The first waiter watches all holders.
+/// A waiter watches the process of the waiter before it. The first waiter watches all holders,
+/// because any of them may make room for it.
+///
+/// That is enough, because a death travels along the queue. The waiter that notices it removes the
+/// entries of the dead process and then watches the process that is now before it, which may be
+/// dead as well. So even if a holder dies together with the first waiters, the first waiter that
+/// lives finds one after the other, becomes the first of the queue, and finds the holder. N waiters
+/// watch about N processes, where N times N would use up the descriptors.
 pub(super) fn watches(positions: &[Position], at: usize) -> Vec<ProcessId> {
     let ahead = &positions[..at];
     if let Some(waiter) = ahead.iter().rev().find(|position| !position.held) {

@@ -31,6 +31,13 @@ end
 
 -- Revokes a holder whose absence was found a grace ago and still lasts, and marks a new absence. A
 -- nonce is bound to its holder's token, as both are in the same record.
+--
+-- A waiter measures the grace by its own clock, from the moment at which it has read the nonce, and
+-- then sends the nonce back. By that time the holder has stopped: it trusts its hold for a grace
+-- from its last request on a connection that a script has named, and that connection was gone when
+-- the nonce was written. A holder that reconnects must send a script before pings count again, and
+-- each script of a holder removes the nonce. So a nonce that is still there marks one absence, and
+-- as nonces never repeat, two short ones are not taken for a long one.
 local absences = {}
 local function check_absence(record)
     if server_of(record) == NO_SERVER then return end
