@@ -87,7 +87,7 @@ impl Engine {
     }
 }
 
-/// Shows the store only: the claims of other locks do not belong into the text of a guard.
+/// Shows the store only: the claims of other locks do not belong in the text of a guard.
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Engine").field(&self.calls.url()).finish()

@@ -19,9 +19,9 @@ use crate::{
 /// Dropping it releases the lock in the background, without blocking and without a runtime. A guard
 /// does not belong to a task or thread: any task or thread may release it.
 ///
-/// The end of the main thread waits up to a second for the releases, so the lock is free when `main`
-/// has returned or panicked. A program that ends with `std::process::exit` awaits
-/// [`drain()`](crate::drain()) before.
+/// When `main` returns or panics, its thread waits for up to a second for the releases, so that no
+/// lock stays behind. A program that ends with `std::process::exit` awaits
+/// [`drain()`](crate::drain()) first.
 ///
 /// ```
 /// # async fn charge(order: u32, token: leasehold::Token) -> leasehold::Result<()> { Ok(()) }

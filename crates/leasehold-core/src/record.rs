@@ -154,7 +154,7 @@ impl Record {
         self.completions.truncate(COMPLETIONS_MAX);
     }
 
-    /// Writes the record as stores keep it, which [`parse`](Self::parse) reads back.
+    /// Writes the record in the form that stores keep and [`parse`](Self::parse) reads.
     ///
     /// ```text
     /// v1

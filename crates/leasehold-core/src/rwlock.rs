@@ -4,8 +4,8 @@ use crate::{Lock, Locks, Share};
 
 /// A lock that many readers or one writer hold at a time.
 ///
-/// All wait in one queue, in order of arrival. A reader that arrives after a waiting writer waits
-/// behind it, so neither side starves. A writer's guard can
+/// Readers and writers wait in one queue, in order of arrival. A reader that arrives after a
+/// waiting writer waits behind it, so neither side starves. A writer's guard can
 /// [downgrade](crate::Guard::downgrade) to a reader's. A reader cannot upgrade: two readers that
 /// tried would wait for each other forever.
 ///

@@ -15,8 +15,8 @@ pub(crate) fn check(what: &str, text: &str) -> Result<()> {
     }
 }
 
-/// Describes white space at an end of a text, or a control or format character in it: `a line feed
-/// (U+000A) at its end`.
+/// Describes white space at either end of a text, or a control or format character anywhere in it,
+/// as in `a line feed (U+000A) at its end`; `None` if there is neither.
 #[must_use]
 pub fn stray_character(text: &str) -> Option<String> {
     let is_last = |at: usize, c: char| at + c.len_utf8() == text.len();

@@ -51,9 +51,9 @@
 //! |---|---|
 //! | [`mutex`](Locks::mutex) | one claim at a time |
 //! | [`rwlock`](Locks::rwlock) | many readers or one writer |
-//! | [`semaphore`](Locks::semaphore) | as many claims as it has slots |
+//! | [`semaphore`](Locks::semaphore) | claims that take no more slots than it has |
 //! | [`reentrant`](Locks::reentrant) | one [`Owner`], which may acquire it again |
-//! | [`multi_lock`](Locks::multi_lock) | one claim, of several locks: all of them, or none |
+//! | [`multi_lock`](Locks::multi_lock) | one claim on each of several locks, or on none |
 //! | [`election`](Locks::election) | one leader, whose address others can read |
 //! | [`once`](Locks::once) | one claim, until the job is recorded as done |
 //!
@@ -87,7 +87,7 @@
 //! # Loss
 //!
 //! A background thread renews the lease while the [`Guard`] exists, so you never extend it
-//! yourself. If the store cannot be reached for too long, the guard is lost, before the store can
+//! yourself. If the store cannot be reached for too long, the guard is lost before the store can
 //! grant the lock to the next waiter. [`Guard::while_held`] then drops the work, [`Guard::lost`]
 //! resolves, and [`Guard::check`] fails. [`LossReason`] states why.
 //!
@@ -101,19 +101,19 @@
 //!
 //! # Errors
 //!
-//! There is one [`Error`] type. It names the operation, the store and the lock, and methods such as
-//! [`is_unavailable`](Error::is_unavailable) classify it. No error contains a password. A lock that
-//! another claim holds is not an error: [`Refused`] is in the `Ok` of a try.
+//! The one [`Error`] type names the operation, the store and the lock, and never contains a
+//! password. Methods such as [`is_unavailable`](Error::is_unavailable) classify it. A lock that
+//! another claim holds is not an error, because a try returns [`Refused`] in its `Ok`.
 //!
 //! # Cancellation
 //!
 //! Every future may be dropped at any await. A dropped acquire leaves no entry in the queue, and a
-//! dropped [`Guard`] releases its lock in the background. The end of the main thread waits up to a
-//! second until the releases have reached the store, so that no lock stays behind when `main`
-//! returns or panics. [`drain()`] waits for the releases at any time.
+//! dropped [`Guard`] releases its lock in the background. When `main` returns or panics, its thread
+//! waits for up to a second until the releases have reached the store, so that no lock stays
+//! behind. [`drain()`] waits for the releases at any time.
 //!
-//! A dropped waiter loses its position. In a `select!` in a loop, make the acquire once, outside
-//! the loop.
+//! A dropped waiter loses its position, so create the future of the acquire outside the loop if you
+//! use `select!` in one.
 //!
 //! # Tests
 //!
@@ -124,10 +124,10 @@
 //!
 //! # Forks
 //!
-//! A process that forks keeps its holds. Its child has no background thread, so there each call
-//! fails at once, as [invalid](Error::is_invalid), and each guard is [lost](LossReason::Forked).
-//! Dropping a guard in the child has no effect, but don't drop an acquire or an observer there that
-//! the parent waits for. Fork before you open a store, or execute a program in the child, as
+//! A process that forks keeps its holds. Its child has no background thread, so each call there
+//! fails at once, as [invalid](Error::is_invalid), and each guard is [lost](LossReason::Forked). In
+//! the child, dropping a guard has no effect, but don't drop an acquire or an observer for which
+//! the parent waits. Fork before you open a store, or execute a program in the child, as
 //! [`std::process::Command`] does.
 //!
 //! # URLs
@@ -172,15 +172,15 @@
 //! | `tls` | TLS for the stores on a network |
 //! | `aws-lc-rs` (default) | the cryptography of `tls` for programs that install no provider |
 //! | `test-util` | a store in memory for tests with paused time, `Memory::on_tokio_clock` |
-//! | `metrics` | the metrics of the module `metrics`, by the facade of that name |
+//! | `metrics` | the metrics of the module `metrics`, by the crate of that name |
 //! | `unstable-store` | the module `store`, with the trait that a store of your own implements; it promises nothing |
 //!
 //! A feature never changes a result.
 //!
 //! # Stability
 //!
-//! Within 0.1, names, signatures and results stay. Enums and structs are open, so a `match` needs a
-//! wildcard. What `unstable-store` adds, hidden items, and the crates that this one exports promise
+//! Within 0.1, names, signatures and results stay. Enums and structs may grow, so a `match` needs a
+//! wildcard. What `unstable-store` adds, hidden items, and the crates `leasehold-*` promise
 //! nothing. `docs/stability.md` in the repository states what 0.2 may change, on the wire too, and
 //! names the public dependencies.
 #![forbid(unsafe_code)]
@@ -221,15 +221,15 @@ pub use schemes::{kind_of, kinds};
 
 /// The lock in transactions of a PostgreSQL database that keeps it.
 ///
-/// [`CHECK`](postgres::CHECK) is a statement for any driver, and [`Guard::check_binds`] returns what
-/// to bind. It pins the grant until the end of the transaction, or fails.
+/// [`CHECK`](postgres::CHECK) is a statement for any driver, which pins the grant until the end of
+/// the transaction, or fails. [`Guard::check_binds`] returns what to bind.
 #[cfg(feature = "postgres")]
 pub mod postgres {
     pub use leasehold_core::CheckBinds;
     pub use leasehold_postgres::CHECK;
 }
 
-/// The places where locks can be kept, one type each.
+/// The stores, one type each.
 pub mod stores {
     #[cfg(all(feature = "file", target_os = "linux"))]
     pub use leasehold_core::FileGuardExt;

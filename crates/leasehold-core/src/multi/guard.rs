@@ -68,7 +68,7 @@ impl MultiGuard {
         self.guards
     }
 
-    /// Returns the token of each lock, in the order in which the locks were stated.
+    /// Returns the token of each lock, in the order in which the caller named the locks.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {

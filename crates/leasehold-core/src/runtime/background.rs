@@ -121,10 +121,10 @@ where
 /// Runs a step that may block on a thread of its own, and waits for its end. `what` is for errors,
 /// such as "the function for the password".
 ///
-/// `spawn_blocking` of tokio panics if no thread can be started, and runs the step later all the
-/// same, for nobody. Here, a step whose caller gets an error for want of a thread never runs. Every
-/// other step runs once and to its end, also if its caller is dropped. A step waits while many others
-/// are under way, such as requests to a name service that does not reply.
+/// tokio's `spawn_blocking` panics if no thread can be started, and yet may run the step later.
+/// Here, a step whose caller gets an error for want of a thread never runs. Every other step runs
+/// once and to its end, even if its caller is dropped. A step waits while many others are under
+/// way, such as requests to a name service that does not reply.
 ///
 /// # Errors
 /// [`is_unavailable`](Error::is_unavailable) if no thread can be started, or if the step panics.
