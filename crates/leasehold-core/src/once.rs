@@ -149,9 +149,10 @@ impl Once {
 
     /// Runs the job once in each period, for schedules without an id.
     ///
-    /// A success that started less than half a period before this acquire is this one's, or after it. That is right while all
-    /// starts lie within half a period of when they are due. After a start that is later, use
-    /// [`id`](Self::id): a daily job that starts 13 hours late swallows the next one.
+    /// A success counts for this acquire if it started less than half a period before it, or after
+    /// it. That is right while all starts lie within half a period of when they are due. After a
+    /// start that is later, use [`id`](Self::id): a daily job that starts 13 hours late swallows
+    /// the next one.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {

@@ -120,7 +120,7 @@
 //! A test opens [`stores::Memory`], which needs no server. Two [`Locks`] on its clones behave like
 //! two processes. [`revoke`](stores::Memory::revoke) takes a lock away, and
 //! [`fail`](stores::Memory::fail) takes the store down. `docs/testing-your-service.md` in the
-//! repository has examples, with paused time too.
+//! repository has examples, also with paused time.
 //!
 //! # Forks
 //!
