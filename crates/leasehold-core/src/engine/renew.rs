@@ -94,8 +94,7 @@ async fn round(calls: StoreCalls, renewals: &Renewals, validities: Vec<Arc<Valid
 /// from before the extension. Either way the present hold would not benefit from the reply, and
 /// would not be scheduled by it. So the reply is applied again, until `reschedule` finds, under the
 /// lock of the schedule, the validity to which it was applied. A waiting claim is not passed on:
-/// what replaces it is its grant, which a reply about the waiting claim [does not
-/// concern](Renewals::current).
+/// what replaces it is its grant, which a reply about the waiting claim does not concern.
 fn apply_to_current(
     renewals: &Renewals,
     renewed: &Arc<Validity>,

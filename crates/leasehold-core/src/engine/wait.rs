@@ -21,7 +21,7 @@ use crate::{Claim, ClaimId, Refused, Result, Standing, Token};
 /// A short outage does not end the wait while the claim is valid.
 ///
 /// The request that waits for the grant cannot notice every outage, because on a connection that
-/// delivers nothing it waits for ever. The renewals of the claim notice it. So the wait also ends
+/// delivers nothing it waits forever. The renewals of the claim notice it. So the wait also ends
 /// when the validity has ended, after which the store may have dropped the claim, and when renewals
 /// have been late for as long as an outage may last. In the second case one more renewal decides,
 /// because this process may have been the slow one: after a suspend, a renewal has been late for
