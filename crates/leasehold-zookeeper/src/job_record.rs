@@ -117,7 +117,8 @@ impl<'a> RecordFolder<'a> {
         completion: &Completion,
     ) -> Result<bool> {
         loop {
-            let (found, children) = try_join(self.read(&claim.name), lock_node.list()).await?;
+            // In this order: if an earlier request has removed the node, its record is found.
+            let (children, found) = try_join(lock_node.list(), self.read(&claim.name)).await?;
             let Some(held) = held_node(lock_node, claim, &children)? else {
                 return Ok(found.record.is_of(claim.id));
             };

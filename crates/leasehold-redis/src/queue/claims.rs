@@ -254,8 +254,10 @@ impl ClaimState {
             .standing
             .is_none_or(|pushed| is_queued(pushed) || self.is_stale(pushed));
         if !is_queued(reply.standing) || is_superseded {
+            // A notification that the claim has left may be about the grant of this reply.
+            let had_left = self.standing == Some(Standing::Gone);
+            self.is_confirmed = reply.standing.token().is_some() && !had_left;
             self.standing = Some(reply.standing);
-            self.is_confirmed = reply.standing.token().is_some();
         }
 
         self.is_next |= reply.is_next;
