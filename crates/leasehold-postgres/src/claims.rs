@@ -45,8 +45,8 @@ pub(super) struct ClaimState {
     bound: Option<(BootInstant, u32)>,
     /// Whether a request that was sent after the grant has a reply.
     is_confirmed: bool,
-    /// Whether the caller has the claim as held.
-    is_passed_on: bool,
+    /// Since when the caller has the claim as held.
+    passed_on: Option<BootInstant>,
     /// The highest token in a reply. A notification with a smaller one is about an earlier grant.
     last_token: u64,
     /// Until when the server may execute each request that has no reply.
@@ -151,7 +151,7 @@ impl TrackedClaim {
     }
 
     pub(super) fn pass_on(&self) {
-        self.state.lock().is_passed_on = true;
+        self.state.lock().passed_on = Some(BootInstant::now());
     }
 
     /// A request is sent, which the server may execute until then if its reply is missing.
@@ -229,7 +229,11 @@ impl ClaimState {
             }
             Renewed::Queued { place, should_look } => {
                 // A hold whose claim is queued again was lost in between.
-                if self.is_passed_on {
+                if let Some(passed_on) = self.passed_on {
+                    if sent.0 < passed_on {
+                        // It was executed before the grant.
+                        return true;
+                    }
                     self.standing = Some(Standing::Gone);
                     return false;
                 }
@@ -352,4 +356,32 @@ fn parse_push(payload: &str) -> Option<(Uuid, Push)> {
         _ => return None,
     };
     Some((id, push))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Shows G-01.
+    #[test]
+    fn renewal_from_before_the_grant_ends_no_hold() {
+        let token = Token::new(7).expect("not zero");
+        let sent = BootInstant::now();
+        let queued = Renewed::Queued {
+            place: 0,
+            should_look: false,
+        };
+        let tracked = TrackedClaim {
+            state: Mutex::default(),
+            changed: Notify::new(),
+        };
+        tracked.apply_reply(Standing::Held { token }, 0, Some((sent, 1)));
+        tracked.pass_on();
+
+        assert!(tracked.apply_renewal(queued, (sent, 1)));
+        assert!(tracked.state().is_held());
+        let later = BootInstant::now().saturating_add(Duration::from_secs(1));
+        assert!(!tracked.apply_renewal(queued, (later, 1)));
+        assert!(!tracked.state().is_held());
+    }
 }

@@ -469,12 +469,15 @@ impl Store for Postgres {
     }
 
     async fn leave(&self, claim: &Claim) -> Result<bool> {
-        let late_until = self.forget(claim);
+        let tracked = self.claims.tracked(claim.id);
         let session = self
             .supervisor
             .session(steps::reply_timeout(claim.lease))
             .await?;
         let was_there = steps::leave(&session, claim).await?;
+        // Not before: if this request fails, the next one needs to know what may still arrive.
+        self.claims.end(claim.id);
+        let late_until = tracked.and_then(|tracked| tracked.state().late_until());
         leave_again(session, claim, late_until);
         Ok(was_there)
     }

@@ -364,3 +364,21 @@ async fn assert_no_effect_after(given_up: Locks, database: &Database<'_>) {
     // A grant that was left since counts too.
     assert_eq!(lock_state.last_token, None);
 }
+
+/// A hand-over moves a waiter to another place while it is looked up without the queue's lock.
+///
+/// Shows G-02.
+#[tokio::test]
+async fn look_during_a_hand_over_finds_the_waiter() {
+    let database = Database::new();
+    database.set_up(&[]).await;
+    database.run(include_str!("looks.sql"));
+    std::thread::scope(|scope| {
+        for call in ["turns(2)", "looks(2)", "looks(2)", "looks(2)", "looks(2)"] {
+            let mut session = database.session();
+            scope.spawn(move || session.run(&format!("CALL {call}")));
+        }
+    });
+    let counts = database.run("SELECT sum(turns) > 20, sum(looks) > 1000, sum(gone) FROM seen");
+    assert_eq!(counts, ["t|t|0"]);
+}
