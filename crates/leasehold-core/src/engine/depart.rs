@@ -50,7 +50,11 @@ impl PendingEntry {
 
 /// Makes a claim leave; returns whether it was there.
 ///
-/// A request to enter that is still under way completes first: leaving must not overtake it.
+/// A request to enter that is still under way completes first: leaving must not overtake it. If it
+/// did, the store would find nothing to remove, and add the claim afterwards. Nobody renews or
+/// releases such an entry, so it would wait or even hold the lock until its lease ends, and for
+/// ever in a store without leases. If the request ends without a reply, a server may still execute
+/// it later. That is for the store to handle, because only the store knows until when.
 ///
 /// If the store is unreachable, the request is repeated until the store would have ended the claim
 /// by itself. After that the background goes on, and the caller gets the error. If the claim is not

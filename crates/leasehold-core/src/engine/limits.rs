@@ -198,6 +198,13 @@ impl Outage {
         self.away.map(|away| away.error)
     }
 
+    /// Records an outage that began at `since`, or that has gone on since then.
+    ///
+    /// Two observers report the same outage: each failed request of the waiter, and its renewals,
+    /// which may have been late for longer than that. So the earliest beginning counts, whoever
+    /// reports it, and only a reply ends the outage. If a report replaced the beginning, a waiter
+    /// whose requests fail every few seconds would begin the outage again with each of them, and
+    /// would wait for as long as the store is away.
     fn away_since(&mut self, since: Instant, error: Error) -> Result<()> {
         let earlier = self.away.as_ref().map(|away| away.since);
         let since = earlier.map_or(since, |earlier| earlier.min(since));

@@ -180,6 +180,11 @@ struct Schedule {
 
 impl Schedule {
     /// Reschedules a claim that is being renewed to the end of its validity.
+    ///
+    /// The round may have no reply until then. The entry that stays here wakes the task at the end
+    /// all the same, so that the loss is recorded on time without the round. If the hold is passed
+    /// on meanwhile, its successor takes over this time, but has a limit of its own. So the time is
+    /// that of the claim; `insert` wakes the task at the limit if that comes first.
     fn claim_due(&mut self, id: ClaimId, now: BootInstant, sooner: &Notify) -> Arc<Validity> {
         let entry = self.entries.get(&id).expect("entries and order agree");
         let validity = Arc::clone(&entry.validity);
