@@ -512,6 +512,12 @@ impl fmt::Debug for Guard {
 }
 
 /// Runs `work`; drops it and returns `None` once `end` resolves.
+///
+/// The end is polled first. If both are ready, the last steps of the work may have come after the
+/// loss, so the work does not count. That is not enough alone: the background thread reports a loss
+/// and may be late, for example when the machine was suspended, and then the work completes at a
+/// poll that finds no end yet. So a caller whose end is a loss reads the clock once more, as
+/// [`Guard::while_held`] does.
 pub(crate) async fn run_until<T, E>(
     end: impl Future<Output = E>,
     work: impl Future<Output = T>,

@@ -248,6 +248,11 @@ impl<S: Session> Up<S> {
 /// Opens one session after another, and publishes the state.
 ///
 /// After a panic it runs again, and first gives up the session that nobody has watched since.
+/// Whatever the attempt did for that session has ended with the panic: its heartbeats, if it has
+/// any, and the wait for its end. Its connection may be open or not. Until another attempt has
+/// succeeded, the state would still show the session as open, and requests would be sent to it,
+/// although nothing keeps it alive. Its end has the next epoch, as every end has, so that a waiter
+/// that named this session notices the change.
 async fn supervise<S: Session>(mut service: impl Connect<S>, states: Watched<State<S>>) {
     if matches!(&*states.borrow(), State::Up(..)) {
         end(&states, Error::unavailable(S::ENDED));

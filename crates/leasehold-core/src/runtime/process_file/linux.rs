@@ -187,6 +187,13 @@ impl ProcessIdentity {
     }
 
     /// Whether no process has this identity, as far as the process `own` can know.
+    ///
+    /// The process is opened before its start is read, and `/proc` is asked by the number that the
+    /// descriptor names. So an id that is used again is no danger: the process that was opened is
+    /// either the one of this identity, or has another start. It may also end while it is looked
+    /// at. Then its file in `/proc` is missing, which is an error and proves nothing, or a third
+    /// process has its number, with another start. In that case the process of this identity has
+    /// ended too, because its number was free.
     fn has_ended(&self, own: &Self) -> io::Result<bool> {
         // The number of a namespace is used again when all of its processes have ended.
         if self.pid_namespace != own.pid_namespace {

@@ -250,6 +250,11 @@ impl TokenCounter {
     }
 
     /// Writes the next value to both blocks.
+    ///
+    /// One write would leave the earlier reservation in the other block. If power loss then tore
+    /// the block with the raised one, counting would continue at the earlier reservation, which is
+    /// below tokens that were granted since, and those tokens would be granted once more. The
+    /// blocks are written one after the other, so that one of them is intact at any time.
     fn replace_both(&mut self, next: Self, file: &File) -> io::Result<()> {
         self.replace(next, file)?;
         self.replace(*self, file)

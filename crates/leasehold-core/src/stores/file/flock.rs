@@ -22,6 +22,12 @@ pub(super) struct FlockGuard {
 
 impl FlockGuard {
     /// Locks the file without waiting; `None` if a process outside the queue has it locked.
+    ///
+    /// The file is compared with the path after it is locked. A kept file may have been removed
+    /// long ago, with the other files of a free name, and a user may remove any file at any time.
+    /// The lock would then be on a file without a name, while flock(1) makes `NAME.lock` again and
+    /// locks the new one, so that both hold. No leasehold process removes the file after the
+    /// comparison: a removal needs an empty queue under its lock, and locks this file too.
     pub(super) fn acquire(
         kept: &KeptFiles,
         name: &Name,
@@ -102,6 +108,12 @@ impl FlockGuard {
     }
 
     /// Lets others share the lock. The kernel converts it without a gap.
+    ///
+    /// The manual page of flock(2) does not promise that. But since Linux 4.0, the kernel replaces
+    /// the one lock by the other without releasing the list of locks in between ("locks: remove
+    /// conditional lock release in middle of flock_lock_file"). A conversion that meets another
+    /// lock fails, and the former lock is gone. That cannot happen here: as long as the file was
+    /// locked exclusively, nobody else had it locked.
     pub(super) fn downgrade(&mut self, at: &Location) -> Result<()> {
         flock(self.locked().file(), FlockMode::Shared.nonblocking())
             .map_err(|error| at.io_error(error, "share"))?;

@@ -128,7 +128,11 @@ impl Transaction {
     /// Removes a claim and wakes the next ones. Returns whether the claim was in the queue.
     pub(super) fn leave(&mut self, claim: &Claim) -> Result<bool> {
         // The file is unlocked first: once the queue admits the next waiter, that waiter must find
-        // the file unlocked.
+        // the file unlocked. The queue is locked meanwhile, so the order matters only if this
+        // process is killed between the two steps. An entry without a lock is harmless: another
+        // process removes it when it finds this one dead. But a child may have inherited the file
+        // and keep it locked. Without an entry, the next waiter would take that child for a holder
+        // outside the queue, and wait until it ends.
         release_flock(&self.shared, claim);
 
         let Some(at) = self.queue.position(claim.id) else {
