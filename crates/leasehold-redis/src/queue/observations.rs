@@ -114,6 +114,13 @@ impl Observed {
 
     /// Returns the absences that have lasted for their holder's grace, in the encoding of the
     /// script.
+    ///
+    /// The grace counts by this client's clock, and no clock of a server matters. A script wrote
+    /// the nonce when it found no connection of the holder, and any later script of the holder
+    /// clears it. So all that the holder's trust rests on was sent before the nonce was read here,
+    /// and a grace after the reading, with a margin for the rate of clocks, that trust is over. A
+    /// holder that has come back since keeps its hold, because the script revokes only one that
+    /// still has this nonce.
     #[must_use]
     pub(crate) fn expired(&self, now: BootInstant) -> String {
         let mut text = String::new();

@@ -114,8 +114,13 @@ local function connected(record)
     return result.err ~= nil or tonumber(result[2]) > 0
 end
 
--- Whether a missing connection proves an absence: the claim is bound to this very master. A script
--- reads the history of this master once, because that takes half of the time of a check.
+-- Whether a missing connection proves an absence: the claim is bound to this very master.
+-- Subscriptions are not replicated, so after a failover the new master has the records of all
+-- claims and the connections of none. A client may not have connected again yet, or may still be
+-- connected to the former master, which goes on replying to its pings. So a record names the
+-- history of the master of its connection, and a promotion begins another history. Until its next
+-- script, such a claim ends with its lease only. A script reads the history once, because that
+-- takes half of the time of a check.
 local own_history
 local function same_server(record)
     if server_of(record) == NO_SERVER then return false end
@@ -343,7 +348,9 @@ local is_unfinished = false
 
 -- Returns where the search for a live waiter goes on, behind a front without connections: at the
 -- waiter that was noted as next, because all waiters ahead of it were without a connection then.
--- If the caller is one of those, it has a connection again.
+-- If the caller is one of those, it has a connection again. Others of them may have one too, and
+-- are passed over here although they are alive. They lose this grant and not their position: a
+-- client that is connected again sends scripts of its own, in which its claim is the caller.
 local function rank_behind(front)
     local noted = call('ZRANK', QUEUE, lock.notified)
     if not noted then return front end
