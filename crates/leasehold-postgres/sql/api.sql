@@ -1,6 +1,11 @@
 -- The lock in a transaction of the user: pins a grant until the end of the transaction, so that the
 -- next holder is granted after it. It fails if the grant is gone.
 --
+-- It pins first and then reads. A step that ends the grant tries the same key exclusively, and has
+-- it until its own commit. So either the pin is first, and that step lets the next waiter wait, or
+-- the pin waits for that commit, and what is read then shows that the grant is gone. With the read
+-- first, a hand-over between the two would not be noticed, and both holders would go on.
+--
 -- The pin is an advisory lock, and not a row lock: renewals and waiters go on. It is released by
 -- ROLLBACK TO SAVEPOINT too, and PREPARE TRANSACTION keeps it until COMMIT PREPARED. `remaining` limits
 -- how long the transaction may stand idle; it never raises a limit that is set already.

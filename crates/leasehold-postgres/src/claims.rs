@@ -184,7 +184,11 @@ impl ClaimState {
             self.extend(sent);
         }
 
-        // A grant that was pushed while the request was under way is later than its reply.
+        // A grant that was pushed while the request was under way is later than its reply. No token
+        // has to be compared for that, because only the first request of a claim adds it to the
+        // queue. The others find it there or not. So if the claim was granted and that hold is lost
+        // again, their reply is "gone" and not "queued", and a reply that says "queued" was made
+        // before the grant.
         let is_later = matches!(standing, Standing::Queued { .. })
             && self.standing.is_some_and(|known| known.token().is_some());
         if is_later {

@@ -22,6 +22,12 @@ pub(super) async fn remove_node(
     let path = store.path(&claim.name);
     let lock_node = LockNode::new(&session, &store.address, &path);
 
+    // A request whose reply is missing may have made a node that this client does not know, in
+    // place of the known one or beside it, or a server may still make one. Then a search by the
+    // claim's id finds the former, and the sweep behind it the latter. An error ends this function
+    // before the claim is forgotten, so that the next attempt to leave does the same again. For a
+    // claim that is not tracked it would search once and not sweep, and a node that is made later
+    // would stand in the queue until its session ends.
     let known = tracked.map(|tracked| (tracked.node_state(), tracked.has_lost_reply()));
     let existed = match known {
         Some((NodeState::Exists(node), false)) => lock_node.delete(&node.name).await?,

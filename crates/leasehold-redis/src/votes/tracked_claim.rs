@@ -75,6 +75,12 @@ impl TrackedClaim {
     }
 
     /// Records that a request that may grant `token` is about to be sent.
+    ///
+    /// Until the request is decided, a renewal of the waiting claim counts from this moment,
+    /// because the masters may keep a grant for a lease from then only. Earlier requests without a
+    /// decision are forgotten here, and the votes for an earlier token with them. That is right
+    /// because each round of a waiting claim proposes a larger token, and only a quorum of votes
+    /// for the highest token makes a hold: a late vote for an earlier one does not count.
     pub(super) fn request_sent(&self, token: u64) {
         self.state.lock().unanswered = vec![BootInstant::now()];
 
