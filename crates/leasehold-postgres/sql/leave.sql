@@ -130,7 +130,7 @@ END $$;
 -- session is an older one of the same client. A renewal of an older session may have waited for the
 -- lock of a queue, or behind a pooler, while the client has connected again and renewed its claims
 -- on the new session. If it bound the claim to its own session, which is gone, the next waiter
--- would find the holder absent, and would end the hold after its grace although its client is there.
+-- would find the holder absent, and would end the hold after its grace although the client is there
 CREATE FUNCTION leasehold_private.renewed(
     INOUT c leasehold_private.claimant, client uuid, epoch int, link bigint, server text,
     channel text, grace int
