@@ -100,12 +100,13 @@ impl<T> Watched<T> {
         self.wait(|present| find(&present.value)).await
     }
 
-    /// Registers for the next change before it reads the value, in each turn.
+    /// Waits until `find` finds something, or the value is closed.
     ///
-    /// A change between the two then ends the registered wait, and the next turn reads it. In the
-    /// other order that change would notify nobody, because `notify_waiters` is not remembered for
-    /// a task that comes later. The task would sleep until the next change, and there may be none:
-    /// a session that has just been opened may stay open for weeks.
+    /// Each turn registers for the next change before it reads the value. A change between the two
+    /// ends the registered wait, and the next turn reads it. In the other order that change would
+    /// notify nobody, because `notify_waiters` is not remembered for a task that comes later. The
+    /// task would sleep until the next change, and there may be none: a session that has just been
+    /// opened may stay open for weeks.
     async fn wait<R>(&self, find: impl Fn(&Present<T>) -> Option<R>) -> Result<R, Closed> {
         loop {
             let mut changed = pin!(self.0.changed.notified());
