@@ -69,8 +69,8 @@ impl Lock {
     /// a crashed holder blocks others, not how long the work may take. The default is 30 s.
     ///
     /// Some stores observe the liveness of holders, and free the lock of an absent holder sooner.
-    /// A Redis server frees it after the crash grace (`crash-grace=`, 10 s by default), and
-    /// ZooKeeper when the session ends (`session=`, 10 s by default).
+    /// On Redis and PostgreSQL a waiter is granted it after the crash grace (`crash-grace=`, 10 s by
+    /// default), and ZooKeeper frees it when the session ends (`session=`, 10 s by default).
     /// [`Guard::remaining`](crate::Guard::remaining) is the shorter of the two times. The lock
     /// survives an outage of at most 0.6 of that time.
     ///

@@ -33,15 +33,15 @@
 //! | the clients run on | store | after a crash the lock is free |
 //! |---|---|---|
 //! | one machine | `file:` | at once |
-//! | many machines, with PostgreSQL | `postgres://` | after the crash grace (10 s) |
-//! | many machines, with one Redis server | `redis://` | after the crash grace (10 s) |
+//! | many machines, with PostgreSQL | `postgres://` | for a waiter, after the crash grace (10 s) |
+//! | many machines, with Redis, Sentinel or Cluster | `redis://` and others | for a waiter, after the crash grace (10 s) |
 //! | many machines, with several Redis servers | `redlock://` | when the lease ends (30 s) |
 //! | many machines, with a ZooKeeper ensemble | `zookeeper://` | when the session expires (10 s) |
 //! | one process, in tests and examples | `memory:` | (the store ends too) |
 //!
 //! The *crash grace* is how long a holder's connection may be missing before a waiter is granted
 //! the lock. [`Guarantees`] states what the open store guarantees, and `GUARANTEES.md` in the
-//! repository names the test behind each guarantee. [URLs](#urls) has all forms.
+//! repository names the conditions of each guarantee. [URLs](#urls) has all forms.
 //!
 //! # Acquire
 //!
