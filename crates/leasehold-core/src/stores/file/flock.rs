@@ -109,11 +109,10 @@ impl FlockGuard {
 
     /// Lets others share the lock. The kernel converts it without a gap.
     ///
-    /// The manual page of flock(2) does not promise that. But since Linux 4.0, the kernel replaces
-    /// the one lock by the other without releasing the list of locks in between ("locks: remove
-    /// conditional lock release in middle of flock_lock_file"). A conversion that meets another
-    /// lock fails, and the former lock is gone. That cannot happen here: as long as the file was
-    /// locked exclusively, nobody else had it locked.
+    /// The manual page of flock(2) does not promise that, but Linux replaces the one lock by the
+    /// other in one step. A conversion that meets another lock fails, and the former lock is gone.
+    /// That cannot happen here: as long as the file was locked exclusively, nobody else had it
+    /// locked.
     pub(super) fn downgrade(&mut self, at: &Location) -> Result<()> {
         flock(self.locked().file(), FlockMode::Shared.nonblocking())
             .map_err(|error| at.io_error(error, "share"))?;
