@@ -576,8 +576,9 @@ const RENEWED_AT_A_TIME: usize = 100;
 mod tests {
     use super::*;
 
+    /// A client without a session may have proven a claim, and others see that it is gone.
     #[test]
-    fn hold_whose_session_has_ended_is_trusted_for_the_grace() {
+    fn grace_is_promised_while_there_is_no_session() {
         background::start().expect("a thread can be started");
         let url = "postgres://me@127.0.0.1:1/app?crash-grace=2s";
         let address = Arc::new(Address::parse(url).expect("a URL"));
@@ -590,6 +591,7 @@ mod tests {
             absences: Absences::default(),
             _process_file: None,
         };
-        assert_eq!(store.possible_grace(), Some(Duration::from_secs(2)));
+        let promised = store.guarantees().crash_release;
+        assert_eq!(promised, replies::released_within(Duration::from_secs(2)));
     }
 }

@@ -1,11 +1,15 @@
 //! The sessions of clients: what their role sets, and how they end.
 
 use std::cell::Cell;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
+use futures_util::poll;
 use lab_servers::{PgBouncer, Wire};
-use leasehold::Locks;
-use leasehold_conformance::support::eventually;
+use leasehold::store::{OnContention, Store as _};
+use leasehold::stores::Postgres;
+use leasehold::{CrashRelease, Locks};
+use leasehold_conformance::support::{claim, eventually};
 
 use crate::pooler::contend;
 use crate::{Database, Program, SERVER, acquire, granted, open, queue_up};
@@ -188,6 +192,45 @@ async fn repeated_short_outages_lose_nothing() {
     assert!(!waiting.is_finished());
     held.release().await.expect("released");
     granted(waiting).await.release().await.expect("released");
+}
+
+/// A client looks at a lock during two outages of its holder, and not in between.
+///
+/// Shows G-01.
+#[tokio::test]
+async fn two_short_outages_are_not_one_long_one() {
+    const GRACE: Duration = Duration::from_secs(3);
+    let database = Database::new();
+    let wire = Wire::to(SERVER.address());
+    let url = |address| format!("{}?crash-grace=3s", database.url_at(address));
+    let [cut, others] = [
+        open(&url(&wire.address())).await,
+        open(&url(&SERVER.address())).await,
+    ];
+    let held = acquire(&cut, "a").await;
+    let cut_off = async |is_cut_off| {
+        wire.refuse(is_cut_off);
+        if is_cut_off {
+            wire.partition();
+        }
+        eventually("the session has ended, or is back", || async {
+            let state = others.inspect("a").await.expect("inspected");
+            let mut holders = state.holders();
+            holders.all(|holder| holder.connected == Some(!is_cut_off))
+        })
+        .await;
+    };
+
+    cut_off(true).await;
+    let tried = others.mutex("a").try_acquire().await;
+    tried.expect("replied").expect_err("it is held");
+    cut_off(false).await;
+    let lost = tokio::time::timeout(GRACE, held.lost()).await;
+    lost.expect_err("the outage was short");
+
+    cut_off(true).await;
+    let _next = granted(tokio::spawn(others.mutex("a").acquire())).await;
+    held.check().expect_err("two hold");
 }
 
 /// Its waiter is renewed as all waiters are, which must not bind the hold to a session.
@@ -381,4 +424,78 @@ async fn look_during_a_hand_over_finds_the_waiter() {
     });
     let counts = database.run("SELECT sum(turns) > 20, sum(looks) > 1000, sum(gone) FROM seen");
     assert_eq!(counts, ["t|t|0"]);
+}
+
+/// A leave fails while a request of its claim is under way. The one that is repeated still removes
+/// what that request enters.
+///
+/// Shows G-10.
+#[tokio::test]
+async fn repeated_leave_removes_what_a_late_request_has_entered() {
+    let database = Database::new();
+    database.role("late");
+    database.set_up(&["late"]).await;
+    let wire = Wire::to(SERVER.address());
+    let url = format!("postgres://late@{}/{}", wire.address(), database.name);
+    let builder = Postgres::builder(&url).expect("a URL");
+    let store = builder.connect().await.expect("connected");
+    let mut late = claim("a");
+    late.lease = Duration::from_secs(60);
+
+    // The server executes a request for 5 s after it was sent.
+    wire.delay(Duration::from_secs(3));
+    let sent = async {
+        eventually("it is sent", async || wire.traffic().waiting_to_server > 0).await;
+        wire.delay(Duration::ZERO);
+        database.run("ALTER ROLE late NOLOGIN");
+        terminate(&database, PROVES_A_CLIENT);
+    };
+    let (entered, ()) = tokio::join!(store.enter(&late, OnContention::Fail), sent);
+    entered.expect_err("its session has ended");
+    let error = store.leave(&late).await.expect_err("it has no session");
+    assert!(error.is_denied(), "{error}");
+    database.run("ALTER ROLE late LOGIN");
+    eventually("it has left", async || store.leave(&late).await.is_ok()).await;
+
+    let sessions = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'late'";
+    eventually("the request ends", async || database.run(sessions) == ["2"]).await;
+    eventually("it has left again", async || {
+        let state = store.inspect(&late.name).await.expect("inspected");
+        state.entries.is_empty()
+    })
+    .await;
+}
+
+/// The session of a request ends before its caller reads the reply, and the next one is behind a
+/// pooler, where holds last for their lease.
+///
+/// Shows G-01.
+#[tokio::test]
+async fn hold_counts_from_the_session_of_its_request() {
+    let database = Database::new();
+    let wire = Wire::to(SERVER.address());
+    let pooler = PgBouncer::start(&SERVER, "transaction");
+    let hosts = format!("{},{}", wire.address(), pooler.address());
+    let url = format!("{}?crash-grace=2s", database.url_at(&hosts));
+    let builder = Postgres::builder(&url).expect("a URL");
+    let store = builder.connect().await.expect("connected");
+
+    let holder = claim("a");
+    let mut entering = pin!(store.enter(&holder, OnContention::Fail));
+    assert!(poll!(&mut entering).is_pending());
+    let held = "SELECT count(*) FROM leasehold_private.lock";
+    eventually("it is granted", async || database.run(held) == ["1"]).await;
+    let idle = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+        AND application_name = 'leasehold' AND state = 'idle' AND wait_event = 'ClientRead'";
+    eventually("the reply is sent", async || database.run(idle) == ["2"]).await;
+    wire.refuse(true);
+    terminate(&database, PROVES_A_CLIENT);
+    eventually("the next session is there", async || {
+        store.guarantees().crash_release == CrashRelease::LeaseExpiry
+    })
+    .await;
+
+    let entered = entering.await.expect("granted");
+    assert!(entered.standing.token().is_some(), "{entered:?}");
+    assert!(entered.lease <= Duration::from_secs(2), "{entered:?}");
 }
