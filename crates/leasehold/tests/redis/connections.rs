@@ -224,6 +224,31 @@ async fn missing_replicas_refuse_the_grant() {
     );
 }
 
+/// A replica that is connected counts only if it has received the grant.
+///
+/// Shows G-28.
+#[tokio::test]
+async fn grant_that_a_replica_has_not_received_is_refused() {
+    let server = Redis::start();
+    let replica = Redis::setup().replica_of(&server).start();
+    replica.in_step_with(&server);
+    let locks = open(&server.url(), "replicas=1").await;
+    // The replica confirms all that was written so far.
+    let mut writer = server.connection();
+    for request in [["SET", "x", "1"], ["WAIT", "1", "9000"]] {
+        let reply = writer.request(&request).expect("it replies");
+        assert!(!reply.is_error(), "{reply:?}");
+    }
+
+    replica.pause();
+    let acquired = locks.mutex("a").acquire().await;
+    let error = acquired.expect_err("the replica receives nothing");
+    assert!(
+        error.to_string().contains("only 0 of 1 replicas"),
+        "{error}"
+    );
+}
+
 /// The connections of the first waiter break again and again, and break when its turn comes. It is
 /// granted the lock without an error.
 ///
