@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::{try_join, try_join_all};
 use lab_servers::{Wire, ZooKeeper};
-use leasehold::Locks;
+use leasehold::store::{OnContention, Records as _, Store as _};
+use leasehold::{Completion, Locks};
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::{SERVER, connect_store, empty, open, open_folder, plain_client, within_timeout};
+use crate::{SERVER, claim, connect_store, empty, open, open_folder, plain_client, within_timeout};
 
 async fn complete(locks: &Locks, id: &str) {
     let acquired = within_timeout("granted", locks.once("a").id(id).acquire()).await;
@@ -44,6 +46,36 @@ async fn completion_without_a_reply_is_recorded_once() {
         let record = theirs.record("a").await.expect("read");
         assert_eq!(record.completions.len() as u64, lost);
         empty(&theirs, "a").await;
+    }
+}
+
+/// A request to complete is repeated while the first one is still under way. Whatever the servers
+/// execute in between, both find the completion.
+///
+/// Shows G-16, G-58.
+#[tokio::test]
+async fn completion_that_is_repeated_at_the_same_time_is_recorded() {
+    let wire = Wire::to(SERVER.address());
+    let [first, repeated] = [SERVER.url(), wire.url_of("zookeeper")]
+        .map(|url| async move { connect_store(&format!("{url}/repeated")).await });
+    let (first, repeated) = tokio::join!(first, repeated);
+    let claims: Vec<_> = (0..20).map(|number| claim(&number.to_string())).collect();
+    let entering = claims
+        .iter()
+        .map(|claim| first.enter(claim, OnContention::Fail));
+    let entered = try_join_all(entering).await.expect("entered");
+
+    // The requests of a step arrive some milliseconds apart.
+    wire.tiny_segments(true);
+    for ((claim, entered), round) in claims.iter().zip(entered).zip(0..) {
+        let token = entered.standing.token().expect("granted");
+        let completion = Completion::success(claim, token, SystemTime::now());
+        let beginning = async {
+            tokio::time::sleep(Duration::from_micros(200) * round).await;
+            first.complete(claim, &completion).await
+        };
+        let both = try_join(repeated.complete(claim, &completion), beginning).await;
+        assert_eq!(both.expect("they reply"), (true, true), "round {round}");
     }
 }
 
