@@ -13,7 +13,7 @@ use crate::format::{Escaped, whole_unit};
 
 /// How long to wait for the reply to a release. The calling script must not wait for a store that
 /// no longer replies.
-const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
+pub(crate) const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Returns the guards of the names in the store of `--store`, in the order of the arguments.
 pub(crate) fn of_main_store(guards: &MultiGuard) -> &[Guard] {
@@ -34,7 +34,7 @@ pub(crate) fn inheritable_fds(guards: &MultiGuard) -> Result<Vec<OwnedFd>> {
 ///
 /// If the store does not reply, leasehold waits at most [`RELEASE_TIMEOUT`].
 pub(crate) async fn release_and_report(guards: MultiGuard, loss: LossReport) -> Result<()> {
-    let name = Escaped(guards.weakest().name()).to_string();
+    let name = guards.weakest().name().to_owned();
     let print = |text: &dyn Display| {
         if loss == LossReport::Due {
             print_error(text);
@@ -48,14 +48,20 @@ pub(crate) async fn release_and_report(guards: MultiGuard, loss: LossReport) -> 
             if error.is_lost() { Err(error) } else { Ok(()) }
         }
         Err(_elapsed) => {
-            print(&format_args!(
-                "cannot release {name}: the store sent no reply within {}; it frees the lock when \
-                 it detects the end of leasehold, or when the lease ends",
-                whole_unit(RELEASE_TIMEOUT)
-            ));
+            print(&no_reply_to_release(&name));
             Ok(())
         }
     }
+}
+
+/// What is printed after a release of `name` without a reply within [`RELEASE_TIMEOUT`].
+pub(crate) fn no_reply_to_release(name: &str) -> String {
+    format!(
+        "cannot release {}: the store sent no reply within {}; it frees the lock when it detects \
+         the end of leasehold, or when the lease ends",
+        Escaped(name),
+        whole_unit(RELEASE_TIMEOUT)
+    )
 }
 
 /// Whether a loss still has to be printed. This includes the outage that leads to the loss.

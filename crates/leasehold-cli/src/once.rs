@@ -1,16 +1,24 @@
 //! Jobs that run once: the options of `run`, and the records that `show` and `ls` print.
 
+use std::fmt::Display;
+use std::io;
 use std::time::Duration;
 
 use anyhow::Result;
 use jiff::Timestamp;
-use leasehold::{Completion, Done, Error, Locks, MultiGuard, Once, Outcome, Record, StartedJob};
+use leasehold::{
+    Completion, Done, Error, Guard, Locks, MultiGuard, Once, Outcome, Record, StartedJob,
+};
+use nix::sys::signal::Signal;
 use serde::Serialize;
+use tokio::time::{sleep, timeout};
 
 use crate::commands::Run;
 use crate::exit::{Exit, print_error};
 use crate::format::{Escaped, time, whole_seconds, whole_unit};
-use crate::guards::{LossReport, release_and_report};
+use crate::guards::{LossReport, RELEASE_TIMEOUT, no_reply_to_release, release_and_report};
+use crate::run::Ended;
+use crate::run::signals::Signals;
 
 impl Run {
     /// Returns the job of --once and --once-per.
@@ -93,37 +101,84 @@ pub(crate) fn already_done(done: &Done, args: &Run) -> Exit {
 pub(crate) async fn end(
     job: StartedJob,
     guards: MultiGuard,
-    exit: Exit,
-    end_requested: bool,
-) -> Exit {
+    ended: Ended,
+    signals: &mut Signals,
+) -> Result<Exit> {
     let guard = guards.into_guards().pop();
     let guard = guard.expect("a job has one lock");
-    let outcome = match exit {
-        Exit::DONE if !end_requested => Outcome::Success,
-        _ => Outcome::Failure,
-    };
-    if exit == Exit::DONE && end_requested {
+    if ended.exit != Exit::DONE {
+        return Ok(end_failed(job, guard, ended.exit).await);
+    }
+    if ended.end_requested || is_end_requested_late(signals).await? {
         print_error(
             "COMMAND exited with 0 after a signal had asked it to end: this is not recorded as \
              done, so it may run again",
         );
+        return Ok(end_failed(job, guard, ended.exit).await);
     }
 
-    let Err(error) = job.end(guard, outcome).await else {
-        return exit;
+    let recorded = tokio::select! {
+        biased;
+        recorded = job.end(guard, Outcome::Success) => recorded,
+        signal = end_request_during_silence(signals) => {
+            print_unrecorded("a signal has ended the wait for it");
+            return Ok(Exit::by_signal(signal?));
+        }
     };
-    if outcome == Outcome::Success {
-        print_error(format_args!(
-            "COMMAND succeeded, but no reply shows that this was recorded, so it may run again: \
-             {error}"
-        ));
-    } else {
-        print_error(&error);
+    Ok(match recorded {
+        Ok(()) => ended.exit,
+        Err(error) => {
+            print_unrecorded(&error);
+            if error.is_lost() {
+                Exit::LOST
+            } else {
+                Exit::UNAVAILABLE
+            }
+        }
+    })
+}
+
+/// Whether a signal that requests the end arrives just after the end of COMMAND.
+///
+/// Who stops all processes, as systemd does by default, sends the signal to one after the other. If
+/// it begins with COMMAND, leasehold may note the end of COMMAND before the signal.
+async fn is_end_requested_late(signals: &mut Signals) -> Result<bool> {
+    /// Far longer than sending a signal to several processes takes, and too short to delay a job.
+    const LATE_MAX: Duration = Duration::from_millis(100);
+
+    match timeout(LATE_MAX, signals.next_end_request()).await {
+        Ok(signal) => signal.map(|_| true).map_err(Into::into),
+        Err(_elapsed) => Ok(false),
     }
-    match outcome {
-        _ if error.is_lost() => Exit::LOST,
-        Outcome::Success => Exit::UNAVAILABLE,
-        Outcome::Failure => exit,
+}
+
+/// Waits for a signal that requests the end, once the store was silent for a while: the record of a
+/// success is worth a longer wait than a release, unless the user decides otherwise.
+async fn end_request_during_silence(signals: &mut Signals) -> io::Result<Signal> {
+    sleep(RELEASE_TIMEOUT).await;
+    print_error("COMMAND succeeded, and the store has not replied yet; a signal ends this wait");
+    signals.next_end_request().await
+}
+
+fn print_unrecorded(reason: impl Display) {
+    print_error(format_args!(
+        "COMMAND succeeded, but no reply shows that this was recorded, so it may run again: {reason}"
+    ));
+}
+
+/// Releases the lock of a COMMAND that is not done. Returns how leasehold ends.
+async fn end_failed(job: StartedJob, guard: Guard, exit: Exit) -> Exit {
+    let name = guard.name().to_owned();
+    match timeout(RELEASE_TIMEOUT, job.end(guard, Outcome::Failure)).await {
+        Ok(Ok(())) => exit,
+        Ok(Err(error)) => {
+            print_error(&error);
+            if error.is_lost() { Exit::LOST } else { exit }
+        }
+        Err(_elapsed) => {
+            print_error(no_reply_to_release(&name));
+            exit
+        }
     }
 }
 

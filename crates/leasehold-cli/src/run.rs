@@ -41,6 +41,7 @@ use retry::Retry;
 use signals::Signals;
 use stopping::{StopOptions, Stopping};
 use stores::Stores;
+pub(crate) use supervision::Ended;
 use supervision::{Stage, Supervision, Survivors};
 use waiting::NotGranted;
 
@@ -194,7 +195,7 @@ async fn hold(
         LossReport::Due
     };
     let exit = match job {
-        Some(job) if !ended.stopped => once::end(job, guards, exit, ended.end_requested).await,
+        Some(job) if !ended.stopped => once::end(job, guards, ended, signals).await?,
         _ => {
             let released = release_and_report(guards, loss).await;
             released.map_or(Exit::LOST, |()| exit)

@@ -105,6 +105,21 @@ impl Signals {
         }
     }
 
+    /// Waits for the next signal that requests the end, as [`next_to_end`](Self::next_to_end) does,
+    /// and ignores USR1 and USR2.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe, as [`next`](Self::next) is.
+    pub(crate) async fn next_end_request(&mut self) -> io::Result<Signal> {
+        loop {
+            let signal = self.next_to_end().await?;
+            if requests_end(signal) {
+                return Ok(signal);
+            }
+        }
+    }
+
     /// Runs `work`, and stops leasehold at the stop signal meanwhile.
     pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> io::Result<T> {
         tokio::select! {
@@ -137,6 +152,12 @@ impl Signals {
     pub(crate) fn blocked_at_start(&self) -> u64 {
         self.masks.blocked
     }
+}
+
+/// Whether a signal requests an end. Programs use USR1 and USR2 for other requests.
+pub(crate) fn requests_end(signal: Signal) -> bool {
+    let others = [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGTSTP];
+    !others.contains(&signal)
 }
 
 /// Receives SIGTSTP through a descriptor. The signal stays blocked and keeps its default action.

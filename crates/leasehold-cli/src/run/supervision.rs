@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::child::{Change, Child, watchdog_ended};
 use super::job_control::JobControl;
-use super::signals::{Reach, Signals, end_by_real_time};
+use super::signals::{Reach, Signals, end_by_real_time, requests_end};
 use super::stopping::{KILLED_MAX, Stopping, list, still_run};
 use super::watchdog::Watchdog;
 use crate::commands::OnLost;
@@ -125,7 +125,7 @@ impl Supervision<'_> {
             exit,
             stopped: !matches!(self.stage, Stage::Held | Stage::Unguarded { .. }),
             from_keyboard,
-            end_requested: from_keyboard || self.forwarded.iter().any(|signal| ends(*signal)),
+            end_requested: from_keyboard || self.forwarded.iter().copied().any(requests_end),
         }))
     }
 
@@ -154,12 +154,14 @@ impl Supervision<'_> {
         while self.survivors != Survivors::Left {
             let watchdog = self.child.watchdog();
             tokio::select! {
+                biased;
+                // A signal that arrived before the end of the command counts as one to the command.
+                signal = self.signals.next() => self.forward(signal)?,
                 change = self.child.changed() => match change? {
                     Change::Stopped(by) => self.child_stopped(by)?,
                     Change::WatchdogEnded(by) => self.kill_unguarded(by),
                     change => return Ok(Some(change)),
                 },
-                signal = self.signals.next() => self.forward(signal)?,
                 () = self.stage.is_over(self.guard, self.stopping) => self.next_stage(),
                 // The command is stopped because it lacks the terminal, and may get it now.
                 () = self.jobs.retry() => self.retry_for_terminal()?,
@@ -340,7 +342,7 @@ impl Supervision<'_> {
         self.child.signal(signal);
         self.forwarded.push(signal);
         self.report_descendants();
-        if ends(signal) {
+        if requests_end(signal) {
             self.end_beside_survivors();
         }
 
@@ -387,12 +389,6 @@ impl Supervision<'_> {
             self.child.signal(Signal::SIGCONT);
         }
     }
-}
-
-/// Whether a signal requests an end. Programs use USR1 and USR2 for other requests.
-fn ends(signal: Signal) -> bool {
-    let others = [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGTSTP];
-    !others.contains(&signal)
 }
 
 impl Stage {

@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::sandbox::{Sandbox, until};
+use crate::sandbox::{Sandbox, Started, is_alive, is_stopped, until};
 
 /// Runs the tests in a folder and on servers.
 macro_rules! on_stores {
@@ -30,6 +30,7 @@ on_stores! {
     waiter_runs_the_job_of_a_killed_holder
     success_of_a_lost_hold_is_not_recorded
     job_that_was_asked_to_end_is_not_done
+    job_that_ends_by_a_signal_to_all_processes_is_not_done
     period_is_done_until_half_of_it_has_passed
     missed_job_is_reported
 }
@@ -167,6 +168,23 @@ fn job_that_was_asked_to_end_is_not_done(sandbox: &Sandbox) {
         .assert(0, "x\n", "");
 }
 
+/// systemd and others send the signal to leasehold and to the job at the same time. leasehold is
+/// stopped meanwhile, so that it finds the signal and the end of the job together.
+fn job_that_ends_by_a_signal_to_all_processes_is_not_done(sandbox: &Sandbox) {
+    let line = "echo $$ > pid; until [ -e end ]; do sleep 0.01; done; rm end pid";
+    for _ in 0..5 {
+        let run = sandbox.started(&["run", "--once", "1", "a", "-c", line]);
+        let command = sandbox.pid("pid");
+        run.signal(Signal::SIGSTOP);
+        until("leasehold is stopped", || is_stopped(run.pid()));
+        run.signal(Signal::SIGTERM);
+        sandbox.touch("end");
+        until("the job has ended", || !is_alive(command));
+        run.signal(Signal::SIGCONT);
+        run.end().assert(0, "", "is not recorded as done");
+    }
+}
+
 fn period_is_done_until_half_of_it_has_passed(sandbox: &Sandbox) {
     let run =
         |period: &str| sandbox.done(&["run", "-q", "--once-per", period, "a", "--", "echo", "x"]);
@@ -199,6 +217,22 @@ fn missed_job_is_reported(sandbox: &Sandbox) {
         .assert(0, "", "");
     assert_eq!(missed("26h").code(), 0);
     until("a millisecond has passed", || missed("0.001").code() == 3);
+}
+
+/// The sender of the signal begins with the job, and leasehold notes the end of the job before it
+/// receives the signal.
+///
+/// Shows G-58.
+#[test]
+fn signal_just_after_the_end_of_a_job_counts() {
+    let sandbox = Sandbox::new();
+    let line = "leasehold=$PPID; (while kill -0 $$; do :; done; kill $leasehold) 2>&- & exit 0";
+    let mut ids = 1..;
+    until("a signal arrives before the record is written", || {
+        let id = ids.next().unwrap().to_string();
+        let run = sandbox.done(&["run", "--once", &id, "a", "-c", line]);
+        run.err.contains("is not recorded as done")
+    });
 }
 
 /// Each refusal says why.
@@ -324,17 +358,39 @@ fn store_without_records_is_refused() {
 #[test]
 fn success_that_cannot_be_recorded_says_that_it_runs_again() {
     let sandbox = Sandbox::on_redis();
-    let line = "touch begun; until [ -e end ]; do sleep 0.01; done";
-    let run = sandbox.started(&["run", "--once", "1", "a", "-c", line]);
-    until("the job runs", || sandbox.path("begun").exists());
-    sandbox.server().pause();
-    sandbox.touch("end");
-    let ended = run.end();
-    sandbox.server().resume();
+    let ended = job_beside_a_silent_store(&sandbox, 0).end();
     assert!([69, 76].contains(&ended.code()), "{}", ended.err);
     assert!(
         ended.err.contains("COMMAND succeeded, but no reply shows"),
         "{}",
         ended.err
     );
+}
+
+/// As after a run without --once: the calling script must not wait for a silent store.
+#[test]
+fn failure_does_not_wait_long_for_a_silent_store() {
+    let sandbox = Sandbox::on_redis();
+    let run = job_beside_a_silent_store(&sandbox, 3);
+    run.end().assert(3, "", "the store sent no reply within 1s");
+}
+
+#[test]
+fn signal_ends_the_wait_for_the_record_of_a_success() {
+    let sandbox = Sandbox::on_redis();
+    let mut run = job_beside_a_silent_store(&sandbox, 0);
+    run.wait_for_output("a signal ends this wait");
+    run.signal(Signal::SIGTERM);
+    run.wait()
+        .assert_signal(Signal::SIGTERM, "COMMAND succeeded, but no reply shows");
+}
+
+/// Starts a job that ends with this exit code after its server has become silent.
+fn job_beside_a_silent_store(sandbox: &Sandbox, code: i32) -> Started {
+    let line = format!("touch begun; until [ -e end ]; do sleep 0.01; done; exit {code}");
+    let run = sandbox.started(&["run", "--once", "1", "a", "-c", &line]);
+    until("the job runs", || sandbox.path("begun").exists());
+    sandbox.server().pause();
+    sandbox.touch("end");
+    run
 }

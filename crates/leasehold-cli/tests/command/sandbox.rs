@@ -360,11 +360,18 @@ pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// Returns whether a process runs. A zombie does not.
 pub(crate) fn is_alive(pid: Pid) -> bool {
+    state(pid).is_some_and(|state| !['Z', 'X'].contains(&state))
+}
+
+pub(crate) fn is_stopped(pid: Pid) -> bool {
+    state(pid) == Some('T')
+}
+
+/// The letter of a process's state in /proc.
+fn state(pid: Pid) -> Option<char> {
     let stat = Path::new("/proc").join(pid.to_string()).join("stat");
-    let stat = std::fs::read(stat).unwrap_or_default();
+    let stat = std::fs::read(stat).ok()?;
     // A name may have been cut inside a character.
-    String::from_utf8_lossy(&stat)
-        .rsplit(") ")
-        .next()
-        .is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
+    let stat = String::from_utf8_lossy(&stat);
+    stat.rsplit_once(") ")?.1.chars().next()
 }

@@ -4,7 +4,7 @@ use std::os::unix::process::CommandExt;
 
 use nix::sys::signal::{Signal, kill};
 
-use crate::sandbox::{Sandbox, Started, is_alive, until};
+use crate::sandbox::{Sandbox, Started, is_alive, is_stopped, until};
 
 #[test]
 fn signals_reach_the_whole_process_group() {
@@ -114,8 +114,6 @@ fn run_stops_and_continues_with_its_command() {
     let mut run = sandbox.leasehold(&["run", "a", "--", "sh", "-c", "echo $$ > pid; exec cat"]);
     let run = Started::of(run.process_group(0));
     let command = sandbox.pid("pid");
-    let state = |pid| std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let is_stopped = |pid| state(pid).contains(") T ");
     run.signal(Signal::SIGTSTP);
     until("both have stopped", || {
         is_stopped(command) && is_stopped(run.pid())
