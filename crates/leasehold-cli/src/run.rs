@@ -35,7 +35,7 @@ use crate::locking::{Request, SlotNumbers};
 use crate::once;
 use child::{Child, Unended};
 use exec_shim::{Preparation, Spawn};
-use job_control::JobControl;
+use job_control::{AtStart, JobControl};
 use process_table::ProcessTable;
 use retry::Retry;
 use signals::Signals;
@@ -135,7 +135,12 @@ async fn hold(
     signals: &mut Signals,
 ) -> Result<Held> {
     let granted = Instant::now();
-    let jobs = JobControl::new();
+    let has_to_note_keys = job.is_some() || args.lock.is_candidate();
+    let jobs = JobControl::new(if has_to_note_keys {
+        AtStart::Kept
+    } else {
+        AtStart::Given
+    });
     let preparation = Preparation {
         foreground: jobs.is_given(),
         blocked: signals.blocked_at_start(),

@@ -161,6 +161,11 @@ pub(crate) struct LockOptions {
 }
 
 impl LockOptions {
+    /// Whether the lock is an election.
+    pub(crate) fn is_candidate(&self) -> bool {
+        self.address.is_some()
+    }
+
     /// Gives --nonblock the meaning that it has: a wait of zero.
     pub(super) fn normalize(&mut self) {
         if self.nonblock {

@@ -20,6 +20,16 @@ pub(crate) struct JobControl {
     need: Need,
 }
 
+/// Whether a command gets the terminal at its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtStart {
+    /// It does if allowed, so that a program finds the terminal as in a shell.
+    Given,
+    /// It gets it when it reads from it. The keyboard's signals reach leasehold until then, which
+    /// has to know that somebody has asked a command to end that handles them and exits with 0.
+    Kept,
+}
+
 /// Whether the command needs the terminal.
 ///
 /// ```text
@@ -37,12 +47,13 @@ enum Need {
 }
 
 impl JobControl {
-    /// Returns the job control of a command. The command starts with the terminal if allowed.
-    pub(crate) fn new() -> Self {
+    /// Returns the job control of a command.
+    pub(crate) fn new(at_start: AtStart) -> Self {
         let terminal = Terminal::controlling();
-        let is_given = terminal
-            .as_ref()
-            .is_some_and(Terminal::can_be_given_at_start);
+        let is_given = at_start == AtStart::Given
+            && terminal
+                .as_ref()
+                .is_some_and(Terminal::can_be_given_at_start);
         let need = if is_given { Need::Used } else { Need::Unused };
         Self { terminal, need }
     }

@@ -177,6 +177,25 @@ fn script_goes_on_after_a_command_that_handles_the_interrupt() {
     assert!(sandbox.path("next").exists());
 }
 
+/// A program that handles the key ends one term of a leader. The candidature must not go on.
+///
+/// Shows G-48.
+#[test]
+fn keyboard_interrupt_ends_a_candidature_whose_command_handles_it() {
+    for code in [0, 130] {
+        let sandbox = Sandbox::new();
+        let line = format!("trap \"exit {code}\" INT; echo $$ > pid; while :; do sleep 0.01; done");
+        let mut terminal = Terminal::shell(&sandbox);
+        terminal.types(&format!(
+            "$LEASEHOLD elect a --address one:1 -- sh -c '{line}'\n"
+        ));
+        sandbox.pid("pid");
+        terminal.types(INTERRUPT);
+        assert_code(&mut terminal, code);
+        assert!(sandbox.is_free("a"));
+    }
+}
+
 /// A signal that was sent to leasehold alone does not reach its job.
 ///
 /// Shows G-37.

@@ -4,6 +4,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::sandbox::{Sandbox, Started, is_alive, is_stopped, until};
+use crate::terminal::Terminal;
 
 /// Runs the tests in a folder and on servers.
 macro_rules! on_stores {
@@ -233,6 +234,23 @@ fn signal_just_after_the_end_of_a_job_counts() {
         let run = sandbox.done(&["run", "--once", &id, "a", "-c", line]);
         run.err.contains("is not recorded as done")
     });
+}
+
+/// The terminal stays with leasehold, so the key reaches leasehold too.
+///
+/// Shows G-58.
+#[test]
+fn job_that_the_keyboard_interrupts_is_not_done() {
+    let sandbox = Sandbox::new();
+    let line = "trap \"exit 0\" INT; echo $$ > pid; while :; do sleep 0.01; done";
+    let mut terminal = Terminal::shell(&sandbox);
+    terminal.types(&format!("$LEASEHOLD run --once 1 a -- sh -c '{line}'\n"));
+    sandbox.pid("pid");
+    terminal.types("\x03");
+    terminal.until_shows("is not recorded as done");
+    sandbox
+        .done(&["run", "--once", "1", "a", "--", "echo", "x"])
+        .assert(0, "x\n", "");
 }
 
 /// Each refusal says why.

@@ -196,6 +196,27 @@ fn keyboard_stop_and_continue_keep_the_lock() {
     terminal.until_shows("code=0");
 }
 
+/// They begin without the terminal, and get it when they read from it.
+#[test]
+fn once_and_elect_are_stopped_and_continued_by_the_keyboard_and_can_read() {
+    for start in ["run --once 1 a", "elect a --address one:1"] {
+        let sandbox = Sandbox::new();
+        let mut terminal = Terminal::shell(&sandbox);
+        let line = "echo sta\"\"rted; until [ -e end ]; do sleep 0.01; done; \
+                    read x; echo \"got <$x>\"";
+        terminal.types(&format!("$LEASEHOLD {start} -- sh -c '{line}'\n"));
+        terminal.until_shows("started");
+        terminal.types("\x1a");
+        terminal.until_shows("Stopped");
+        terminal.types("bg\nfg\n");
+        terminal.until_shows("LEASEHOLD");
+        terminal.until_shows("LEASEHOLD");
+        sandbox.touch("end");
+        terminal.types("hello\n");
+        terminal.until_shows("got <hello>");
+    }
+}
+
 #[test]
 fn background_run_waits_for_the_terminal() {
     let sandbox = Sandbox::new();
