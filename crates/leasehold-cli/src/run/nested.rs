@@ -33,6 +33,9 @@ pub(super) struct EnclosingHold {
     /// Empty if an older release of leasehold has set the environment.
     #[serde(default)]
     pub(super) claim: String,
+    /// The numbers of the slots that it has.
+    #[serde(default)]
+    slots: Vec<u32>,
 }
 
 /// A hold that the store has confirmed, and its share.
@@ -48,6 +51,7 @@ impl EnclosingHold {
             name: guard.name().to_owned(),
             token: guard.token().get(),
             claim: guard.claim_id().to_string(),
+            slots: guard.slots().to_vec(),
         }
     }
 }
@@ -66,10 +70,6 @@ pub(crate) fn environment(guards: &MultiGuard, args: &Run) -> Vec<(&'static str,
         variables.push((ALSO_STORE, independent_of_folder(url, &also.store)));
     }
     variables.push((HELD, held));
-    let slots = guards.guards()[0].slots();
-    if !slots.is_empty() {
-        variables.push((SLOT, joined(slots)));
-    }
     variables
 }
 
@@ -84,13 +84,17 @@ fn own_environment(holds: &[EnclosingHold], url: &str) -> Vec<(&'static str, Str
     let first = holds.first().expect("a command runs under at least one");
     let tokens: Vec<_> = holds.iter().map(|hold| hold.token).collect();
 
-    vec![
+    let mut variables = vec![
         ("LEASEHOLD_NAME", first.name.clone()),
         ("LEASEHOLD_TOKEN", first.token.to_string()),
         ("LEASEHOLD_TOKENS", joined(&tokens)),
         ("LEASEHOLD_CLAIM", first.claim.clone()),
         (STORE, independent_of_folder(url, &first.store)),
-    ]
+    ];
+    if !first.slots.is_empty() {
+        variables.push((SLOT, joined(&first.slots)));
+    }
+    variables
 }
 
 /// Returns the URL of a store for COMMAND, which may change its working directory.
@@ -237,6 +241,8 @@ pub(crate) fn join(outer: Vec<Enclosing>, args: &Run) -> Result<Exit> {
     let mut command = Command::new(&args.command[0]);
     command
         .args(&args.command[1..])
+        // The numbers of a run in between are none of this hold.
+        .env_remove(SLOT)
         .envs(own_environment(&holds, &args.store.url));
     Ok(become_command(&mut command))
 }

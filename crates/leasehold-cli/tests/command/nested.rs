@@ -58,6 +58,28 @@ fn reentrant_run_uses_the_outer_hold() {
     );
 }
 
+/// Shows G-39.
+#[test]
+fn reentrant_run_has_the_slot_numbers_of_its_own_lock() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.holder("gpu", &["--slots", "4"]);
+    let report = "sh -c 'echo \"$LEASEHOLD_NAME <$LEASEHOLD_SLOT>\"'";
+    let inner = format!("{LEASEHOLD} run --reentrant --slots 4 gpu -- {report}");
+    for between in ["--slots 2 tpu", "other"] {
+        let line = format!("{LEASEHOLD} run {between} -- {inner}");
+        sandbox
+            .done(&["run", "--slots", "4", "gpu", "-c", &line])
+            .assert(0, "gpu <1>\n", "");
+    }
+
+    let inner = format!("{LEASEHOLD} run --reentrant other -- {report}");
+    let line = format!("{LEASEHOLD} run --slots 2 tpu -- {inner}");
+    sandbox
+        .done(&["run", "other", "-c", &line])
+        .assert(0, "other <>\n", "");
+    holder.end().assert(0, "", "");
+}
+
 /// A nested run works under the hold of the outer run, so both have the same claim.
 #[test]
 fn command_finds_claim_id_and_nested_run_finds_the_same() {
