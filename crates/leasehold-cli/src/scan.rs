@@ -51,7 +51,9 @@ pub(crate) async fn scan(
         match lock_state {
             // The lock may have become free since the names were listed.
             Ok(lock_state) if is_free(&lock_state) => {}
-            Ok(lock_state) => drop(in_use.insert(lock_state.name.to_string(), lock_state)),
+            Ok(lock_state) => {
+                in_use.insert(lock_state.name.as_str().to_owned(), lock_state);
+            }
             Err(error) => skip(error)?,
         }
     }
@@ -96,7 +98,7 @@ fn remove_slot_numbers(locks: &mut BTreeMap<String, LockState>) {
     let numbers: Vec<String> = locks
         .values()
         .filter(|lock_state| is_number(lock_state, |name| locks.get(name)))
-        .map(|lock_state| lock_state.name.to_string())
+        .map(|lock_state| lock_state.name.as_str().to_owned())
         .collect();
 
     for name in numbers {

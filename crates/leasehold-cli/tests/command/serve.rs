@@ -5,10 +5,10 @@ mod page;
 mod prometheus;
 pub(crate) mod site;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::iter::repeat_with;
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use lab_servers::Redis;
@@ -165,6 +165,40 @@ fn prefix_selects_names() {
     assert_eq!(part.locks(""), ["b"]);
 }
 
+/// `ls` and the page escape these characters, but two names stay two.
+///
+/// Shows G-17.
+#[test]
+fn names_with_invisible_characters_are_served_as_they_are() {
+    const NAMES: [&str; 3] = ["a\nb", r"a\nb", "zero\u{200b}width"];
+    let mut sandbox = Sandbox::on_redis();
+    sandbox.set("dialect=plain");
+    for name in NAMES {
+        acquire_elsewhere(&sandbox, name);
+    }
+
+    let listed: Value = serde_json::from_str(&sandbox.done(&["ls", "--json"]).out).unwrap();
+    let listed = listed.as_array().unwrap().iter();
+    let listed: Vec<&Value> = listed.map(|lock| &lock["name"]).collect();
+    assert_eq!(listed, NAMES);
+    // A shell completes no name that it would show in another form.
+    assert_eq!(sandbox.done(&["ls", "--names"]).out, "a\\nb\n");
+
+    let site = Site::start(&sandbox, &[]);
+    assert_eq!(site.locks(""), NAMES);
+    assert_eq!(site.locks("?prefix=zero%E2%80%8B"), NAMES[2..]);
+    let metrics = site.get("/metrics");
+    for name in [r"a\nb", r"a\\nb", "zero\u{200b}width"] {
+        let series = format!("leasehold_holders{{name=\"{name}\",kind=\"mutex\"}} 1\n");
+        assert!(metrics.contains(&series), "{metrics}");
+    }
+
+    let mut events = Events::of(&site);
+    events.next("locks");
+    sandbox.server().command(&["DEL", NAMES[2]]);
+    while events.next("change")["removed"] != json!([NAMES[2]]) {}
+}
+
 /// As `leasehold ls`, the page leaves them out beside their semaphore.
 #[test]
 fn numbers_of_slots_are_not_served() {
@@ -295,24 +329,13 @@ fn hand_over_is_sent_as_an_event() {
     let waiter = sandbox.waiter(&["run", "a", "-q", "--label", "second", "--", "cat"]);
     let site = Site::start(&sandbox, &[]);
 
-    let mut events = Started::of(curl(&site.url("/locks")).args([
-        "--no-buffer",
-        "--header",
-        "Accept: text/event-stream",
-    ]));
-    let mut lines = BufReader::new(events.out()).lines().map(Result::unwrap);
-    let mut next = |kind: &str| {
-        let event = format!("event: {kind}");
-        lines.find(|line| *line == event).unwrap();
-        let data = lines.next().unwrap();
-        serde_json::from_str::<Value>(data.strip_prefix("data: ").unwrap()).unwrap()
-    };
-    let all = next("locks");
+    let mut events = Events::of(&site);
+    let all = events.next("locks");
     assert_eq!(all["locks"][0]["holders"][0]["label"], "first");
 
     holder.end().assert(0, "", "");
     let change = loop {
-        let change = next("change");
+        let change = events.next("change");
         if change["changed"][0]["holders"][0]["label"] == "second" {
             break change;
         }
@@ -320,7 +343,14 @@ fn hand_over_is_sent_as_an_event() {
     assert_eq!(change["changed"][0]["waiters"], json!([]));
 
     waiter.end().assert(0, "", "");
-    while next("change")["removed"] != json!(["a"]) {}
+    while events.next("change")["removed"] != json!(["a"]) {}
+}
+
+/// Acquires a lock as a library does that the `plain` dialect is compatible with.
+pub(super) fn acquire_elsewhere(sandbox: &Sandbox, name: &str) {
+    let token = "0123456789abcdef0123456789abcdef";
+    let set = ["SET", name, token, "NX", "PX", "600000"];
+    assert_eq!(sandbox.server().command(&set).text(), "OK");
 }
 
 /// Shows G-57.
@@ -505,6 +535,35 @@ fn body_that_does_not_arrive_is_refused() {
     stream.read_to_string(&mut reply).unwrap();
     assert!(reply.starts_with("HTTP/1.1 400"), "{reply}");
     assert!(reply.contains("the body did not arrive in time"), "{reply}");
+}
+
+/// The stream of events of a site.
+struct Events {
+    lines: Lines<BufReader<ChildStdout>>,
+    _curl: Started,
+}
+
+impl Events {
+    fn of(site: &Site) -> Self {
+        let mut curl = Started::of(curl(&site.url("/locks")).args([
+            "--no-buffer",
+            "--header",
+            "Accept: text/event-stream",
+        ]));
+        Self {
+            lines: BufReader::new(curl.out()).lines(),
+            _curl: curl,
+        }
+    }
+
+    /// Waits for the next event of this kind, and returns its data.
+    fn next(&mut self, kind: &str) -> Value {
+        let event = format!("event: {kind}");
+        let mut lines = self.lines.by_ref().map(Result::unwrap);
+        lines.find(|line| *line == event).unwrap();
+        let data = lines.next().unwrap();
+        serde_json::from_str(data.strip_prefix("data: ").unwrap()).unwrap()
+    }
 }
 
 /// Sends the beginning of a request, and nothing more. The reply must end within 20 seconds.
