@@ -93,8 +93,10 @@ pub(crate) enum Action {
     /// `leasehold run`, and is stopped in the same way when the leadership is lost.
     ///
     /// INT, TERM, HUP and QUIT end the candidature: leasehold forwards them to COMMAND, resigns
-    /// when COMMAND has ended, and exits as `leasehold run` does. If COMMAND cannot be started, it
-    /// exits with 126 or 127.
+    /// when COMMAND has ended, and exits as `leasehold run` does. USR1 and USR2 have no effect
+    /// without COMMAND. Once COMMAND has read from the terminal, Ctrl-C reaches only COMMAND. If
+    /// COMMAND cannot be started, or exits with 126 or 127 as a shell does then, leasehold exits
+    /// with that code.
     ///
     /// Elections need tokens. Redis with `dialect=plain` has none without `tokens=on`, and Redlock
     /// with `dialect=classic` has none. Both are refused.

@@ -106,7 +106,7 @@ impl Candidate<'_> {
     async fn pause(&mut self) -> Result<Option<Exit>> {
         tokio::select! {
             () = sleep(TERM_PAUSE) => Ok(None),
-            signal = self.signals.next_to_end() => Ok(Some(Exit::by_signal(signal?))),
+            signal = self.signals.next_end_request() => Ok(Some(Exit::by_signal(signal?))),
             never = reap_as_init() => match never? {},
         }
     }

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::pending;
-use std::io::{IsTerminal, stderr};
+use std::io::{self, IsTerminal, stderr};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -63,7 +63,7 @@ pub(crate) async fn acquire(
         let lock = tokio::select! {
             biased;
             lock = retry.until_available(|| next.checked()) => lock.map_err(explain_repetition)?,
-            signal = signals.next_to_end() => return Ok(Err(NotGranted::Interrupted(signal?))),
+            signal = interruption(request, signals) => return Ok(Err(NotGranted::Interrupted(signal?))),
         };
         wait(lock, request, retry, signals).await
     });
@@ -110,7 +110,7 @@ async fn wait(
                 Err(NotGranted::TimedOut)
             }
         },
-        signal = signals.next_to_end() => Err(NotGranted::Interrupted(signal?)),
+        signal = interruption(request, signals) => Err(NotGranted::Interrupted(signal?)),
         never = reap_as_init() => match never? {},
         never = show_progress(lock, options, waiting_since) => match never {},
     };
@@ -119,6 +119,16 @@ async fn wait(
         print_granted(lock, guard, begun.elapsed(), options).await;
     }
     Ok(acquired)
+}
+
+/// Waits for a signal that ends the wait. A candidate waits for its whole life, and its sender of USR1
+/// or USR2 means COMMAND, which does not run now.
+async fn interruption(request: Request<'_>, signals: &mut Signals) -> io::Result<Signal> {
+    if request.options.is_candidate() {
+        signals.next_end_request().await
+    } else {
+        signals.next_to_end().await
+    }
 }
 
 async fn print_granted(lock: &Lock, guard: &Guard, waited: Duration, options: &LockOptions) {

@@ -104,6 +104,40 @@ fn candidate_campaigns_again_after_its_command_has_ended() {
     assert!(tokens.is_sorted_by(|one, next| one < next), "{terms}");
 }
 
+/// Programs use USR1 and USR2 for other requests, and only the one that leads has a program.
+///
+/// Shows G-48.
+#[test]
+fn user_signals_do_not_end_a_candidate_without_a_command() {
+    let send_both = |candidate: &Started| {
+        candidate.signal(Signal::SIGUSR1);
+        candidate.signal(Signal::SIGUSR2);
+    };
+    let sandbox = Sandbox::new();
+    let first = candidate(&sandbox, "one:1", &SLEEP);
+    until_leads(&sandbox, "one:1");
+    let waiting = candidate(
+        &sandbox,
+        "two:2",
+        &["-q", "--", "sh", "-c", "echo >> terms"],
+    );
+    until("the second waits", || sandbox.waiters("a").len() == 1);
+    send_both(&waiting);
+
+    stop(first, "elected leader of a");
+    for terms in 1..3 {
+        let has_led = || sandbox.read("terms").lines().count() >= terms;
+        until("its next term is over", || {
+            has_led() && sandbox.is_free("a")
+        });
+        send_both(&waiting);
+    }
+    until("it leads again", || {
+        sandbox.read("terms").lines().count() > 2
+    });
+    stop(waiting, "");
+}
+
 /// Shows G-48.
 #[test]
 fn candidate_campaigns_again_after_it_was_deposed() {
@@ -125,9 +159,22 @@ fn candidate_campaigns_again_after_it_was_deposed() {
 #[test]
 fn command_that_cannot_be_started_ends_the_candidature() {
     let sandbox = Sandbox::new();
-    let options = ["elect", "a", "--address", "one:1", "--", "./missing"];
-    assert_eq!(sandbox.done(&options).code(), 127);
-    assert!(sandbox.is_free("a"));
+    // A shell, env and nice report with the same codes that they cannot start a program.
+    for (command, code) in [
+        (&["./missing"][..], 127),
+        (&["/"], 126),
+        (&["sh", "-c", "./missing"], 127),
+        (&["env", "/"], 126),
+    ] {
+        let options = ["elect", "a", "--address", "one:1", "--"];
+        let done = sandbox.done(&[&options, command].concat());
+        assert_eq!(done.code(), code, "{done:?}");
+        assert!(sandbox.is_free("a"));
+    }
+    let help = sandbox.done(&["elect", "--help"]).out;
+    let words: Vec<&str> = help.split_whitespace().collect();
+    let documented = "cannot be started, or exits with 126 or 127 as a shell does then";
+    assert!(words.join(" ").contains(documented), "{help}");
 }
 
 /// Shows G-48.
