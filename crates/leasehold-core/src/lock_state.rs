@@ -48,6 +48,21 @@ pub fn lock_state(name: Name) -> LockState {
     }
 }
 
+/// Returns a state without the times that pass by themselves, so that two states differ only if the
+/// lock has changed.
+#[must_use]
+pub fn comparable(lock_state: &LockState) -> LockState {
+    let mut comparable = lock_state.clone();
+    comparable.servers.clear();
+    for entry in &mut comparable.entries {
+        entry.lease_left = None;
+        for pin in &mut entry.pins {
+            pin.overdue = None;
+        }
+    }
+    comparable
+}
+
 impl LockState {
     /// Returns the claims that hold the lock.
     ///

@@ -8,6 +8,7 @@ use futures_util::{Stream, stream};
 use tokio::time::{sleep, timeout};
 
 use crate::engine::{Engine, LONGEST_REPLY};
+use crate::lock_state::comparable;
 use crate::runtime::background::on_background;
 use crate::store::Subscription;
 use crate::{LockState, Locks, Name, Result};
@@ -150,14 +151,7 @@ impl Observer {
             let lock_state = self.engine.calls.inspect(&self.name, LONGEST_REPLY).await?;
             self.is_stale = false;
 
-            let mut comparable = lock_state.clone();
-            comparable.servers.clear();
-            for entry in &mut comparable.entries {
-                entry.lease_left = None;
-                for pin in &mut entry.pins {
-                    pin.overdue = None;
-                }
-            }
+            let comparable = comparable(&lock_state);
             if self.seen.as_ref() != Some(&comparable) {
                 self.seen = Some(comparable);
                 return Ok(lock_state);

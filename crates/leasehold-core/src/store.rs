@@ -21,6 +21,7 @@ pub use crate::claimant_info::{
     HOST_MAX, LABEL_MAX, PROGRAM_MAX, claimant_here, foreign_claimant, parse_words, write_words,
     write_words_encoded,
 };
+pub use crate::lock_state::comparable;
 pub use crate::name::Escaped;
 pub use crate::record::time as record_time;
 pub use intercept::{Intercept, Intercepted, Request};

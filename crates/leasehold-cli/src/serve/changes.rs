@@ -1,5 +1,7 @@
 //! The difference between two scans.
 
+use leasehold::LockState;
+use leasehold::store::comparable;
 use serde::Serialize;
 
 use super::snapshot::{Snapshot, StatusJson};
@@ -21,7 +23,8 @@ impl<'a> Changes<'a> {
     pub(super) fn between(before: &'a Snapshot, after: &'a Snapshot, prefix: &str) -> Option<Self> {
         let is_concerned = |name: &str| name.starts_with(prefix);
         let differing = after.locks.iter().filter(|(name, lock_state)| {
-            is_concerned(name) && before.locks.get(*name) != Some(lock_state)
+            let before = before.locks.get(*name);
+            is_concerned(name) && before.is_none_or(|before| differ(before, lock_state))
         });
         let removed = before
             .locks
@@ -40,4 +43,9 @@ impl<'a> Changes<'a> {
             && before.is_complete == after.is_complete;
         (!is_same).then_some(changes)
     }
+}
+
+/// Whether more differs than the times that pass by themselves.
+fn differ(before: &LockState, after: &LockState) -> bool {
+    before != after && comparable(before) != comparable(after)
 }

@@ -346,6 +346,28 @@ fn hand_over_is_sent_as_an_event() {
     while events.next("change")["removed"] != json!(["a"]) {}
 }
 
+/// The page would draw the row again and again.
+///
+/// Shows G-57.
+#[test]
+fn remaining_lease_alone_is_no_event() {
+    let mut sandbox = Sandbox::on_redis();
+    sandbox.set("dialect=plain");
+    acquire_elsewhere(&sandbox, "a");
+    let site = Site::start(&sandbox, &[]);
+    let mut events = Events::of(&site);
+    let left_in = |state: &Value| state["locks"][0]["holders"][0]["lease_left_ms"].as_u64();
+    let first = left_in(&events.next("locks"));
+    until("a later scan has found less time left", || {
+        left_in(&serde_json::from_str(&site.get("/locks")).unwrap()) < first
+    });
+
+    acquire_elsewhere(&sandbox, "b");
+    let changed = &events.next("change")["changed"];
+    assert_eq!(changed.as_array().unwrap().len(), 1, "{changed}");
+    assert_eq!(changed[0]["name"], "b");
+}
+
 /// Acquires a lock as a library does that the `plain` dialect is compatible with.
 pub(super) fn acquire_elsewhere(sandbox: &Sandbox, name: &str) {
     let token = "0123456789abcdef0123456789abcdef";
