@@ -37,8 +37,8 @@ pub(crate) fn claimant_and_age(entry: &Entry) -> String {
     let claimant = &entry.info;
     let hindrance = hindrance(entry);
     match known_age(entry) {
-        unknown if unknown.is_empty() => format!("{claimant}{hindrance}"),
-        age => format!("{claimant} for {age}{hindrance}"),
+        None => format!("{claimant}{hindrance}"),
+        Some(age) => format!("{claimant} for {}{hindrance}", whole_seconds(age)),
     }
 }
 
@@ -121,12 +121,14 @@ pub(crate) fn age(entry: &Entry) -> Duration {
         .unwrap_or_default()
 }
 
-/// Formats the time since a grant; empty if the format of the claim does not have it.
-pub(crate) fn known_age(entry: &Entry) -> String {
-    if entry.info.since == SystemTime::UNIX_EPOCH {
-        return String::new();
-    }
-    whole_seconds(age(entry))
+/// Returns the time since a claim was queued or granted, if the format of the claim has it.
+pub(crate) fn known_age(entry: &Entry) -> Option<Duration> {
+    known_since(entry).map(|_| age(entry))
+}
+
+/// Returns when a claim was queued or granted. The formats of other libraries have no times.
+pub(crate) fn known_since(entry: &Entry) -> Option<SystemTime> {
+    Some(entry.info.since).filter(|since| *since != SystemTime::UNIX_EPOCH)
 }
 
 /// Formats a duration in whole seconds, for a user who waits for it to pass.

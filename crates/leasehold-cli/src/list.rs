@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::commands::Ls;
 use crate::exit::{Exit, print_error};
-use crate::format::{Escaped, known_age};
+use crate::format::{Escaped, known_age, whole_seconds};
 use crate::once::{self, RecordJson};
 use crate::scan::{NAMES_MAX, scan, scan_records};
 use crate::show::LockJson;
@@ -162,7 +162,9 @@ fn row(format: Option<&str>, lock_state: &LockState) -> Vec<String> {
         usage.map_or_else(String::new, |usage| usage.kind.name().to_owned()),
         usage.map_or_else(String::new, |usage| usage.to_string()),
         lock_state.waiters().count().to_string(),
-        first.map_or_else(String::new, known_age),
+        first
+            .and_then(known_age)
+            .map_or_else(String::new, whole_seconds),
         first.map_or_else(String::new, |entry| entry.info.to_string()),
     ]
 }

@@ -1,7 +1,7 @@
 //! `leasehold show`: shows the holders and waiters of a lock.
 
 use std::io::{self, Write};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::Result;
 use jiff::Timestamp;
@@ -13,7 +13,9 @@ use serde::Serialize;
 
 use crate::commands::{Inspected, Show};
 use crate::exit::Exit;
-use crate::format::{Escaped, age, hindrance, is_missing, time, tokens, whole_seconds, whole_unit};
+use crate::format::{
+    Escaped, age, hindrance, is_missing, known_age, time, tokens, whole_seconds, whole_unit,
+};
 use crate::once::{self, RecordJson};
 use crate::process_state::{is_command_stopped, is_stopped};
 use crate::usage::{Kind, Usage};
@@ -142,14 +144,11 @@ fn row(standing: &str, entry: &Entry) -> String {
         .map_or_else(String::new, |left| format!(", {} left", whole_unit(left)));
     let hindrance = hindrance(entry);
 
-    // The formats of other libraries have no times.
-    let times = if entry.info.since == SystemTime::UNIX_EPOCH {
-        String::new()
-    } else {
-        let age = whole_seconds(age(entry));
+    let times = known_age(entry).map_or_else(String::new, |age| {
+        let age = whole_seconds(age);
         let since = time(entry.info.since);
         format!(", for {age}, since {since}")
-    };
+    });
     let pins: String = entry.pins.iter().map(pin_row).collect();
     format!("  {standing}: {holder}{hindrance}, {share}{token}{times}{left}\n{pins}")
 }

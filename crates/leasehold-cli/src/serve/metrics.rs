@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use leasehold::{Entry, LockState, Name};
 
 use super::snapshot::Snapshot;
-use crate::format::age;
+use crate::format::known_age;
 use crate::usage::{Kind, Usage};
 
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -157,7 +157,8 @@ fn last_grant(lock_state: &LockState) -> Option<&Entry> {
 }
 
 fn oldest<'a>(entries: impl Iterator<Item = &'a Entry>) -> Option<f64> {
-    entries.map(age).max().map(|age| age.as_secs_f64())
+    let oldest = entries.filter_map(known_age).max()?;
+    Some(oldest.as_secs_f64())
 }
 
 fn flag(value: bool) -> f64 {

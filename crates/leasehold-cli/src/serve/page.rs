@@ -11,7 +11,7 @@ use super::html::{Html, fill};
 use super::replies::{self, Reply};
 use super::routes::Site;
 use super::snapshot::Snapshot;
-use crate::format::{age, hindrance, time, tokens, whole_seconds};
+use crate::format::{hindrance, known_age, known_since, time, tokens, whole_seconds};
 use crate::usage::Usage;
 
 pub(super) const STYLE: &str = include_str!("page/page.css");
@@ -77,12 +77,14 @@ fn problem(snapshot: &Snapshot) -> String {
 /// The rows of the first locks. The script shows more when the user filters.
 ///
 /// Users look for what is stuck: many waiters, or an old hold. The locks come in order of their
-/// names, which the sort keeps among equal ones. page.js has the same order.
+/// names, which the sort keeps among equal ones. A hold without a time comes last. page.js has the
+/// same order.
 fn rows(snapshot: &Snapshot, prefix: &str) -> String {
     let mut locks: Vec<&LockState> = snapshot.locks_of(prefix).collect();
     locks.sort_by_cached_key(|lock| {
-        let oldest = lock.holders().map(|holder| holder.info.since).min();
-        (Reverse(lock.waiters().count()), oldest)
+        let oldest = lock.holders().filter_map(known_since).min();
+        let waiters = lock.waiters().count();
+        (Reverse(waiters), oldest.is_none(), oldest)
     });
     locks.into_iter().take(ROWS_MAX).map(row).collect()
 }
@@ -119,7 +121,8 @@ fn holders(lock_state: &LockState) -> String {
     let mut list = String::from("<ul>");
     for entry in lock_state.holders() {
         let (word, tokens) = tokens(entry).unwrap_or_default();
-        let long = if age(entry) >= LONG_HELD {
+        let is_long = known_age(entry).is_some_and(|age| age >= LONG_HELD);
+        let long = if is_long {
             badge("long held")
         } else {
             String::new()
@@ -158,11 +161,13 @@ fn described(entry: &Entry) -> String {
     }
     let hindrance = hindrance(entry);
     let hindrance = hindrance.strip_prefix(", ").map_or_else(String::new, badge);
-    let since = time(info.since);
-    let age = whole_seconds(age(entry));
+    let age = known_age(entry).map_or_else(String::new, |age| {
+        let since = time(info.since);
+        let age = whole_seconds(age);
+        format!(" <time datetime=\"{since}\">{age}</time>")
+    });
     format!(
-        "<bdi class=\"label\">{}</bdi> <bdi class=\"who\">{}</bdi>{hindrance} \
-         <time datetime=\"{since}\">{age}</time>",
+        "<bdi class=\"label\">{}</bdi> <bdi class=\"who\">{}</bdi>{hindrance}{age}",
         Html(label),
         Html(&process)
     )

@@ -42,6 +42,11 @@ function claimant(entry) {
   return visible(entry.program + processOf(entry) + label);
 }
 
+// The formats of other libraries have no times.
+function hasTime(entry) {
+  return Date.parse(entry.since) > 0;
+}
+
 function secondsSince(since) {
   return Math.max(0, Math.floor((Date.now() - Date.parse(since)) / 1000));
 }
@@ -76,7 +81,7 @@ function entryItem(entry) {
   if (entry.connected === false) item.append(badge("connection missing"), " ");
   else if (entry.stopped) item.append(badge("stopped"), " ");
   else if (entry.command_stopped) item.append(badge("its command is stopped"), " ");
-  item.append(element("time", age(entry.since), { datetime: entry.since }));
+  if (hasTime(entry)) item.append(element("time", age(entry.since), { datetime: entry.since }));
   return item;
 }
 
@@ -94,7 +99,8 @@ function tokenOf(holder) {
 function holderItem(lock, holder) {
   const item = entryItem(holder);
   const [word, tokens] = tokensOf(holder);
-  if (secondsSince(holder.since) >= LONG_HELD_S) item.append(" ", badge("long held"));
+  const isLong = hasTime(holder) && secondsSince(holder.since) >= LONG_HELD_S;
+  if (isLong) item.append(" ", badge("long held"));
   item.append(" ", element("span", `${word} ${tokens}`, { class: "token" }));
   if (mayBreak) {
     const button = element("button", "Break…", { type: "button", class: "danger" });
@@ -273,7 +279,8 @@ function describe(before, after) {
 // Returns the names: most waiters first, then the oldest hold. page.rs has the same order.
 function inOrder() {
   const compare = (a, b) => (a < b ? -1 : Number(a > b));
-  const oldest = (lock) => lock.holders.map((holder) => holder.since).sort()[0] ?? "";
+  const times = (lock) => lock.holders.filter(hasTime).map((holder) => holder.since);
+  const oldest = (lock) => times(lock).sort()[0] ?? "~"; // Without a time it comes last.
   const keys = [...locks.values()].map((lock) => [lock.waiters.length, oldest(lock), lock.name]);
   keys.sort((a, b) => b[0] - a[0] || compare(a[1], b[1]) || compare(a[2], b[2]));
   return keys.map((key) => key[2]);

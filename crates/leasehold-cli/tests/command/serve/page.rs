@@ -5,9 +5,9 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::HOSTILE;
 use super::browser::Browser;
 use super::site::Site;
+use super::{HOSTILE, acquire_elsewhere};
 use crate::sandbox::{Sandbox, until};
 
 const ROWS: &str = "document.querySelectorAll('#locks tbody tr').length";
@@ -56,6 +56,46 @@ fn locks_with_waiters_come_first_and_then_old_holds() {
     let _second = sandbox.waiter(&["run", "a", "--quiet", "--", "true"]);
     let _third = sandbox.waiter(&["run", "a", "--quiet", "--", "true"]);
     browser.wait_for(&format!("{names}.join() === 'a,z,b'"));
+}
+
+/// The formats of other libraries have no times.
+#[test]
+fn hold_without_a_time_has_no_age_and_comes_last() {
+    let mut sandbox = Sandbox::on_redis();
+    sandbox.set("dialect=plain");
+    acquire_elsewhere(&sandbox, "a");
+    let _holder = sandbox.holder("b", &[]);
+    let site = Site::start(&sandbox, &[]);
+
+    let metrics = site.get("/metrics");
+    let ages = metrics
+        .lines()
+        .filter(|line| line.starts_with("leasehold_oldest_hold_seconds"));
+    let ages: Vec<&str> = ages.collect();
+    assert!(
+        ages.len() == 1 && ages[0].contains("name=\"b\""),
+        "{ages:?}"
+    );
+    let page = site.get("/");
+    let position = |name: &str| page.find(&format!("<bdi>{name}</bdi>")).unwrap();
+    assert!(position("b") < position("a"), "{page}");
+    let count = |part: &str| page.matches(part).count();
+    assert_eq!(
+        (count("<time datetime="), count("long held")),
+        (1, 0),
+        "{page}"
+    );
+
+    let mut browser = Browser::open(&site.url("/"));
+    browser.wait_for("rows.size === 2");
+    let names = "[...document.querySelectorAll('#locks tbody th')].map((th) => th.innerText)";
+    browser.wait_for(&format!("{names}.join() === 'b,a'"));
+    assert_eq!(
+        browser.value("document.querySelectorAll('#locks time').length"),
+        1
+    );
+    let text = browser.value("document.querySelector('#locks').innerText");
+    assert!(!text.as_str().unwrap().contains("long held"), "{text}");
 }
 
 #[test]
