@@ -116,11 +116,9 @@ fn user_signals_do_not_end_a_candidate_without_a_command() {
     let sandbox = Sandbox::new();
     let first = candidate(&sandbox, "one:1", &SLEEP);
     until_leads(&sandbox, "one:1");
-    let waiting = candidate(
-        &sandbox,
-        "two:2",
-        &["-q", "--", "sh", "-c", "echo >> terms"],
-    );
+    // The command of the third term lasts.
+    let line = "echo >> terms; [ $(wc -l < terms) -lt 3 ] || exec sleep 60";
+    let waiting = candidate(&sandbox, "two:2", &["-q", "--", "sh", "-c", line]);
     until("the second waits", || sandbox.waiters("a").len() == 1);
     send_both(&waiting);
 
