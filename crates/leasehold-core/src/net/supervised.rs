@@ -377,10 +377,14 @@ mod tests {
     }
 
     fn supervised(refusals: u32) -> Supervised<Connection> {
+        supervised_by(&Arc::new(Mutex::new(refusals)))
+    }
+
+    fn supervised_by(refusals: &Arc<Mutex<u32>>) -> Supervised<Connection> {
         background::start().expect("a thread");
         Supervised::spawn(Service {
             epochs: Epochs::default(),
-            refusals: Arc::new(Mutex::new(refusals)),
+            refusals: Arc::clone(refusals),
         })
     }
 
@@ -405,12 +409,14 @@ mod tests {
 
     #[test]
     fn absence_is_explained_by_the_last_attempt_until_one_succeeds() {
-        let accepted_later = supervised(3);
+        let refusals = Arc::new(Mutex::new(u32::MAX));
+        let accepted_later = supervised_by(&refusals);
         wait_for(async {
             let error = accepted_later.first().await.expect_err("it is refused");
             assert_eq!(error.reason(), "the connection was refused");
-            let fourth = accepted_later.session(LIMIT).await;
-            fourth.expect("it is accepted");
+            *refusals.lock() = 0;
+            let accepted = accepted_later.session(LIMIT).await;
+            accepted.expect("it is accepted");
         });
         let refused = supervised(u32::MAX);
         wait_for(async {

@@ -176,10 +176,13 @@ async fn replaced_fifo_ends_holds_and_is_not_removed() {
     let lock = locks.mutex("a").lease(Duration::from_millis(150));
     let held = lock.acquire().await.expect("granted");
 
+    // Without a reader it would be that of a process that has ended.
     let fifo = own_fifo(&test_folder);
-    fs::remove_file(&fifo).expect("removed");
-    make_fifo(&fifo);
-    let _reader = fs::File::options().read(true).write(true).open(&fifo);
+    let other = test_folder.folder.path().join("other");
+    make_fifo(&other);
+    let reader = fs::File::options().read(true).write(true).open(&other);
+    let _reader = reader.expect("opened");
+    fs::rename(&other, &fifo).expect("replaced");
 
     let lost = tokio::time::timeout(Duration::from_secs(20), held.lost()).await;
     assert_eq!(lost.expect("notified"), crate::LossReason::Revoked);
