@@ -266,6 +266,19 @@ async fn observer_polls_without_the_right_to_track() {
     }
 }
 
+/// Shows G-28, G-29.
+#[tokio::test]
+async fn database_of_the_url_needs_the_right_to_select() {
+    for (rights, opens) in [(line().to_owned(), false), (format!("{} +select", line()), true)] {
+        let server = Server::with(&rights, "");
+        let url = format!("{}/1", server.url());
+        match leasehold::open(&url).await {
+            Ok(_) => assert!(opens, "{rights}"),
+            Err(error) => assert!(!opens && error.to_string().contains("+select"), "{error}"),
+        }
+    }
+}
+
 #[tokio::test]
 async fn user_without_key_rights_gets_help() {
     let server = Server::with(&line().replace("~leasehold:*", "~other:*"), "");

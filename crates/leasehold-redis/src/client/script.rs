@@ -162,7 +162,8 @@ impl Script {
             ..call
         };
         match (session.send(&call).await, denied) {
-            (Err(error), Some(denied)) if error.code().is_some_and(|code| code != "NOSCRIPT") => {
+            // A server before Redis 7 does not know it.
+            (Err(error), Some(denied)) if matches!(error.code(), Some("NOPERM" | "ERR")) => {
                 Err(denied)
             }
             (reply, _) => {
@@ -181,7 +182,16 @@ impl Script {
     ) -> Result<Value> {
         // The text, because this is rare: the node may not know the script.
         let call = self.text_call(keys, arguments);
-        let reply = session.send_asking(&call).await;
+        let reply = match session.send_asking(&call).await {
+            Err(error) if self.only_reads && error.code() == Some("NOPERM") => {
+                let reading = ScriptRequest {
+                    command: "EVAL_RO",
+                    ..call
+                };
+                session.send_asking(&reading).await
+            }
+            reply => reply,
+        };
         reply.map_err(super::reply_error::store_error)
     }
 

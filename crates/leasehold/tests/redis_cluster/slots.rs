@@ -103,6 +103,42 @@ async fn lock_of_a_half_moved_slot_is_not_granted() {
     held.release().await.expect("released");
 }
 
+/// A user without a right to write looks at a lock whose slot moves. The error is that of the move,
+/// and not that of the missing right.
+///
+/// Shows G-28.
+#[tokio::test]
+async fn user_who_only_looks_follows_a_slot() {
+    let page = include_str!("../../../../docs/stores/redis.md");
+    let line = page.lines().find(|line| line.starts_with("user look on "));
+    let line = line.expect("the page has the line");
+    let rights = line.strip_prefix("user ").expect("it begins so");
+    let more = ["+cluster|info", "+cluster|slots", "+role", "+asking"];
+    let cluster = Cluster::start();
+    for node in 0..cluster.count() {
+        let words = rights.split(' ').chain(more);
+        let command: Vec<&str> = ["ACL", "SETUSER"].into_iter().chain(words).collect();
+        cluster.node(node).command(&command);
+    }
+    let url = cluster.url().replace("://", "://look:secret@");
+    let looking = leasehold::open(&url).await.expect("it opens");
+    let held = acquire(&open(&cluster, "").await, "a").await;
+    let slot = slot_of(&cluster, "a");
+    let from = cluster.master_of(slot);
+    let to = (from + 1) % 3;
+
+    cluster.begin_move(slot, from, to);
+    let refused = looking.inspect("a").await.expect_err("keys are missing");
+    assert!(refused.is_unavailable(), "{refused}");
+    cluster.move_key("leasehold:{a}", from, to);
+    let asked = looking.inspect("a").await.expect_err("keys are missing");
+    assert!(asked.is_unavailable(), "{asked}");
+    cluster.move_slot(slot, from, to);
+    let state = looking.inspect("a").await.expect("inspected");
+    assert_eq!(state.holders().count(), 1);
+    drop(held);
+}
+
 /// A slot without a master ends the holds of that slot alone. A waiter for it does no harm either.
 ///
 /// Shows G-24.

@@ -276,16 +276,23 @@ fn check_login(replies: [Result<Value, RequestError>; 4]) -> Result<()> {
         _ => None,
     };
 
+    let refused = |error: RequestError| match &last_words {
+        // The server has said why it closes the connection.
+        Some(refusal) if error.is_connection_dropped() => login_error(refusal.clone().into()),
+        _ => login_error(error),
+    };
     let [user, database, name, version] = replies;
-    for reply in [accepted(user), accepted(database), name, version] {
-        reply.map_err(|error| match &last_words {
-            // The server has said why it closes the connection.
-            Some(refusal) if error.is_connection_dropped() => login_error(refusal.clone().into()),
-            _ => login_error(error),
-        })?;
-    }
+    accepted(user).map_err(refused)?;
+    accepted(database).map_err(|error| match error.code() {
+        Some("NOPERM") => refused(error).help(SELECT_HELP),
+        _ => refused(error),
+    })?;
+    name.and(version).map_err(refused)?;
     Ok(())
 }
+
+const SELECT_HELP: &str =
+    "give the user this right by ACL SETUSER … +select, or leave the database out of the URL";
 
 /// Makes the error of the server that of the request; of a long text, the first sentence.
 fn accepted(reply: Result<Value, RequestError>) -> Result<Value, RequestError> {
