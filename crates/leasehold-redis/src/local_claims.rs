@@ -16,6 +16,9 @@ use leasehold_core::{ClaimId, ClaimantInfo, Entry, Name, Token};
 
 /// For how many names a client remembers a head start.
 const HEAD_STARTS_MAX: usize = 4096;
+/// For how long a waiter counts that nobody polls: its program may keep the future, and poll another
+/// one. No waiter that is polled pauses for so long.
+const UNPOLLED_MAX: Duration = Duration::from_secs(7);
 /// The smallest size of the table at which claims without a final leave are swept out.
 const SWEEP_MIN: usize = 1024;
 
@@ -60,6 +63,8 @@ pub(super) struct LocalState {
     pub(super) share: Share,
     /// Until when this client keeps a waiting claim, or remembers one that is gone.
     until: BootInstant,
+    /// When its task last looked whether the claim is the first.
+    looked_at: BootInstant,
     /// Whether the claim has waited without a grant.
     has_waited: bool,
     /// When the requests were sent that may grant the lock and have no reply. Their futures may be
@@ -161,10 +166,21 @@ impl<D> LocalClaims<D> {
         table.waiting.get(name)?.first().map(Arc::clone)
     }
 
-    /// Whether no other claim of this client waits ahead of this one.
+    /// Whether no other claim of this client waits ahead of this one, which is polled. A claim that
+    /// nobody polls is passed over.
     pub(super) fn is_first(&self, local: &LocalClaim<D>) -> bool {
-        let first = self.first(&local.claim.name);
-        first.is_none_or(|first| first.claim.id == local.claim.id)
+        let now = BootInstant::now();
+        local.state.lock().looked_at = now;
+
+        let table = self.table.lock();
+        let waiting = table.waiting.get(&local.claim.name);
+        let mut polled = waiting
+            .into_iter()
+            .flatten()
+            .filter(|other| other.is_polled(now));
+        polled
+            .next()
+            .is_none_or(|first| first.claim.id == local.claim.id)
     }
 
     /// Whether a claim of this client waits for a lock.
@@ -247,6 +263,7 @@ impl<D> LocalClaim<D> {
             standing: Standing::Gone,
             share: claim.share,
             until: BootInstant::FAR_FUTURE,
+            looked_at: BootInstant::now(),
             has_waited: false,
             unanswered: Vec::new(),
         };
@@ -306,6 +323,11 @@ impl<D> LocalClaim<D> {
         (state.standing, Some(remaining))
     }
 
+    /// Whether a task polls the waiting claim.
+    fn is_polled(&self, now: BootInstant) -> bool {
+        self.state.lock().looked_at.saturating_add(UNPOLLED_MAX) > now
+    }
+
     /// Whether no task uses this claim any more, and its last lease has ended.
     fn is_over(&self, now: BootInstant) -> bool {
         let state = self.state.lock();
@@ -316,6 +338,7 @@ impl<D> LocalClaim<D> {
         let mut state = self.state.lock();
         state.standing = Standing::Queued { ahead: 1 };
         state.until = until;
+        state.looked_at = BootInstant::now();
         state.has_waited = true;
         state.standing
     }

@@ -575,6 +575,11 @@ async fn wait_for_change(store: &Redis, claim: &Claim, seen: Standing) -> Result
     let tracked = store.claims.listen(claim, store.validity(claim));
     let key = LockKey(&claim.name).to_string();
     let waits = seen.token().is_none();
+    let refresh = if waits || claim.auto_renew {
+        EnterMode::Refresh
+    } else {
+        EnterMode::Keep
+    };
     loop {
         let server = store.servers.server_of(&key)?;
         let caller_link = server.links.caller.states();
@@ -605,7 +610,7 @@ async fn wait_for_change(store: &Redis, claim: &Claim, seen: Standing) -> Result
             biased;
             () = changed => continue,
             // Notifications sent in between are lost.
-            _ = caller_link.wait_for(is_other(caller_epoch)) => EnterMode::Refresh,
+            _ = caller_link.wait_for(is_other(caller_epoch)) => refresh,
             // The claim's last request named a connection to the other server.
             () = store.servers.moved_from(&key, &server) => continue,
             () = tokio::time::sleep(next_poll), if waits => EnterMode::Poll,

@@ -136,7 +136,7 @@ pub(crate) mod tail {
 pub(crate) mod request {
     use super::Field;
 
-    /// `Q` queue, `R` refuse to wait, `F` refresh, `L` poll.
+    /// `Q` queue, `R` refuse to wait, `F` refresh, `K` keep, `L` poll.
     pub(crate) const MODE: Field = Field::first("mode", 1);
     /// The highest token that the client has received.
     pub(crate) const HINT: Field = MODE.then("hint", 16);

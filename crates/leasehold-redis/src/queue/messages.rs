@@ -23,6 +23,8 @@ pub(super) enum EnterMode {
     TryNow,
     /// Extends the lease of a claim that is queued or held.
     Refresh,
+    /// Finds a hold that is not renewed. Its lease stays as it is.
+    Keep,
     /// Checks the holders. A waiter's lease stays as it is.
     Poll,
 }
@@ -38,6 +40,7 @@ impl EnterMode {
             Self::Queue => 'Q',
             Self::TryNow => 'R',
             Self::Refresh => 'F',
+            Self::Keep => 'K',
             Self::Poll => 'L',
         }
     }

@@ -1,5 +1,6 @@
 //! The state of one claim in Redisson's format, as this client knows it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -21,6 +22,8 @@ pub(super) struct ClaimField {
     pub(super) keys: RedissonKeys,
     /// `None` until the claim has held.
     pub(super) field: Mutex<Option<String>>,
+    /// Whether a request to lock has had no reply until it could no longer be executed.
+    reply_was_lost: AtomicBool,
 }
 
 impl ClaimField {
@@ -28,6 +31,7 @@ impl ClaimField {
         Self {
             keys,
             field: Mutex::default(),
+            reply_was_lost: AtomicBool::new(false),
         }
     }
 }
@@ -46,9 +50,13 @@ impl RedissonClaim {
     pub(super) fn request_sent(&self) -> BootInstant {
         let now = BootInstant::now();
         let mut state = self.state.lock();
+        let before = state.unanswered.len();
         state
             .unanswered
             .retain(|sent_at| !is_settled(*sent_at, now));
+        if state.unanswered.len() < before {
+            self.details.reply_was_lost.store(true, Ordering::Relaxed);
+        }
         state.unanswered.push(now);
         now
     }
@@ -71,7 +79,9 @@ impl RedissonClaim {
     pub(super) fn has_earlier(&self, sent_at: BootInstant) -> bool {
         let state = self.state.lock();
         let mut unanswered = state.unanswered.iter();
-        unanswered.any(|earlier| *earlier != sent_at) || self.field().is_some()
+        unanswered.any(|earlier| *earlier != sent_at)
+            || self.details.reply_was_lost.load(Ordering::Relaxed)
+            || self.field().is_some()
     }
 
     /// Whether a request to lock may still be executed.

@@ -8,8 +8,9 @@
 -- ARGV[2]  the life of that record in ms: its lease and a day
 -- ARGV[3]  the request's settings: mode, token hint, a fresh nonce, and the absences that have
 --          lasted for their grace. Modes: Q queue, R refuse to wait, F refresh a claim that is
---          there, L poll: check the holders, do not extend the lease of a waiter, and write only
---          changes. With F and L the claim keeps the share of its record.
+--          there, K the same for a hold that is not renewed: its lease stays as it is, L poll:
+--          check the holders, do not extend the lease of a waiter, and write only changes. With F,
+--          K and L the claim keeps the share of its record.
 -- ARGV[4]  until when the client waits for this request, in seconds of the server's clock
 -- ARGV[5]  only with a wait after a failover: the longest lease of the client's URL, in ms
 -- replies  the fields of `reply` in layout.rs. Standings: H held, N next, Q queued, G gone. H ends

@@ -14,7 +14,7 @@ if hint > math.max(lock.last_token, now) + DAY * 1000 then
         .. ' is more than a day ahead of this server')
 end
 local polls = mode == 'L'
-local is_known = polls or mode == 'F'
+local is_known = polls or mode == 'F' or mode == 'K'
 lock.min_token = math.max(lock.min_token, hint)
 caller = id
 
@@ -109,8 +109,8 @@ end
 
 -- The claim is there already: extends its lease, with the share and the lease of this request. Only
 -- a request to enter changes the share. A client sends the others with the share of its first
--- request, also after a downgrade.
-local function keep(record)
+-- request, also after a downgrade. A hold that is not renewed keeps its deadline.
+local function keep(record, deadline)
     local before, present = units(record)
     local weight, capacity = units(claim)
     if capacity ~= present then return mismatch(record) end
@@ -123,7 +123,7 @@ local function keep(record)
     local lease = match(claim, '^ %d+ %d+( %d+)', @record.words:first@)
     local kept = sub(record, @record.token..claim@) .. NO_NONCE .. link .. VERSION
         .. share .. lease .. ' ' .. since .. rest
-    local deadline = now + lease_of(claim)
+    if mode ~= 'K' or not holds(kept) then deadline = now + lease_of(claim) end
     if holds(kept) then
         drop(record)
         hold(kept, deadline)
@@ -159,7 +159,7 @@ if record and not holds(record) and deadline <= now then
     record = nil
 end
 if record then
-    local refused = (not polls or holds(record)) and keep(record)
+    local refused = (not polls or holds(record)) and keep(record, deadline)
     if not refused then
         -- Its own absence is not checked: it has just sent a request.
         if not holds(record) and (polls or call('ZRANK', QUEUE, id) == 0) then check_absences() end
@@ -173,14 +173,14 @@ if polls then
     return standing()
 end
 local alone = not lock.exclusive_holder and lock.count == 0
-if alone and weight == capacity and mode ~= 'F' and not withheld() then
+if alone and weight == capacity and not is_known and not withheld() then
     -- The record of fast path 1, with a token of the server.
     local granted_token = token(claim)
     call('SET', key, granted_token .. 'H' .. sub(claim, @record.claim:first@), 'PX', ARGV[2])
     save_end()
     return granted_token .. 'H' .. id
 end
-if not alone and mode ~= 'F' and lock.capacity ~= capacity then
+if not alone and not is_known and lock.capacity ~= capacity then
     local present = lock.exclusive_holder
         or read(call('ZRANGE', lock.holding > 0 and HOLDERS or QUEUE, '0', '0')[1])
     save()
