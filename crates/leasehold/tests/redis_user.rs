@@ -269,7 +269,10 @@ async fn observer_polls_without_the_right_to_track() {
 /// Shows G-28, G-29.
 #[tokio::test]
 async fn database_of_the_url_needs_the_right_to_select() {
-    for (rights, opens) in [(line().to_owned(), false), (format!("{} +select", line()), true)] {
+    for (rights, opens) in [
+        (line().to_owned(), false),
+        (format!("{} +select", line()), true),
+    ] {
         let server = Server::with(&rights, "");
         let url = format!("{}/1", server.url());
         match leasehold::open(&url).await {
