@@ -102,7 +102,8 @@ pub use reentry::{
 pub use sharing::{mutex_excludes_readers_and_writers, readers_share, writers_are_not_starved};
 pub use slots::{
     large_claims_are_not_overtaken, lock_of_another_program_is_no_stale_number,
-    mixed_kinds_are_refused, numbers_of_slots_differ, semaphore_slots_are_counted,
+    mixed_kinds_are_refused, number_of_the_next_holder_is_not_stale, numbers_of_slots_differ,
+    semaphore_slots_are_counted,
 };
 pub use support::LockKind;
 pub use waiting::{
@@ -153,6 +154,7 @@ macro_rules! conformance_suites {
                 downgrade_lets_readers_in
                 mixed_kinds_are_refused readers_share semaphore_slots_are_counted
                 numbers_of_slots_differ lock_of_another_program_is_no_stale_number
+                number_of_the_next_holder_is_not_stale
                 reader_with_a_short_lease_does_not_shorten_anothers
                 writers_are_not_starved
                 repeated_enter_is_idempotent repeated_leave_is_idempotent names_are_listed

@@ -1,12 +1,20 @@
 //! Semaphores, and names in use as another kind of lock.
 
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+
 use super::Service;
 use super::shares::clients_with_slots;
 use super::support::{
-    acquire, fresh_name, granted, release, spawn_acquire, try_acquire, waiters, within_timeout,
+    TIMEOUT, acquire, fresh_name, granted, locks_over, release, spawn_acquire, store, try_acquire,
+    waiters, within_timeout,
 };
-use leasehold_core::store::draw_claim_id;
-use leasehold_core::{Entry, LossReason, SemaphoreSupport};
+use leasehold_core::store::{Intercept, Intercepted, Store, draw_claim_id};
+use leasehold_core::{
+    Entry, Guard, Lock, LockState, Locks, LossReason, Name, Result, SemaphoreSupport,
+};
 
 /// The number of holders reaches the number of slots and does not exceed it. A waiter is granted
 /// when one of them leaves.
@@ -103,6 +111,60 @@ pub async fn lock_of_another_program_is_no_stale_number(service: &dyn Service) {
     );
     release(held).await;
     release(acquire(&ours.semaphore(&name, 1).numbered()).await).await;
+}
+
+/// Holders come and go while another client looks for stale numbers. It breaks none of theirs.
+///
+/// Shows G-01, G-39.
+pub async fn number_of_the_next_holder_is_not_stale(service: &dyn Service) {
+    let Some((ours, theirs)) = clients_with_slots(service).await else {
+        return;
+    };
+    let name = fresh_name("replaced");
+    let numbered = |locks: &Locks| locks.semaphore(&name, 2).numbered();
+    // Of the two numbers, another program has one, and a holder the other.
+    let other = acquire(&ours.mutex(format!("{name}/slot/0"))).await;
+    let first = acquire(&numbered(&theirs)).await;
+    let first_claim = first.claim_id();
+
+    let held = Arc::new(Mutex::new(Some(first)));
+    let store = Intercepted(Replacing {
+        store: store(service).await,
+        lock: numbered(&theirs),
+        held: Arc::clone(&held),
+    });
+    let looking = locks_over(Arc::new(store)).reply_timeout(TIMEOUT);
+    let looking = numbered(&looking.expect("it is in range"));
+    let refused = looking.try_acquire().await.expect("the store replies");
+    refused.expect_err("no number is free");
+
+    let last = held.lock().take().expect("it is held");
+    assert_ne!(last.claim_id(), first_claim, "no holder came");
+    release(last).await;
+    release(other).await;
+}
+
+/// A client that lets the holder of a lock end, and the next one begin, before each of its reads.
+#[derive(Debug)]
+struct Replacing {
+    store: Arc<dyn Store>,
+    lock: Lock,
+    held: Arc<Mutex<Option<Guard>>>,
+}
+
+#[async_trait]
+impl Intercept for Replacing {
+    fn inner(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    async fn inspect(&self, name: &Name) -> Result<LockState> {
+        let last = self.held.lock().take();
+        release(last.expect("it is held")).await;
+        let next = acquire(&self.lock).await;
+        *self.held.lock() = Some(next);
+        self.store.inspect(name).await
+    }
 }
 
 /// A claim for many slots keeps its position. Later claims for few slots do not overtake it.

@@ -88,6 +88,11 @@ pub trait Intercept: Debug + Send + Sync + 'static {
         let reply = self.inner().leave(claim);
         self.around(Request::Leave, reply).await
     }
+
+    /// Replaces [`Store::inspect`], which [`around`](Self::around) leaves alone.
+    async fn inspect(&self, name: &Name) -> Result<LockState> {
+        self.inner().inspect(name).await
+    }
 }
 
 /// The method of a store that a client calls.
@@ -148,7 +153,7 @@ impl<I: Intercept> Store for Intercepted<I> {
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
-        self.0.inner().inspect(name).await
+        self.0.inspect(name).await
     }
 
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
