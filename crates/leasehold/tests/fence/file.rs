@@ -1,7 +1,7 @@
 //! Files that reject late writers.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::thread;
 
 use leasehold::fence::File;
@@ -314,6 +314,39 @@ fn file_fence_seals_after_the_write_that_is_under_way() {
             assert!(sealed.as_ref() == Some(&long), "a write came after a seal");
         });
     }
+}
+
+/// A writer waits while a later holder raises the mark. The mark that it finds then is what counts.
+///
+/// Shows G-19, S5.
+#[test]
+fn file_fence_rejects_a_writer_that_a_later_holder_has_overtaken() {
+    let folder = folder();
+    let file = File::open(folder.path(), "a").expect("opened");
+    file.write(token(7), b"seven").expect("written");
+    let locked = fs::File::open(folder.path().join("a.fence")).expect("there");
+    locked.lock().expect("locked");
+    let waiter = format!(":{} ", locked.metadata().expect("inspected").ino());
+    let is_waiting = || {
+        let table = fs::read_to_string("/proc/locks").expect("readable");
+        let mut lines = table.lines();
+        lines.any(|line| line.contains("->") && line.contains(&waiter))
+    };
+
+    thread::scope(|scope| {
+        let writing = scope.spawn(|| file.write(token(8), b"late"));
+        while !is_waiting() {
+            assert!(!writing.is_finished(), "it does not wait");
+            thread::yield_now();
+        }
+        let mark = format!("v2 9 {OTHER_CLAIM}\n");
+        fs::write(folder.path().join("a.fence/mark"), mark).expect("written");
+        drop(locked);
+        let written = writing.join().expect("it does not panic");
+        assert!(written.expect_err("it is late").is_lost());
+    });
+    assert_eq!(fs::read(folder.path().join("a")).expect("there"), b"seven");
+    assert_eq!(file.highest_token().expect("whole"), Some(token(9).token()));
 }
 
 proptest! {
