@@ -3,6 +3,7 @@
 use std::os::unix::process::CommandExt;
 
 use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::sandbox::{Sandbox, Started, is_alive, is_stopped, until};
 
@@ -107,11 +108,12 @@ fn daemon_left_by_the_command_does_not_keep_the_lock() {
     kill(daemon, Signal::SIGKILL).unwrap();
 }
 
-#[test]
-fn run_stops_and_continues_with_its_command() {
-    let sandbox = Sandbox::new();
+/// Starts a command that reads its standard input, and stops and continues it as a key and `fg` do.
+/// Returns the process id of the command too.
+fn stopped_and_continued(sandbox: &Sandbox, arguments: &[&str]) -> (Started, Pid) {
+    let line = ["--", "sh", "-c", "echo $$ > pid; exec cat"];
     // The kernel stops a process only where a process of another group could continue it.
-    let mut run = sandbox.leasehold(&["run", "a", "--", "sh", "-c", "echo $$ > pid; exec cat"]);
+    let mut run = sandbox.leasehold(&[arguments, &line].concat());
     let run = Started::of(run.process_group(0));
     let command = sandbox.pid("pid");
     run.signal(Signal::SIGTSTP);
@@ -122,5 +124,35 @@ fn run_stops_and_continues_with_its_command() {
     until("both have continued", || {
         !is_stopped(command) && !is_stopped(run.pid())
     });
+    (run, command)
+}
+
+#[test]
+fn run_stops_and_continues_with_its_command() {
+    let sandbox = Sandbox::new();
+    let (run, _) = stopped_and_continued(&sandbox, &["run", "a"]);
     run.end().assert(0, "", "");
+}
+
+/// A job that was stopped and continued is done, and a candidate campaigns again.
+///
+/// Shows G-48, G-58.
+#[test]
+fn stop_of_a_job_is_no_request_to_end() {
+    let sandbox = Sandbox::new();
+    let once = ["run", "a", "--once", "1"];
+    let (run, _) = stopped_and_continued(&sandbox, &once);
+    run.end().assert(0, "", "");
+    let again = [&once[..], &["--", "echo", "again"]].concat();
+    sandbox.done(&again).assert(0, "", "a is done: ");
+
+    std::fs::remove_file(sandbox.path("pid")).unwrap();
+    let elect = ["elect", "b", "--address", "one:1"];
+    let (candidate, command) = stopped_and_continued(&sandbox, &elect);
+    kill(command, Signal::SIGTERM).unwrap();
+    until("the next command runs", || sandbox.pid("pid") != command);
+    candidate.signal(Signal::SIGTERM);
+    candidate
+        .wait()
+        .assert_signal(Signal::SIGTERM, "elected leader of b");
 }
