@@ -232,3 +232,38 @@ fn kill_after_too_long(kill_after: Duration, shortest: Duration, longest: Durati
     ))
     .help(format!("give a --kill-after of at most {longest}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// leasehold may send TERM late, as after a suspension.
+    #[tokio::test]
+    async fn kill_comes_before_the_end_of_the_hold_however_late_term_is() {
+        let locks = leasehold::open("memory:").await.expect("it opens");
+        let stopping = Stopping {
+            on_lost: OnLost::Term,
+            kill_after: Duration::from_secs(20),
+            margin: MARGIN_MAX,
+            validity: HashMap::new(),
+        };
+
+        for left in [30_000, 15_000, 1_000, 100].map(Duration::from_millis) {
+            let lock = locks.mutex("a").lease(Duration::from_secs(60));
+            let guard = lock.max_hold(left).acquire().await.expect("granted");
+            let guard = MultiGuard::new(vec![guard]);
+            let earlier = guard.remaining();
+            let time = stopping.time_to_kill(&guard);
+            let later = guard.remaining();
+
+            let before_end = |remaining: Duration| {
+                let latest = remaining.saturating_sub(stopping.margin);
+                stopping.kill_after.min(latest)
+            };
+            let range = before_end(later)..=before_end(earlier);
+            assert!(range.contains(&time), "{left:?}: {time:?}");
+            // A hold of 100 ms may be lost by now.
+            let _ = guard.release().await;
+        }
+    }
+}
