@@ -9,52 +9,97 @@ use std::sync::Arc;
 use leasehold::Locks;
 use tokio::time::sleep;
 
-use crate::plan::{Operation, Wait};
+use crate::plan::{BackendPlan, Operation, PERIODS};
+use crate::store::name_of;
 use crate::world::World;
 
 /// Performs the operations of one task, in order.
-pub(crate) async fn run(world: Arc<World>, client: usize, locks: Locks, plan: Vec<Operation>) {
+pub(crate) async fn run(
+    world: Arc<World>,
+    client: usize,
+    opened: Option<Locks>,
+    plan: Vec<Operation>,
+) {
+    let Some(locks) = locks_of(&world, opened).await else {
+        return;
+    };
     for operation in plan {
         sleep(operation.pause).await;
-
-        let requested = world.time();
-        let acquired = acquire::acquire(&world, client, &locks, &operation).await;
-        if let Some(held) = acquired {
-            held::hold_and_end(&world, client, held, &operation, requested).await;
-        }
+        perform(&world, client, &locks, &operation).await;
     }
 }
 
-/// Runs a job after the faults, unless it is done.
-pub(crate) async fn complete_once(world: Arc<World>, client: usize, locks: Locks, job: u32) {
-    let operation = Operation {
-        job: Some(job),
-        ..Operation::simple(&world.profile, 0)
+/// Runs all jobs after the faults, unless they are done, and reads the record.
+pub(crate) async fn complete_all(world: Arc<World>, client: usize, opened: Option<Locks>) {
+    let Some(locks) = locks_of(&world, opened).await else {
+        return;
     };
-    let requested = world.time();
-    if let Some(held) = acquire::acquire(&world, client, &locks, &operation).await {
-        held::hold_and_end(&world, client, held, &operation, requested).await;
+    for job in 0..PERIODS {
+        let operation = Operation {
+            job: Some(job),
+            ..Operation::simple(&world.profile, 0)
+        };
+        perform(&world, client, &locks, &operation).await;
     }
-    if !world.state().server.records.is_done(0, job) {
-        world.violate("a job is completed in the end", format!("job {job}"));
-    }
+    world.check_record(&locks).await;
 }
 
 /// Acquires and releases a lock, without an option.
-pub(crate) async fn acquire_once(world: Arc<World>, client: usize, locks: Locks, name: u8) {
-    let operation = Operation::simple(&world.profile, name);
-    let Wait::AtMost(limit) = operation.wait else {
-        unreachable!("a simple operation has a limit")
+pub(crate) async fn acquire_once(
+    world: Arc<World>,
+    client: usize,
+    opened: Option<Locks>,
+    name: u8,
+) {
+    let Some(locks) = locks_of(&world, opened).await else {
+        return;
     };
-
-    let requested = world.time();
-    match acquire::acquire(&world, client, &locks, &operation).await {
-        Some(held) => {
-            held::hold_and_end(&world, client, held, &operation, requested).await;
-        }
-        None => world.violate(
+    let operation = Operation::simple(&world.profile, name);
+    let limit = operation.wait;
+    if !perform(&world, client, &locks, &operation).await {
+        world.violate(
             "a lock can be acquired after the faults",
-            format!("lock {name} is not granted within {limit:?}"),
-        ),
+            format!("lock {name} is not granted: {limit:?}"),
+        );
+    }
+}
+
+/// Checks on Redis that no entry has outlived its acquire and its guard.
+pub(crate) async fn check_free(world: Arc<World>, opened: Option<Locks>) {
+    let Some(locks) = locks_of(&world, opened).await else {
+        return;
+    };
+    sleep(world.profile.free_within()).await;
+    match locks.inspect(name_of(0)).await {
+        Ok(lock) if lock.entries.is_empty() => {}
+        Ok(lock) => world.violate("no entry is left behind", format!("{:?}", lock.entries)),
+        Err(error) => world.violate("a lock is inspected after the faults", error.to_string()),
+    }
+}
+
+/// Acquires, holds and releases; returns whether the lock was granted.
+async fn perform(world: &Arc<World>, client: usize, locks: &Locks, operation: &Operation) -> bool {
+    let requested = world.time();
+    let Some(held) = acquire::acquire(world, client, locks, operation).await else {
+        return false;
+    };
+    held::hold_and_end(world, client, held, operation, requested).await;
+    true
+}
+
+/// Opens the store of a client, if it is not open: only a store on Redis needs a connection for it.
+async fn locks_of(world: &World, opened: Option<Locks>) -> Option<Locks> {
+    let BackendPlan::Redis(plan) = &world.profile.backend else {
+        return opened;
+    };
+    loop {
+        match leasehold::open(&plan.url).await {
+            Ok(locks) => return Some(locks),
+            Err(error) if error.is_unavailable() => sleep(world.profile.lease / 10).await,
+            Err(error) => {
+                world.violate("a store opens", error.to_string());
+                return None;
+            }
+        }
     }
 }

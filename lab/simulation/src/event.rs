@@ -72,6 +72,31 @@ pub enum Detail {
     Full,
 }
 
+/// How often something happened in a history.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// Guards.
+    pub grants: u32,
+    /// Holds that were passed on inside a process.
+    pub passes: u32,
+    /// Grants beside another valid guard.
+    pub shared_grants: u32,
+    /// Those whose lease is unlike the lease of another guard.
+    pub unlike_leases: u32,
+    /// Downgrades that succeeded.
+    pub downgrades: u32,
+    /// Jobs that were completed.
+    pub jobs_completed: u32,
+    /// How often a client found a job done.
+    pub jobs_found_done: u32,
+    /// Faults of clients that began while a client held.
+    pub faults_with_hold: u32,
+    /// Connections that broke while a client held.
+    pub breaks_with_hold: u32,
+    /// How often a server has restarted or failed over, or the slot of the lock has moved.
+    pub server_faults: u32,
+}
+
 /// A violation of an invariant by a history.
 #[derive(Clone, Debug)]
 pub struct Violation {

@@ -117,8 +117,19 @@ impl World {
         }
     }
 
+    /// Waits until the clients have done everything that the plan contains.
+    pub(crate) async fn workers_have_ended(&self) {
+        loop {
+            let changed = self.granted.notified();
+            if self.state().workers_have_ended {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     fn has_granted(&self, grants: u32) -> bool {
-        self.state().grants >= grants
+        self.state().counts.grants >= grants
     }
 
     fn targets(&self, target: Target) -> Vec<usize> {
@@ -132,17 +143,8 @@ impl World {
                 open.filter(is_alive).take(1).collect()
             }
             Target::Waiter => {
-                let entries = state
-                    .server
-                    .queues
-                    .values()
-                    .flat_map(|queue| &queue.entries);
-                let waiting = entries.filter(|entry| entry.token.is_none());
-                waiting
-                    .map(|entry| entry.claimed.client)
-                    .filter(is_alive)
-                    .take(1)
-                    .collect()
+                let waiting = state.waiting_clients();
+                waiting.into_iter().filter(is_alive).take(1).collect()
             }
         }
     }
@@ -150,7 +152,7 @@ impl World {
     fn count_fault(&self) {
         let mut state = self.state();
         let meets_hold = state.holds.iter().any(|hold| !hold.is_closed);
-        state.faults_with_hold += u32::from(meets_hold);
+        state.counts.faults_with_hold += u32::from(meets_hold);
     }
 
     async fn pause(&self, clients: &[usize], time: Duration) {
@@ -229,29 +231,35 @@ impl World {
         let clients: Vec<usize> = (0..self.state().clients.len()).collect();
         self.disconnect(&clients, Outage::Refused, time).await;
         let now = self.time();
-        self.state().server.restart_leases(now);
+        self.state().backend.contract_mut().restart_leases(now);
     }
 
     /// Removes the first claim of a client, held or waiting.
     fn evict(&self, client: usize) {
         let now = self.time();
         let mut state = self.state();
-        let Some((name, id, _)) = state.server.entries_of(client).first().copied() else {
+        let Some((name, id, _)) = state.backend.entries_of(client).first().copied() else {
             return;
         };
         if let Some(hold) = state.open_hold(id) {
             hold.is_evicted = true;
         }
-        let pushes = state.server.evict(now, name, id, Cause::Evicted);
+        let pushes = state
+            .backend
+            .contract_mut()
+            .evict(now, name, id, Cause::Evicted);
         drop(state);
         self.push(pushes);
     }
 
     /// Frees everything that a crashed process has.
     fn free(&self, client: usize, now: u64) {
-        let entries = self.state().server.entries_of(client);
+        let entries = self.state().backend.entries_of(client);
         for (name, id, _) in entries {
-            let pushes = self.state().server.evict(now, name, id, Cause::Crashed);
+            let mut state = self.state();
+            let server = state.backend.contract_mut();
+            let pushes = server.evict(now, name, id, Cause::Crashed);
+            drop(state);
             self.push(pushes);
         }
     }

@@ -11,9 +11,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::client;
-use crate::event::{Detail, Event, Violation};
+use crate::event::{Counts, Detail, Event, Violation};
 use crate::fault;
-use crate::plan::{PERIODS, Plan};
+use crate::plan::{BackendPlan, Plan};
 use crate::process::TaskKind;
 use crate::store::SimulatedStore;
 use crate::task::{as_client, spawn};
@@ -24,12 +24,8 @@ use crate::world::World;
 pub struct Report {
     /// The first violation.
     pub violation: Option<Violation>,
-    /// The number of grants.
-    pub grants: u32,
-    /// The number of holds that were passed on inside a process.
-    pub passes: u32,
-    /// The number of faults that began while a client held.
-    pub faults_with_hold: u32,
+    /// What the history did.
+    pub counts: Counts,
     /// The events, in order.
     pub events: Vec<Event>,
 }
@@ -49,6 +45,7 @@ impl Report {
 /// Runs a history to its end or to its first violation.
 #[must_use]
 pub fn run(plan: &Plan, detail: Detail) -> Report {
+    fastrand::seed(plan.seed);
     let runtime = Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -73,12 +70,21 @@ pub fn run(plan: &Plan, detail: Detail) -> Report {
 
 /// Lets the clients do what the plan contains, and then checks that all locks are free.
 async fn live(world: &Arc<World>, plan: &Plan) {
-    let faults: Vec<JoinHandle<()>> = plan
+    let mut faults: Vec<JoinHandle<()>> = plan
         .faults
         .iter()
         .map(|fault| tokio::spawn(fault::inject(Arc::clone(world), *fault)))
         .collect();
-    let locks: Vec<Locks> = (0..plan.clients.len())
+    if let BackendPlan::Redis(redis) = &plan.profile.backend
+        && redis.has_server_faults
+    {
+        let disturbed = Arc::clone(world);
+        let outage = redis.outage;
+        faults.push(tokio::spawn(async move {
+            disturbed.disturb_servers(outage).await;
+        }));
+    }
+    let locks: Vec<Option<Locks>> = (0..plan.clients.len())
         .map(|client| open(world, client))
         .collect();
 
@@ -104,35 +110,42 @@ async fn live(world: &Arc<World>, plan: &Plan) {
     (0..locks.len()).for_each(|client| world.check(client));
 }
 
-fn open(world: &Arc<World>, client: usize) -> Locks {
+/// Opens the store of a client, unless it needs a connection for it.
+fn open(world: &Arc<World>, client: usize) -> Option<Locks> {
+    if matches!(world.profile.backend, BackendPlan::Redis(_)) {
+        return None;
+    }
     let store = SimulatedStore::new(Arc::clone(world), client);
     let locks = as_client(client, || Locks::from_store(store, "simulated:"));
     world.state().clients[client].is_open = true;
-    locks.expect("a simulated timer is always created")
+    Some(locks.expect("a simulated timer is always created"))
 }
 
 /// Lets a surviving client run every job that is not done, and acquire every lock, at least ten
 /// times in all.
-async fn acquire_all(world: &Arc<World>, plan: &Plan, locks: &[Locks]) {
+async fn acquire_all(world: &Arc<World>, plan: &Plan, locks: &[Option<Locks>]) {
     let is_alive = |client: &usize| !world.state().clients[*client].is_dead;
     let Some(client) = (0..locks.len()).find(is_alive) else {
         return;
     };
 
     if plan.has_jobs() {
-        for job in 0..PERIODS {
-            let work = client::complete_once(Arc::clone(world), client, locks[client].clone(), job);
-            spawn(world, client, TaskKind::Worker, Box::pin(work));
-            world.wait_for_workers().await;
-        }
+        let work = client::complete_all(Arc::clone(world), client, locks[client].clone());
+        spawn(world, client, TaskKind::Worker, Box::pin(work));
+        world.wait_for_workers().await;
     }
     for round in 0..GRANTS_MIN {
         let name = round % plan.profile.names;
-        let has_enough = world.state().grants >= u32::from(GRANTS_MIN);
+        let has_enough = world.state().counts.grants >= u32::from(GRANTS_MIN);
         if round >= plan.profile.names && has_enough {
-            return;
+            break;
         }
         let work = client::acquire_once(Arc::clone(world), client, locks[client].clone(), name);
+        spawn(world, client, TaskKind::Worker, Box::pin(work));
+        world.wait_for_workers().await;
+    }
+    if matches!(plan.profile.backend, BackendPlan::Redis(_)) {
+        let work = client::check_free(Arc::clone(world), locks[client].clone());
         spawn(world, client, TaskKind::Worker, Box::pin(work));
         world.wait_for_workers().await;
     }
@@ -150,9 +163,7 @@ fn report(world: &World) -> Report {
     let mut state = world.state();
     Report {
         violation: state.violation.take(),
-        grants: state.grants,
-        passes: state.passes,
-        faults_with_hold: state.faults_with_hold,
+        counts: state.counts,
         events: std::mem::take(&mut state.events),
     }
 }

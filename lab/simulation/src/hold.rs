@@ -1,7 +1,9 @@
 //! The holds of all clients, as the checker knows them.
 
+use std::time::Duration;
+
 use leasehold::simulation::{BootInstant, Probe};
-use leasehold::store::Share;
+use leasehold::store::{Share, units};
 
 use crate::server::Nanos;
 
@@ -16,6 +18,7 @@ pub(crate) struct HoldRecord {
     /// How often the claim is passed on inside the process.
     pub(crate) passes_max: u32,
     pub(crate) granted_at: Nanos,
+    pub(crate) lease: Duration,
     /// No renewal extends the validity beyond this time of the client's clock.
     pub(crate) bound: BootInstant,
     /// Whether the client waits for the loss.
@@ -30,6 +33,12 @@ pub(crate) struct HoldRecord {
 }
 
 impl HoldRecord {
+    /// Returns whether two holds of a lock cannot be valid at the same time.
+    pub(crate) fn excludes(&self, other: &Self) -> bool {
+        let (weight, capacity) = units(self.share);
+        weight.saturating_add(units(other.share).0) > capacity
+    }
+
     /// Returns until when the client trusts the hold; `None` if no longer.
     pub(crate) fn trusted_until(&self, now: BootInstant) -> Option<BootInstant> {
         let until = self.probe.expires_at();

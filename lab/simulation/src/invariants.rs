@@ -5,6 +5,7 @@ use std::time::Duration;
 use leasehold::store::{ClaimId, units};
 
 use crate::event::Violation;
+use crate::hold::HoldRecord;
 use crate::server::{Nanos, nanos};
 use crate::world::{State, World};
 
@@ -138,7 +139,7 @@ impl World {
         }
 
         let until = clock.time_of(until);
-        let kept_until = state.server.kept_until(id)?;
+        let kept_until = state.backend.kept_until(id)?;
         if until > kept_until {
             let details = format!("{id}: trusted until {until}, kept until {kept_until} ns");
             return Some((
@@ -151,13 +152,10 @@ impl World {
 
     fn check_exclusion(&self, state: &State, now: Nanos) -> Option<Found> {
         for name in 0..self.profile.names {
-            let holds = state.holds.iter().filter(|hold| {
-                let is_trusted = || {
-                    hold.trusted_until(self.clock(hold.client).at(now))
-                        .is_some()
-                };
-                hold.name == name && !hold.is_closed && !hold.is_evicted && is_trusted()
-            });
+            let holds = state
+                .holds
+                .iter()
+                .filter(|hold| hold.name == name && !hold.is_evicted && self.is_valid(hold, now));
 
             let mut taken = 0;
             let mut capacity = u64::MAX;
@@ -172,6 +170,12 @@ impl World {
             }
         }
         None
+    }
+
+    /// Returns whether the client of a hold relies on it, by its clock.
+    pub(crate) fn is_valid(&self, hold: &HoldRecord, now: Nanos) -> bool {
+        let clock = self.clock(hold.client);
+        !hold.is_closed && hold.trusted_until(clock.at(now)).is_some()
     }
 
     /// Checks that a client without operations, guards and departures has no entry.
@@ -194,7 +198,7 @@ impl World {
             let since = client.leaving_since.get(&id);
             since.is_some_and(|since| now.saturating_sub(*since) >= nanos(self.profile.lease))
         };
-        let entries = state.server.entries_of(number).into_iter();
+        let entries = state.backend.entries_of(number).into_iter();
         let mut left = entries
             .filter(|(_, id, expires_at)| *expires_at > now && !is_held(*id) && !has_given_up(*id));
         left.next().map(|(name, id, _)| {
@@ -232,7 +236,7 @@ impl World {
             return None;
         }
 
-        let entries = state.server.entries_of(number).into_iter();
+        let entries = state.backend.entries_of(number).into_iter();
         let mut left = entries.filter(|(_, _, expires_at)| *expires_at > now);
         left.next().map(|(name, id, _)| {
             let details = format!("client {number} keeps {id} in the queue of lock {name}");
@@ -246,19 +250,6 @@ const LEAVING_MAX: Duration = Duration::from_secs(1);
 
 /// An invariant and the values that contradict it.
 type Found = (&'static str, String);
-
-impl crate::server::Server {
-    /// Returns until when the server keeps a held claim, or kept it; `None` if it never had it.
-    ///
-    /// A claim that an operator removed counts until the lease that its client knows of.
-    fn kept_until(&self, id: ClaimId) -> Option<Nanos> {
-        match self.entry(id) {
-            Some(entry) if entry.token.is_some() => Some(entry.expires_at),
-            Some(_) => Some(0),
-            None => self.ended.get(&id).map(|ended| ended.kept_until),
-        }
-    }
-}
 
 /// The timers of tokio have milliseconds, and an acquire rounds once more.
 const TIMER_GRAIN: Nanos = 3_000_000;

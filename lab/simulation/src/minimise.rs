@@ -2,7 +2,7 @@
 
 use crate::event::Detail;
 use crate::history::run;
-use crate::plan::{Bound, Plan, Wait, Work};
+use crate::plan::{BackendPlan, Bound, Plan, Wait, Work};
 
 /// Returns the smallest plan that was found with a violation of the same rule.
 ///
@@ -64,6 +64,13 @@ type Add<'a> = dyn FnMut(&dyn Fn(&mut Plan)) + 'a;
 
 /// Adds plans in which one property is simpler.
 fn add_simpler(plan: &Plan, add: &mut Add<'_>) {
+    if let BackendPlan::Redis(redis) = &plan.profile.backend
+        && redis.has_server_faults
+    {
+        let mut calmer = redis.clone();
+        calmer.has_server_faults = false;
+        add(&|plan| plan.profile.backend = BackendPlan::Redis(calmer.clone()));
+    }
     if plan.profile.deferred > 0 {
         add(&|plan| plan.profile.deferred = 0);
     }

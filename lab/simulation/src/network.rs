@@ -173,15 +173,15 @@ impl World {
         let now = self.time();
         let state = self.state();
         let is_there = state
-            .server
+            .backend
             .entry(label.id)
             .is_some_and(|entry| entry.expires_at > now);
         !label.expires || (is_there && !has_ended)
     }
 
     /// Returns how messages travel. After the plan, the network has healed.
-    fn network_of(&self, state: &State) -> Network {
-        if !state.workers_have_ended {
+    pub(crate) fn network_of(&self, state: &State) -> Network {
+        if !state.workers_have_ended && !self.servers_have_healed() {
             return self.profile.network;
         }
         Network {
@@ -192,12 +192,24 @@ impl World {
     }
 
     /// A store that notices a crash at once receives no message of a dead process.
-    fn is_connected(&self, client: usize, epoch: u64) -> bool {
+    pub(crate) fn is_connected(&self, client: usize, epoch: u64) -> bool {
         let state = self.state();
         let client = &state.clients[client];
         let link = &client.link;
         let is_gone = client.is_dead && self.profile.crash == CrashRelease::Immediate;
         link.outage.is_none() && link.epoch == epoch && !is_gone
+    }
+
+    /// Waits until the connection of a client is not away without a sign.
+    pub(crate) async fn silence_ends(&self, client: usize) {
+        loop {
+            let arrived = Arc::clone(&self.state().clients[client].inbox.arrived);
+            let changed = arrived.notified();
+            if self.state().clients[client].link.outage != Some(Outage::Silent) {
+                return;
+            }
+            changed.await;
+        }
     }
 
     fn is_silent(&self, client: usize) -> bool {

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use leasehold::CrashRelease;
 
+use crate::redis::RedisPlan;
+
 /// A history before it runs. Its parts can be removed one by one, to find out which ones a
 /// violation needs.
 #[derive(Clone, Debug)]
@@ -33,6 +35,18 @@ impl Plan {
         draw::jobs(seed)
     }
 
+    /// Draws the plan of a seed with a store on Redis.
+    #[must_use]
+    pub fn draw_scripts(seed: u64) -> Self {
+        draw::scripts(seed)
+    }
+
+    /// Draws a plan as [`draw_scripts`](Self::draw_scripts), with jobs and a store that keeps them.
+    #[must_use]
+    pub fn draw_script_jobs(seed: u64) -> Self {
+        draw::script_jobs(seed)
+    }
+
     /// Returns whether its operations run jobs.
     pub(crate) fn has_jobs(&self) -> bool {
         let mut operations = self
@@ -56,7 +70,9 @@ pub const PERIODS: u32 = 6;
 /// What the store guarantees, and how its network behaves.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// The lease of all claims.
+    /// What executes the requests of the clients.
+    pub backend: BackendPlan,
+    /// The longest lease of a claim.
     pub lease: Duration,
     /// Whether the store ends a claim whose lease passes.
     pub lease_expiry: bool,
@@ -75,23 +91,62 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Returns for how long a hold is valid after a renewal.
+    /// Returns for how long a hold with the longest lease is valid after a renewal.
     #[must_use]
     pub fn hold_length(&self) -> Duration {
+        self.hold_length_of(self.lease)
+    }
+
+    /// Returns for how long a hold with this lease is valid after a renewal.
+    pub(crate) fn hold_length_of(&self, lease: Duration) -> Duration {
         match self.crash {
-            CrashRelease::Within { grace, .. } => self.lease.min(grace),
-            _ => self.lease,
+            CrashRelease::Within { grace, .. } => lease.min(grace),
+            _ => lease,
         }
     }
 
-    /// Returns whether messages are fast and none is lost.
+    pub(crate) fn has_rising_tokens(&self) -> bool {
+        match &self.backend {
+            BackendPlan::Contract => true,
+            BackendPlan::Redis(plan) => plan.store.has_rising_tokens,
+        }
+    }
+
+    /// Returns within which time after the faults a lock can be acquired.
+    ///
+    /// On Redis, the departures of dropped acquires end with their leases, at the latest, and new
+    /// masters grant nothing for a lease.
+    pub(crate) fn free_within(&self) -> Duration {
+        match self.backend {
+            BackendPlan::Contract => self.lease * 3 + Duration::from_secs(60),
+            BackendPlan::Redis(_) => self.lease * 6,
+        }
+    }
+
+    /// Returns whether messages are fast, none is lost, and the servers run.
+    ///
+    /// On Redis, a new connection needs some messages, and some clients have a tenth of the lease.
     #[must_use]
     pub fn is_calm(&self) -> bool {
+        let slowest_share = match &self.backend {
+            BackendPlan::Contract => 50,
+            BackendPlan::Redis(plan) if plan.has_server_faults => return false,
+            BackendPlan::Redis(_) => 500,
+        };
         let slowest = self.network.slowest;
         self.network.lost == 0
-            && slowest <= self.hold_length() / 50
+            && slowest <= self.hold_length() / slowest_share
             && slowest <= self.request_timeout / 4
     }
+}
+
+/// What executes the requests of the clients.
+#[derive(Clone, Debug)]
+pub enum BackendPlan {
+    /// A server that keeps no more than the contract of a store.
+    Contract,
+    /// The servers of a store on Redis, which execute its scripts.
+    Redis(RedisPlan),
 }
 
 /// How messages travel.
@@ -99,7 +154,7 @@ impl Profile {
 pub struct Network {
     /// The longest time of one message. Each message draws its own, so messages are reordered.
     pub slowest: Duration,
-    /// How many of a thousand messages are lost.
+    /// How many of a thousand messages are lost. On Redis, each breaks its connection.
     pub lost: u16,
     /// How many of a thousand requests are executed twice.
     pub repeated: u16,
@@ -136,6 +191,8 @@ pub struct Operation {
     pub amount: u32,
     /// How long it waits.
     pub wait: Wait,
+    /// The lease of the claim.
+    pub lease: Duration,
     /// How often a hold is passed on inside the process; `None` without a cohort.
     pub cohort: Option<u32>,
     /// How long the task holds the lock.

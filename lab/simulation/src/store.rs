@@ -257,7 +257,7 @@ impl World {
         work: impl FnOnce(&mut Server, Nanos) -> (T, Vec<Push>),
     ) -> T {
         let now = self.time();
-        let (reply, pushes) = work(&mut self.state().server, now);
+        let (reply, pushes) = work(self.state().backend.contract_mut(), now);
 
         let text = if self.is_verbose() {
             format!("{reply:?}")

@@ -20,7 +20,7 @@
 //!
 //! Everything of a test runs on one thread, so the blocking API has no place here.
 
-pub(crate) mod process;
+mod process;
 mod redis;
 mod wire;
 

@@ -10,17 +10,21 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::backend::Backend;
 use crate::clock::Clock;
-use crate::event::{Detail, Event, Violation, What};
+use crate::event::{Counts, Detail, Event, Violation, What};
 use crate::hold::HoldRecord;
+use crate::job::Jobs;
 use crate::plan::{Plan, Profile};
 use crate::process::Client;
-use crate::server::{Nanos, Server, nanos};
+use crate::server::{Nanos, nanos};
+use crate::standstill::Standstill;
 
-/// A world with several clients and one server.
+/// A world with several clients and the servers of one store.
 pub(crate) struct World {
     me: Weak<World>,
     start: Instant,
+    pub(crate) standstill: Standstill,
     clocks: Vec<Clock>,
     pub(crate) profile: Profile,
     detail: Detail,
@@ -35,17 +39,15 @@ pub(crate) struct World {
 
 /// The changing part of a world.
 pub(crate) struct State {
-    pub(crate) server: Server,
+    pub(crate) backend: Backend,
     pub(crate) clients: Vec<Client>,
     pub(crate) holds: Vec<HoldRecord>,
     pub(crate) events: Vec<Event>,
     pub(crate) violation: Option<Violation>,
-    pub(crate) grants: u32,
-    pub(crate) passes: u32,
+    pub(crate) counts: Counts,
+    pub(crate) jobs: Jobs,
     /// Whether the clients have done everything that the plan contains.
     pub(crate) workers_have_ended: bool,
-    /// The number of faults that began while a client held.
-    pub(crate) faults_with_hold: u32,
     /// The choices of the network.
     pub(crate) network_rng: Rng,
     task_rng: Rng,
@@ -71,15 +73,14 @@ impl World {
         let mut rng = Rng::with_seed(plan.seed ^ 0x5EED);
 
         let state = State {
-            server: Server::new(&plan.profile),
+            backend: Backend::start(&plan.profile),
             clients: plan.clients.iter().map(|_| Client::default()).collect(),
             holds: Vec::new(),
             events: Vec::new(),
             violation: None,
-            grants: 0,
-            passes: 0,
+            counts: Counts::default(),
+            jobs: Jobs::default(),
             workers_have_ended: false,
-            faults_with_hold: 0,
             network_rng: rng.fork(),
             task_rng: rng.fork(),
             id_rng: rng.fork(),
@@ -88,6 +89,7 @@ impl World {
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             start: Instant::now(),
+            standstill: Standstill::default(),
             clocks,
             profile: plan.profile.clone(),
             detail,
@@ -192,6 +194,29 @@ impl World {
 const EVENTS_MAX: usize = 100_000;
 
 impl State {
+    /// Returns the clients that wait for a lock, the first one first.
+    pub(crate) fn waiting_clients(&self) -> Vec<usize> {
+        if let Some(server) = self.backend.contract() {
+            let entries = server.queues.values().flat_map(|queue| &queue.entries);
+            let waiting = entries.filter(|entry| entry.token.is_none());
+            return waiting.map(|entry| entry.claimed.client).collect();
+        }
+        let waits = |client: &usize| !self.clients[*client].acquiring.is_empty();
+        (0..self.clients.len()).filter(waits).collect()
+    }
+
+    /// Counts a grant beside another valid guard.
+    pub(crate) fn count_shared(
+        &mut self,
+        granted: &HoldRecord,
+        is_valid: impl Fn(&HoldRecord) -> bool,
+    ) {
+        let others = self.holds.iter().filter(|hold| is_valid(hold));
+        let leases: Vec<Duration> = others.map(|hold| hold.lease).collect();
+        self.counts.shared_grants += u32::from(!leases.is_empty());
+        self.counts.unlike_leases += u32::from(leases.iter().any(|other| *other != granted.lease));
+    }
+
     /// Returns the records of a claim that the client still has.
     pub(crate) fn open_hold(&mut self, id: ClaimId) -> Option<&mut HoldRecord> {
         let mut holds = self.holds.iter_mut();

@@ -30,6 +30,18 @@ impl Held {
             Self::Nested(guards) => guards.first().expect("the first guard is released last"),
         }
     }
+
+    /// Gives the hold back: the last guard of an owner is left then, and a job is done.
+    pub(crate) async fn release(self) -> Result<()> {
+        match self {
+            Self::Plain(guard) => guard.release().await,
+            Self::Job(guard) => guard.complete().await,
+            Self::Nested(mut guards) => {
+                let last = guards.pop().expect("the first guard is left");
+                last.release().await
+            }
+        }
+    }
 }
 
 /// Acquires as the operation says; `None` if the lock was not granted.
@@ -89,7 +101,7 @@ async fn acquire_within(
     world: &World,
 ) -> Result<Option<Held>> {
     let unbound = with_cohort(lock_of(locks, operation, world), operation);
-    let lock = with_bound(unbound, operation, world.profile.lease);
+    let lock = with_bound(unbound, operation);
     if let Some(job) = operation.job {
         return acquire_job(locks, operation, job, world).await;
     }
@@ -122,8 +134,8 @@ fn with_cohort(lock: Lock, operation: &Operation) -> Lock {
     }
 }
 
-fn with_bound(lock: Lock, operation: &Operation, lease: Duration) -> Lock {
-    let lock = lock.lease(lease);
+fn with_bound(lock: Lock, operation: &Operation) -> Lock {
+    let lock = lock.lease(operation.lease);
     match operation.bound {
         Bound::None => lock,
         Bound::NoRenewal => lock.no_renewal(),
@@ -140,11 +152,17 @@ async fn acquire_job(
     world: &World,
 ) -> Result<Option<Held>> {
     let once = locks.once(name_of(operation.name)).id(job.to_string());
-    let once = once.lease(world.profile.lease);
+    let once = once.lease(operation.lease);
     let guard = match operation.wait {
         Wait::Never => once.try_acquire().await?.ok(),
         Wait::AtMost(limit) => once.try_acquire_for(limit).await?.ok(),
-        _ => once.acquire().await?.ok(),
+        _ => {
+            let guard = once.acquire().await?.ok();
+            if guard.is_none() {
+                world.check_done(job);
+            }
+            guard
+        }
     };
     Ok(guard.map(Held::Job))
 }
@@ -156,10 +174,9 @@ async fn acquire_nested(
     world: &World,
 ) -> Result<Option<Held>> {
     let configured = operation.clone();
-    let lease = world.profile.lease;
     let lock = locks
         .reentrant(name_of(operation.name))
-        .configure(move |lock| with_bound(with_cohort(lock, &configured), &configured, lease));
+        .configure(move |lock| with_bound(with_cohort(lock, &configured), &configured));
 
     let owner = Owner::new();
     let first = match operation.wait {
@@ -249,6 +266,9 @@ impl World {
     fn check_refusal(&self, client: usize, operation: &Operation, began: &Began, error: &Error) {
         if operation.job.is_some() && error.is_lost() {
             return;
+        }
+        if !error.is_unavailable() {
+            self.violate("an acquire fails only in an outage", error.to_string());
         }
         let recently = self.time().saturating_sub(nanos(NOTICED_WITHIN));
         if self.profile.is_calm() && !self.was_away_since(client, began.at.max(recently)) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold::ReentrantGuard;
 use leasehold::store::ClaimId;
 use tokio::time::{sleep, timeout};
 
@@ -49,65 +50,62 @@ async fn work(world: &World, held: &Held, id: ClaimId, operation: &Operation) {
             sleep(operation.hold / 2).await;
             world.downgrade(id);
             // The guard may be lost, or the store away. Both are other rules.
-            let _ = guard.downgrade().await;
+            let downgraded = guard.downgrade().await;
+            world.state().counts.downgrades += u32::from(downgraded.is_ok());
             sleep(operation.hold / 2).await;
         }
     }
 }
 
-async fn end(world: &Arc<World>, client: usize, held: Held, id: ClaimId, operation: &Operation) {
-    let was_trusted = world.is_trusted(id);
-    let releasing = match held {
-        Held::Plain(guard) => {
-            let closing = Closing::begin(world, client, id);
-            match operation.ending {
-                Ending::Drop => drop(guard),
-                Ending::Release => {
-                    let released = guard.release().await;
-                    world.check_release(client, id, was_trusted, &released);
-                }
-                Ending::ReleaseDroppedAtPoll(polls) => {
-                    let released = dropped_at_poll(guard.release(), polls).await;
-                    if released.is_none() {
-                        world.record(client, What::Dropped("release"));
-                    }
-                }
-            }
-            closing
-        }
-        Held::Job(guard) => {
-            let closing = Closing::begin(world, client, id);
-            match operation.ending {
-                Ending::Drop => drop(guard),
-                Ending::Release => {
-                    let completed = guard.complete().await;
-                    world.check_completion(client, id, operation.name, &completed);
-                }
-                Ending::ReleaseDroppedAtPoll(polls) => {
-                    let completed = dropped_at_poll(guard.complete(), polls).await;
-                    if completed.is_none() {
-                        world.record(client, What::Dropped("complete"));
-                    }
-                }
-            }
-            closing
-        }
-        Held::Nested(mut guards) => {
-            while guards.len() > 1 {
-                let inner = guards.pop().expect("more than one is left");
-                // A lost hold is reported again by the last release.
-                let _ = inner.release().await;
-                sleep(Duration::from_millis(20)).await;
-            }
-            let was_trusted = world.is_trusted(id);
-            let closing = Closing::begin(world, client, id);
-            let last = guards.pop().expect("the first guard is left");
-            let released = last.release().await;
-            world.check_release(client, id, was_trusted, &released);
-            closing
+async fn end(
+    world: &Arc<World>,
+    client: usize,
+    mut held: Held,
+    id: ClaimId,
+    operation: &Operation,
+) {
+    let ending = match &mut held {
+        Held::Plain(_) | Held::Job(_) => operation.ending,
+        Held::Nested(guards) => {
+            release_inner(guards).await;
+            Ending::Release
         }
     };
-    drop(releasing);
+    let was_trusted = world.is_trusted(id);
+    let closing = Closing::begin(world, client, id);
+    if let Some(job) = operation.job
+        && !matches!(ending, Ending::Drop)
+    {
+        world.begin_completion(job, id);
+    }
+
+    match ending {
+        Ending::Drop => drop(held),
+        Ending::Release => {
+            let released = held.release().await;
+            match operation.job {
+                None => world.check_release(client, id, was_trusted, &released),
+                Some(job) => world.check_completion(client, id, operation.name, job, &released),
+            }
+        }
+        Ending::ReleaseDroppedAtPoll(polls) => {
+            let released = dropped_at_poll(held.release(), polls).await;
+            if released.is_none() {
+                world.record(client, What::Dropped("release"));
+            }
+        }
+    }
+    drop(closing);
+}
+
+/// Releases all guards of an owner but the first.
+async fn release_inner(guards: &mut Vec<ReentrantGuard>) {
+    while guards.len() > 1 {
+        let inner = guards.pop().expect("more than one is left");
+        // A lost hold is reported again by the last release.
+        let _ = inner.release().await;
+        sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// A release under way.
@@ -145,7 +143,8 @@ impl Operation {
             pause: Duration::ZERO,
             name,
             amount: 1,
-            wait: Wait::AtMost(profile.lease * 3 + Duration::from_secs(60)),
+            wait: Wait::AtMost(profile.free_within()),
+            lease: profile.lease,
             cohort: None,
             hold: Duration::from_millis(1),
             bound: Bound::None,

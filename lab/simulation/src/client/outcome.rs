@@ -38,16 +38,21 @@ impl World {
             token,
             passes_max: operation.cohort.unwrap_or_default(),
             granted_at: time,
-            bound: bound_of(operation, &self.profile, now),
+            lease: operation.lease,
+            bound: bound_of(operation, now),
             is_watched: false,
-            is_evicted: self.was_evicted(id),
+            is_evicted: self.state().backend.was_evicted(id),
             invalid_since: None,
             is_closed: false,
         };
         self.check_grant(&record, now, requested);
-        self.check_start(&record, operation);
+        // No other claim can complete the job since the grant, unless an operator has removed this.
+        if let Some(job) = operation.job.filter(|_| !record.is_evicted) {
+            self.check_start(record.name, job);
+        }
         let mut state = self.state();
-        state.grants += 1;
+        state.count_shared(&record, |hold| self.is_valid(hold, time));
+        state.counts.grants += 1;
         state.holds.push(record);
         drop(state);
         self.granted.notify_waiters();
@@ -68,13 +73,13 @@ impl World {
             .filter(|earlier| earlier.name == hold.name);
         let mut not_smaller = earlier.filter(|earlier| {
             let is_equal = earlier.token == hold.token;
-            let is_larger = earlier.granted_at < requested && earlier.token > hold.token;
-            is_equal || is_larger
+            let is_before = earlier.granted_at < requested || earlier.excludes(hold);
+            is_equal || (is_before && earlier.token > hold.token)
         });
         let found = not_smaller
             .next()
             .map(|earlier| (earlier.token, hold.token));
-        let server_token = state.server.entry(id).and_then(|entry| entry.token);
+        let server_token = state.backend.entry(id).and_then(|entry| entry.token);
         let of_claim = state
             .holds
             .iter()
@@ -85,6 +90,7 @@ impl World {
         // A cohort passes a hold on until it learns that an operator has removed the claim.
         if let Some((earlier, later)) = found
             && !hold.is_evicted
+            && self.profile.has_rising_tokens()
         {
             self.violate("tokens rise", format!("{later} follows {earlier}"));
         }
@@ -93,19 +99,9 @@ impl World {
         if server_token.is_some_and(|token| !is_of_grant(token.get())) {
             self.violate("a guard has the token of its grant", format!("{id}"));
         }
-        self.state().passes += u32::from(passes > 0);
+        self.state().counts.passes += u32::from(passes > 0);
         if passes > hold.passes_max as usize {
             self.violate("a claim is passed on at most max times", format!("{id}"));
-        }
-    }
-
-    /// Checks that a job that is done does not start. No other claim can complete it since the grant,
-    /// unless an operator has removed this one.
-    fn check_start(&self, hold: &HoldRecord, operation: &Operation) {
-        let Some(job) = operation.job else { return };
-        let is_done = self.state().server.records.is_done(hold.name, job);
-        if is_done && !hold.is_evicted {
-            self.violate("a job that is done does not start", format!("job {job}"));
         }
     }
 
@@ -115,14 +111,18 @@ impl World {
         client: usize,
         id: ClaimId,
         name: u8,
+        job: u32,
         reply: &Result<()>,
     ) {
-        let record = self.state().server.records.read(name, self.time());
+        let is_recorded = self.state().backend.is_completed_by(name, id);
         match reply {
-            Ok(()) if !record.is_of(id) => {
+            Ok(()) if !is_recorded => {
                 self.violate("a completed job is recorded", format!("{id}"));
             }
-            Ok(()) => self.record(client, What::Released(id)),
+            Ok(()) => {
+                self.record(client, What::Released(id));
+                self.end_completion(job);
+            }
             Err(error) => self.record(client, What::Failed(error.to_string())),
         }
     }
@@ -139,10 +139,11 @@ impl World {
         };
         let held_for = now - hold.granted_at;
         let is_excused = self.is_excused(&state, hold);
-        let was_ended = hold.is_evicted || state.server.ended.contains_key(&id);
+        let was_ended = hold.is_evicted || state.backend.may_be_gone(id);
+        let lease = hold.lease;
         drop(state);
 
-        let is_early = held_for < nanos(self.profile.lease) / 5 * 2;
+        let is_early = held_for < nanos(lease) / 5 * 2;
         let too_early = is_early && self.profile.is_calm();
         match reason {
             LossReason::Revoked if !was_ended => {
@@ -170,12 +171,12 @@ impl World {
         let Some((began, ended)) = state.clients[hold.client].link.last_outage else {
             return false;
         };
-        let hold_length = self.profile.hold_length();
+        let hold_length = self.profile.hold_length_of(hold.lease);
         let length = nanos(safe_duration(hold_length));
         let renews_every_tenth = hold_length >= SHORTEST_LEASE;
         let is_short = ended.saturating_sub(began) <= length / 100 * 55;
         // A second outage may have begun before the first renewal after another one.
-        let is_alone = state.faults_with_hold <= 1;
+        let is_alone = state.counts.faults_with_hold <= 1;
         !(renews_every_tenth && is_short && is_alone)
     }
 
@@ -190,10 +191,10 @@ impl World {
         let now = self.time();
         let state = self.state();
         let is_there = state
-            .server
+            .backend
             .entry(id)
             .is_some_and(|entry| entry.expires_at > now);
-        let ended = state.server.ended.get(&id).copied();
+        let ended = state.backend.ended(id);
         let mut holds = state.holds.iter();
         let may_be_passed_on = holds.any(|hold| hold.probe.claim_id() == id && hold.passes_max > 0);
         // A request to leave without a reply may have been the one that removed the claim.
@@ -224,12 +225,6 @@ impl World {
                 }
             }
         }
-    }
-
-    fn was_evicted(&self, id: ClaimId) -> bool {
-        let state = self.state();
-        let ended = state.server.ended.get(&id);
-        ended.is_some_and(|ended| ended.cause == Cause::Evicted)
     }
 
     pub(super) fn watch(&self, id: ClaimId, is_watched: bool) {
@@ -267,12 +262,12 @@ fn share_of(profile: &Profile, operation: &Operation) -> Share {
 }
 
 /// Returns the time of the client's clock at which its hold ends at the latest.
-fn bound_of(operation: &Operation, profile: &Profile, now: BootInstant) -> BootInstant {
+fn bound_of(operation: &Operation, now: BootInstant) -> BootInstant {
     match operation.bound {
         Bound::None => BootInstant::FAR_FUTURE,
-        Bound::NoRenewal => now.saturating_add(profile.lease),
+        Bound::NoRenewal => now.saturating_add(operation.lease),
         Bound::MaxHold(time) => now.saturating_add(time),
-        Bound::Both(time) => now.saturating_add(time.min(profile.lease)),
+        Bound::Both(time) => now.saturating_add(time.min(operation.lease)),
     }
 }
 

@@ -7,9 +7,10 @@ use leasehold::CrashRelease;
 use leasehold::store::replies;
 
 use super::{
-    Bound, ClientPlan, Ending, Fault, FaultKind, LockKind, Network, Operation, PERIODS, Plan,
-    Profile, Target, Wait, Work,
+    BackendPlan, Bound, ClientPlan, Ending, Fault, FaultKind, LockKind, Network, Operation,
+    PERIODS, Plan, Profile, Target, Wait, Work,
 };
+use crate::redis::{RedisPlan, RedisStore, STORES};
 
 /// Two clocks differ by at most 500 millionths, which the engine allows for.
 const DRIFT_MAX: i64 = 245;
@@ -34,9 +35,13 @@ pub(super) fn plan(seed: u64) -> Plan {
     plan
 }
 
-/// Lets each operation run a job of a period, or of an earlier one.
 pub(super) fn jobs(seed: u64) -> Plan {
-    let mut plan = plan(seed);
+    with_jobs(plan(seed))
+}
+
+/// Lets each operation run a job of a period, or of an earlier one.
+fn with_jobs(mut plan: Plan) -> Plan {
+    let seed = plan.seed;
     plan.profile.kind = LockKind::Mutex;
     plan.profile.names = 1;
     // A reply must find its hold valid, or hardly any job is ever completed.
@@ -61,6 +66,117 @@ pub(super) fn jobs(seed: u64) -> Plan {
     }
     plan
 }
+
+pub(super) fn scripts(seed: u64) -> Plan {
+    let plan = on_redis(seed, STORES);
+    match &plan.profile.backend {
+        BackendPlan::Redis(redis) if redis.store.keeps_records && seed % 4 == 1 => with_jobs(plan),
+        _ => plan,
+    }
+}
+
+pub(super) fn script_jobs(seed: u64) -> Plan {
+    let keeping = STORES.iter().filter(|store| store.keeps_records);
+    with_jobs(on_redis(seed, &keeping.copied().collect::<Vec<_>>()))
+}
+
+/// Draws a plan with one of these stores. In half of the plans, each client has a shorter lease
+/// than the client before it.
+fn on_redis(seed: u64, stores: &[RedisStore]) -> Plan {
+    let mut rng = Rng::with_seed(seed);
+    let lease = Duration::from_millis([1_500, 4_000, 30_000][rng.usize(..3)]);
+    let store = *rng.choice(stores).expect("a store");
+    let profile = redis_profile(&mut rng, seed, store, lease);
+    let clients = (0..rng.u32(3..=4))
+        .map(|number| {
+            let divisor = if seed.is_multiple_of(2) {
+                1
+            } else {
+                1 + 3 * number
+            };
+            redis_client(&mut rng, &profile, lease / divisor)
+        })
+        .collect();
+
+    let mut has_killed = false;
+    let faults = (0..[0, 6][rng.usize(..2)])
+        .map(|_| redis_fault(&mut rng, &profile, &mut has_killed))
+        .collect();
+    Plan {
+        seed,
+        profile,
+        clients,
+        faults,
+    }
+}
+
+fn redis_profile(rng: &mut Rng, seed: u64, store: RedisStore, lease: Duration) -> Profile {
+    let has_readers = store.has_readers && !seed.is_multiple_of(3);
+    let network = Network {
+        slowest: [lease / 1_000, lease / 100, lease / 12][rng.usize(..3)],
+        lost: [0, 2, 10, 40][rng.usize(..4)],
+        repeated: 0,
+    };
+    let redis = RedisPlan {
+        store,
+        url: store.url(lease),
+        outage: lease.mul_f64([0.0, 0.3, 1.2][rng.usize(..3)]),
+        has_server_faults: rng.bool(),
+    };
+
+    Profile {
+        backend: BackendPlan::Redis(redis),
+        lease,
+        lease_expiry: true,
+        crash: store
+            .grace
+            .map_or(CrashRelease::LeaseExpiry, replies::released_within),
+        kind: if has_readers {
+            LockKind::ReadWrite
+        } else {
+            LockKind::Mutex
+        },
+        names: 1,
+        network,
+        deferred: 0,
+        request_timeout: Duration::from_secs(2),
+    }
+}
+
+fn redis_client(rng: &mut Rng, profile: &Profile, lease: Duration) -> ClientPlan {
+    let of_client = |operation| Operation { lease, ..operation };
+    let operations = (0..OPERATIONS).map(|_| of_client(operation(rng, profile)));
+    let tasks = vec![operations.collect()];
+    ClientPlan {
+        drift: rng.i64(-2 * DRIFT_MAX..=0),
+        tasks,
+    }
+}
+
+/// Draws a fault of clients. One of them is killed at most.
+fn redis_fault(rng: &mut Rng, profile: &Profile, has_killed: &mut bool) -> Fault {
+    let fault = fault(rng, profile);
+    let time = profile.lease.mul_f64(1.5 * rng.f64());
+    let is_kill = matches!(fault.kind, FaultKind::Kill | FaultKind::KillAtPoll(_));
+    let kind = match fault.kind {
+        FaultKind::Failover(_) | FaultKind::Evict => FaultKind::Pause(time),
+        _ if is_kill && *has_killed => FaultKind::Pause(time),
+        kind => kind,
+    };
+    *has_killed |= is_kill;
+    let target = match fault.target {
+        Target::Everyone if is_kill => Target::Holder,
+        target => target,
+    };
+    Fault {
+        target,
+        kind,
+        ..fault
+    }
+}
+
+/// How often each client of a store on Redis acquires.
+const OPERATIONS: u32 = 8;
 
 /// Lets the tasks of some clients pass holds on. These clients have more tasks than others.
 fn form_cohorts(plan: &mut Plan) {
@@ -103,6 +219,7 @@ fn profile(rng: &mut Rng) -> Profile {
     };
 
     Profile {
+        backend: BackendPlan::Contract,
         lease,
         lease_expiry,
         crash,
@@ -159,6 +276,7 @@ fn operation(rng: &mut Rng, profile: &Profile) -> Operation {
         name: rng.u8(..profile.names),
         amount,
         wait: wait(rng, lease),
+        lease,
         cohort: None,
         hold,
         bound: bound(rng, lease),

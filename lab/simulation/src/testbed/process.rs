@@ -39,12 +39,8 @@ impl Process {
         let testbed = Testbed::current();
         let mut state = testbed.state.lock();
         state.processes += 1;
-        Self::with(Clock::new(state.processes, drift))
-    }
-
-    pub(crate) fn with(clock: Clock) -> Self {
         Self(Arc::new(Shared {
-            clock,
+            clock: Clock::new(state.processes, drift),
             state: Mutex::default(),
         }))
     }
@@ -55,14 +51,6 @@ impl Process {
         future: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<Option<T>> {
         tokio::spawn(Task::new(Arc::clone(&self.0), Box::pin(future)))
-    }
-
-    pub(crate) fn clock(&self) -> Clock {
-        self.0.clock
-    }
-
-    pub(crate) fn is_dead(&self) -> bool {
-        self.0.state.lock().is_dead
     }
 
     /// Pauses the process, as `kill -STOP` does.
@@ -147,7 +135,7 @@ impl<T> Drop for Task<T> {
 }
 
 /// Makes a task of the background a part of the process that spawns it.
-pub(crate) fn in_current(task: BackgroundTask) -> BackgroundTask {
+pub(super) fn in_current(task: BackgroundTask) -> BackgroundTask {
     match CURRENT.with_borrow(Option::clone) {
         Some(process) => {
             let task = Task::new(process, task);
@@ -158,7 +146,7 @@ pub(crate) fn in_current(task: BackgroundTask) -> BackgroundTask {
 }
 
 /// Returns the clock of the process whose code runs.
-pub(crate) fn current_clock() -> Clock {
+pub(super) fn current_clock() -> Clock {
     CURRENT.with_borrow(|process| {
         let process = process.as_ref();
         process.map_or_else(|| Clock::new(0, 0), |process| process.clock)

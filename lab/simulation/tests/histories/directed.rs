@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lab_simulation::plan::{
-    Bound, ClientPlan, Ending, Fault, FaultKind, LockKind, Network, Operation, Plan, Profile,
-    Target, Wait, Work,
+    BackendPlan, Bound, ClientPlan, Ending, Fault, FaultKind, LockKind, Network, Operation, Plan,
+    Profile, Target, Wait, Work,
 };
 use lab_simulation::{Detail, run};
 use leasehold::CrashRelease;
@@ -47,6 +47,7 @@ fn fixed_lease_on_a_store_without_leases_begins_with_the_guard() {
     let mut plan = one_holder(FaultKind::Evict);
     plan.faults.clear();
     plan.profile.lease = Duration::from_millis(200);
+    plan.clients[0].tasks[0][0].lease = plan.profile.lease;
     plan.profile.lease_expiry = false;
     plan.profile.crash = CrashRelease::Immediate;
     plan.profile.network.slowest = Duration::from_millis(900);
@@ -103,6 +104,7 @@ fn one_holder(kind: FaultKind) -> Plan {
         name: 0,
         amount: 1,
         wait: Wait::Forever,
+        lease: LEASE,
         cohort: None,
         hold: LEASE * 3,
         bound: Bound::None,
@@ -138,6 +140,7 @@ fn holder_and_waiter() -> Plan {
 
 fn profile() -> Profile {
     Profile {
+        backend: BackendPlan::Contract,
         lease: LEASE,
         lease_expiry: true,
         crash: CrashRelease::LeaseExpiry,

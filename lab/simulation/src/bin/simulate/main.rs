@@ -1,13 +1,11 @@
 //! Runs histories, and prints the timeline of the first one with a violation.
 
-mod engine;
-mod scripts;
-
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use clap::Parser;
+use lab_simulation::{Detail, Plan, minimise, run};
 use parking_lot::Mutex;
 
 /// Runs histories of the engine in virtual time.
@@ -115,11 +113,7 @@ fn run_job(arguments: &Arguments, totals: &Totals, job: u64) {
         if totals.failed.lock().is_some() {
             return;
         }
-        let outcome = if arguments.scripts {
-            scripts::run(seed)
-        } else {
-            engine::run(seed, arguments)
-        };
+        let outcome = run_history(seed, arguments);
         totals.add(&outcome);
 
         if let Some(explain) = outcome.explain {
@@ -128,5 +122,35 @@ fn run_job(arguments: &Arguments, totals: &Totals, job: u64) {
                 *failed = Some((seed, explain));
             }
         }
+    }
+}
+
+/// Runs the history of a seed.
+fn run_history(seed: u64, arguments: &Arguments) -> Outcome {
+    let plan = match (arguments.scripts, arguments.once) {
+        (true, _) => Plan::draw_scripts(seed),
+        (_, true) => Plan::draw_jobs(seed),
+        _ => Plan::draw(seed),
+    };
+    let report = run(&plan, Detail::Brief);
+
+    Outcome {
+        grants: report.counts.grants,
+        met_hold: report.counts.faults_with_hold + report.counts.breaks_with_hold > 0,
+        explain: report
+            .violation
+            .map(|_| Box::new(move || explain(&plan)) as _),
+    }
+}
+
+/// Prints the smallest history with the violation of a plan.
+fn explain(plan: &Plan) {
+    let smallest = minimise(plan);
+    let report = run(&smallest, Detail::Full);
+
+    println!("{:#?}", smallest.profile);
+    report.events.iter().for_each(|event| println!("{event}"));
+    if let Some(violation) = report.violation {
+        println!("seed {}: {violation}", plan.seed);
     }
 }

@@ -7,10 +7,13 @@ use std::time::Duration;
 use fastrand::Rng;
 use lab_redis_model::{Cluster, Host, Restart, Sentinels};
 
-use super::{ScriptStore, ServerGroup};
+use super::{RedisPlan, ServerGroup};
+use crate::server::Nanos;
 
 /// The servers that the URL of a history names.
-pub(super) struct Servers {
+pub(crate) struct Servers {
+    /// Until when no client can connect.
+    pub(super) down_until: Nanos,
     group: Group,
     restart: Restart,
 }
@@ -31,12 +34,12 @@ pub(super) enum ServerFault {
 }
 
 /// The first key of the lock.
-const KEY: &str = "leasehold:{job}";
+const KEY: &str = "leasehold:{lock-0}";
 const PAIRS: &[[&str; 2]] = &[["a", "a2"], ["b", "b2"], ["c", "c2"]];
 
 impl Servers {
-    pub(super) fn start(store: &ScriptStore, lease: Duration) -> Self {
-        let group = match store.servers {
+    pub(crate) fn start(plan: &RedisPlan, lease: Duration) -> Self {
+        let group = match plan.store.servers {
             ServerGroup::Masters(names) => {
                 let start = |name| (name, Host::start(&format!("{name:0>40}")));
                 Group::None(names.iter().copied().map(start).collect())
@@ -49,21 +52,28 @@ impl Servers {
             // There is no such wait, so a replica has all grants.
             ServerGroup::Cluster => Group::Cluster(Cluster::start(PAIRS, Duration::ZERO)),
         };
-        let restart = if store.forgets {
+        let restart = if plan.store.forgets {
             Restart::Empty
         } else {
             Restart::WithData
         };
-        Self { group, restart }
+        Self {
+            down_until: 0,
+            group,
+            restart,
+        }
     }
 
-    pub(super) fn host(&self, name: &str) -> Arc<Host> {
+    /// Returns a server that accepts connections.
+    pub(super) fn reachable(&self, name: &str, now: Nanos) -> Option<Arc<Host>> {
         let host = match &self.group {
             Group::None(hosts) => hosts.get(name).cloned(),
             Group::Sentinels(group) => group.host(name),
             Group::Cluster(group) => group.host(name),
         };
-        host.expect("clients connect to servers of the URL, and to those that they name")
+        let host =
+            host.expect("clients connect to servers of the URL, and to those that they name");
+        (now >= self.down_until && host.is_running()).then_some(host)
     }
 
     /// Stops a server, or begins to move the slot of the lock.
