@@ -3,7 +3,7 @@
 use leasehold::store::ClaimId;
 
 use crate::plan::{BackendPlan, Profile};
-use crate::redis::Servers;
+use crate::redis_servers::Servers;
 use crate::server::{Cause, Ended, Nanos, QueueEntry, Server};
 
 /// The servers of a history.

@@ -1,12 +1,15 @@
 //! What a history consists of, drawn from a seed: the store's contract, clients and faults.
 
 mod draw;
+mod redis;
 
 use std::time::Duration;
 
 use leasehold::CrashRelease;
 
-use crate::redis::RedisPlan;
+pub use redis::RedisPlan;
+
+pub(crate) use redis::ServerGroup;
 
 /// A history before it runs. Its parts can be removed one by one, to find out which ones a
 /// violation needs.
@@ -112,6 +115,11 @@ impl Profile {
         }
     }
 
+    /// Returns whether requests may fail for a while after the faults: new masters do not vote.
+    pub(crate) fn refuses_after_faults(&self) -> bool {
+        matches!(self.backend, BackendPlan::Redis(_))
+    }
+
     /// Returns within which time after the faults a lock can be acquired.
     ///
     /// On Redis, the departures of dropped acquires end with their leases, at the latest, and new
@@ -123,14 +131,16 @@ impl Profile {
         }
     }
 
-    /// Returns whether messages are fast, none is lost, and the servers run.
+    /// Returns whether messages are fast, none is lost, and the servers run and vote.
     ///
     /// On Redis, a new connection needs some messages, and some clients have a tenth of the lease.
     #[must_use]
     pub fn is_calm(&self) -> bool {
         let slowest_share = match &self.backend {
             BackendPlan::Contract => 50,
-            BackendPlan::Redis(plan) if plan.has_server_faults => return false,
+            BackendPlan::Redis(plan) if plan.has_server_faults || plan.store.forgets => {
+                return false;
+            }
             BackendPlan::Redis(_) => 500,
         };
         let slowest = self.network.slowest;

@@ -14,7 +14,6 @@ use crate::backend::Backend;
 use crate::clock::Clock;
 use crate::event::{Counts, Detail, Event, Violation, What};
 use crate::hold::HoldRecord;
-use crate::job::Jobs;
 use crate::plan::{Plan, Profile};
 use crate::process::Client;
 use crate::server::{Nanos, nanos};
@@ -53,6 +52,15 @@ pub(crate) struct State {
     task_rng: Rng,
     pub(crate) id_rng: Rng,
     pub(crate) next_task: u64,
+}
+
+/// The completions of jobs.
+#[derive(Debug, Default)]
+pub(crate) struct Jobs {
+    /// The claims that began to complete a job, with its id, while their guards were valid or not.
+    pub(crate) completing: Vec<(u32, ClaimId)>,
+    /// The jobs whose completion was confirmed.
+    pub(crate) completed: Vec<u32>,
 }
 
 /// What a task does when it is polled.

@@ -6,11 +6,11 @@ use fastrand::Rng;
 use leasehold::CrashRelease;
 use leasehold::store::replies;
 
+use super::redis::{RedisPlan, RedisStore, STORES};
 use super::{
     BackendPlan, Bound, ClientPlan, Ending, Fault, FaultKind, LockKind, Network, Operation,
     PERIODS, Plan, Profile, Target, Wait, Work,
 };
-use crate::redis::{RedisPlan, RedisStore, STORES};
 
 /// Two clocks differ by at most 500 millionths, which the engine allows for.
 const DRIFT_MAX: i64 = 245;

@@ -7,13 +7,13 @@ use std::time::Duration;
 use fastrand::Rng;
 use lab_redis_model::{Cluster, Host, Restart, Sentinels};
 
-use super::{RedisPlan, ServerGroup};
+use crate::plan::{RedisPlan, ServerGroup};
 use crate::server::Nanos;
 
 /// The servers that the URL of a history names.
 pub(crate) struct Servers {
     /// Until when no client can connect.
-    pub(super) down_until: Nanos,
+    pub(crate) down_until: Nanos,
     group: Group,
     restart: Restart,
 }
@@ -26,7 +26,7 @@ enum Group {
 }
 
 /// A fault that has begun.
-pub(super) enum ServerFault {
+pub(crate) enum ServerFault {
     /// A server has stopped.
     Stopped(Arc<Host>),
     /// The slot of the lock is being moved.
@@ -65,7 +65,7 @@ impl Servers {
     }
 
     /// Returns a server that accepts connections.
-    pub(super) fn reachable(&self, name: &str, now: Nanos) -> Option<Arc<Host>> {
+    pub(crate) fn reachable(&self, name: &str, now: Nanos) -> Option<Arc<Host>> {
         let host = match &self.group {
             Group::None(hosts) => hosts.get(name).cloned(),
             Group::Sentinels(group) => group.host(name),
@@ -77,7 +77,7 @@ impl Servers {
     }
 
     /// Stops a server, or begins to move the slot of the lock.
-    pub(super) fn begin_fault(&mut self, rng: &mut Rng) -> ServerFault {
+    pub(crate) fn begin_fault(&mut self, rng: &mut Rng) -> ServerFault {
         let stopped = match &mut self.group {
             Group::None(hosts) => rng.choice(hosts.values()).expect("a server").clone(),
             Group::Sentinels(group) => Arc::clone(group.master()),
@@ -93,7 +93,7 @@ impl Servers {
     }
 
     /// Restarts the server that has stopped, as a replica if it has one, or ends the move.
-    pub(super) fn end_fault(&mut self, fault: ServerFault) {
+    pub(crate) fn end_fault(&mut self, fault: ServerFault) {
         match (&mut self.group, &fault) {
             (Group::None(_), _) => {}
             (Group::Sentinels(group), _) => {

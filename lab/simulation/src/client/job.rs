@@ -8,18 +8,9 @@ use crate::plan::PERIODS;
 use crate::store::name_of;
 use crate::world::World;
 
-/// The completions of jobs.
-#[derive(Debug, Default)]
-pub(crate) struct Jobs {
-    /// The claims that began to complete a job, with its id, while their guards were valid or not.
-    completing: Vec<(u32, ClaimId)>,
-    /// The jobs whose completion was confirmed.
-    completed: Vec<u32>,
-}
-
 impl World {
     /// Checks that a job that is done does not start.
-    pub(crate) fn check_start(&self, name: u8, job: u32) {
+    pub(super) fn check_start(&self, name: u8, job: u32) {
         let state = self.state();
         let is_done = state.backend.is_done(name, job) || state.jobs.completed.contains(&job);
         drop(state);
@@ -29,7 +20,7 @@ impl World {
     }
 
     /// Checks that a job is found done only if a claim has begun to complete it.
-    pub(crate) fn check_done(&self, job: u32) {
+    pub(super) fn check_done(&self, job: u32) {
         let mut state = self.state();
         state.counts.jobs_found_done += 1;
         let mut completing = state.jobs.completing.iter();
@@ -44,11 +35,11 @@ impl World {
     }
 
     /// The claim begins to complete the job that it has started.
-    pub(crate) fn begin_completion(&self, job: u32, id: ClaimId) {
+    pub(super) fn begin_completion(&self, job: u32, id: ClaimId) {
         self.state().jobs.completing.push((job, id));
     }
 
-    pub(crate) fn end_completion(&self, job: u32) {
+    pub(super) fn end_completion(&self, job: u32) {
         let mut state = self.state();
         let is_second = state.jobs.completed.contains(&job);
         state.jobs.completed.push(job);
@@ -61,7 +52,7 @@ impl World {
 
     /// Checks in the end that each job is recorded once, by a claim that held, and that none is
     /// missing.
-    pub(crate) async fn check_record(&self, locks: &Locks) {
+    pub(super) async fn check_record(&self, locks: &Locks) {
         match locks.record(name_of(0)).await {
             Ok(record) if self.is_right(&record) => {}
             Ok(record) => {
