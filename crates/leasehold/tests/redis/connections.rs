@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use lab_servers::{Redis, Wire};
 use leasehold_conformance::support::{eventually, waiters, within_timeout};
 
-use super::{cut_off, granted, held_for, open, remote, wait_behind};
+use super::{calls, cut_off, granted, held_for, open, remote, wait_behind};
 
 /// After a reply that did not arrive, too, the client sends its next request within the grace. The
 /// length of the lease does not matter.
@@ -28,6 +28,33 @@ async fn lock_survives_disconnect_shorter_than_grace() {
     .await;
     wire.refuse(false);
     held_for(&held, Duration::from_secs(8)).await;
+}
+
+/// A holder connects again during a lease that is not renewed. The lease ends on the server when it
+/// ends for the holder.
+///
+/// Shows G-14.
+#[tokio::test]
+async fn new_connection_does_not_extend_a_fixed_lease() {
+    let server = Redis::start();
+    let locks = open(&server.url(), "").await;
+    let fixed = locks.mutex("a").lease(Duration::from_secs(60)).no_renewal();
+    let held = fixed.acquire().await.expect("granted");
+    let watching = tokio::spawn(async move { held.lost().await });
+    let end = || server.command(&["PEXPIRETIME", "leasehold:{a}"]).int();
+    let before = end();
+    // From now on a new lease would end clearly later.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+
+    let written = calls(&server, "set");
+    server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+    server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    eventually("the holder asks again", || async {
+        calls(&server, "set") > written
+    })
+    .await;
+    assert!(end() <= before + 100, "{} after {before}", end());
+    watching.abort();
 }
 
 /// The client replaces a connection that delivers no replies before the hold that depends on the

@@ -32,14 +32,16 @@ const DAY: i64 = 24 * 60 * 60;
 
 /// How many requests of clients the server has executed.
 fn received(server: &Redis) -> u64 {
+    let of_clients = ["evalsha", "eval", "ping", "subscribe"];
+    of_clients.map(|name| calls(server, name)).iter().sum()
+}
+
+/// How often the server has executed a command, also in scripts.
+fn calls(server: &Redis, command: &str) -> u64 {
     let stats = server.info("commandstats");
-    let calls = ["evalsha", "eval", "ping", "subscribe"]
-        .iter()
-        .filter_map(|name| {
-            let rest = stats.split(&format!("cmdstat_{name}:calls=")).nth(1)?;
-            rest.split(',').next()?.parse::<u64>().ok()
-        });
-    calls.sum()
+    let rest = stats.split(&format!("cmdstat_{command}:calls=")).nth(1);
+    let count = rest.and_then(|rest| rest.split(',').next()?.parse().ok());
+    count.unwrap_or(0)
 }
 
 /// Receives every command that the server runs.
