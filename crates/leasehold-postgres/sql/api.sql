@@ -279,8 +279,14 @@ END $$;
 -- its COMMIT fails there with the SQLSTATE 2D000, and the context of the error has this name. (The
 -- extended protocol sets statement_timestamp() anew within one statement, so that it differs from
 -- now() outside a transaction too.)
+--
+-- In a DO block, in another procedure and in a pipeline COMMIT succeeds, and would commit what the caller has
+-- written. So it is refused after a write, and each procedure below commits its own step too.
 CREATE PROCEDURE leasehold.this_needs_autocommit() LANGUAGE plpgsql AS $$
 BEGIN
+    IF pg_catalog.pg_current_xact_id_if_assigned() IS NOT NULL THEN
+        RAISE EXCEPTION 'leasehold: the transaction of the caller has written' USING ERRCODE = '2D000';
+    END IF;
     COMMIT;
 END $$;
 
@@ -302,6 +308,7 @@ BEGIN
     -- A call that only looks has the same one.
     channel := coalesce(channel, 'leasehold_' || pg_catalog.replace(claim::text, '-', ''));
     SELECT * INTO e FROM leasehold.acquire_1(name, claim, channel, lease, wait, shared, label);
+    COMMIT;
     token := e.token;
     "position" := e."position";
     IF "position" IS NULL THEN channel := NULL; END IF;
@@ -331,6 +338,7 @@ BEGIN
     CALL leasehold.this_needs_autocommit();
     SELECT r.standing <> '0' INTO renewed
         FROM leasehold.renew_1(ARRAY[name], ARRAY[claim], claim, -1, NULL, NULL, NULL, 0) r;
+    COMMIT;
 END $$;
 
 -- Releases a claim, or leaves the queue; `released` is false if the claim was gone.
@@ -339,6 +347,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     CALL leasehold.this_needs_autocommit();
     released := leasehold.leave_1(name, claim, claim);
+    COMMIT;
 END $$;
 
 -- Returns the claims of a name, holders first. `position` is null for a holder.

@@ -103,14 +103,54 @@ async fn procedures_fail_within_a_transaction() {
         assert!(is_free(&locks, "b").await, "{call}");
         session.run("ROLLBACK");
     }
-    // A transaction of one statement that is a block of several calls is one too.
-    let error = session.run("DO $$ BEGIN CALL leasehold.acquire('b'); END $$");
-    assert!(
-        error[0].contains("procedure parameter") || error[0].contains("2D000"),
-        "{error:?}"
-    );
     held.check().expect("still held");
 }
+
+/// In a block, a procedure can commit what its caller has written, and the rest of the block takes back
+/// what the procedure has not committed.
+///
+/// Shows G-01.
+#[tokio::test]
+async fn procedures_in_a_block_commit_their_own_step_alone() {
+    let database = Database::new();
+    let locks = open(&database.url()).await;
+    let mut session = database.session();
+    session.run("\\set VERBOSITY sqlstate\n");
+    session.run("CREATE TABLE written (what text)");
+    let mut block = |statements: &str| {
+        session.run(&format!(
+            "DO $$ DECLARE c uuid; t bigint; p int; ch text; done boolean; BEGIN {statements} \
+             RAISE 'the block fails'; END $$"
+        ))
+    };
+    let writing = "INSERT INTO written VALUES ('by the caller')";
+    let acquiring = "CALL leasehold.acquire('b', c, t, p, ch)";
+    for call in [
+        acquiring.to_owned(),
+        format!("CALL leasehold.renew('a', '{UNKNOWN}', done)"),
+        format!("CALL leasehold.release('a', '{UNKNOWN}', done)"),
+    ] {
+        assert_eq!(block(&format!("{writing}; {call};")), ["ERROR:  2D000"]);
+    }
+    assert!(is_free(&locks, "b").await);
+    assert_eq!(database.run("SELECT * FROM written"), [""; 0]);
+
+    assert_eq!(block(&format!("{acquiring};")), ["ERROR:  P0001"]);
+    let state = locks.inspect("b").await.expect("inspected");
+    let claim = state.holders().next().expect("it holds").id;
+    let renewing = format!("CALL leasehold.renew('b', '{claim}', done);");
+    let remaining = "UPDATE leasehold_private.lock SET holder.deadline = (holder).deadline \
+        - interval '20 s' WHERE name = 'b'";
+    database.run(remaining);
+    assert_eq!(block(&renewing), ["ERROR:  P0001"]);
+    let is_renewed = "SELECT remaining > '20 s' FROM leasehold.inspect('b')";
+    assert_eq!(database.run(is_renewed), ["t"]);
+    let releasing = format!("CALL leasehold.release('b', '{claim}', done);");
+    assert_eq!(block(&releasing), ["ERROR:  P0001"]);
+    assert!(is_free(&locks, "b").await);
+}
+
+const UNKNOWN: &str = "00000000-0000-0000-0000-000000000001";
 
 /// By the time of the token that followed it, or else by that of the row.
 #[tokio::test]
