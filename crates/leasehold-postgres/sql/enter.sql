@@ -180,7 +180,8 @@ BEGIN
 END $$;
 
 -- Begins the lease of a claim again. Only a request to enter changes its share, and only to a
--- smaller one. The session of the request replaces that of the record, unless it is an older one.
+-- smaller one, unless a transaction pins the grant: others would share it beside that transaction.
+-- The session of the request replaces that of the record, unless it is an older one.
 CREATE FUNCTION leasehold_private.keep(
     INOUT l leasehold_private.lock, c leasehold_private.claimant,
     request leasehold_private.claimant, is_new boolean
@@ -213,9 +214,11 @@ BEGIN
     kept.capacity := request.capacity;
     IF c.token IS NULL THEN
         l := leasehold_private.put(l, kept);
-    ELSE
+    ELSIF pg_catalog.pg_try_advisory_xact_lock(leasehold_private.pin_key(l.name, c.token)) THEN
         kept.token := coalesce(c.token, l.last_token);
         l := leasehold_private.hold(leasehold_private.remove(l, c), kept);
+    ELSE
+        RAISE EXCEPTION 'leasehold: a transaction pins the grant' USING ERRCODE = '55P03';
     END IF;
 END $$;
 

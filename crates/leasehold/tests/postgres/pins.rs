@@ -42,6 +42,35 @@ async fn next_holder_waits_for_the_transaction_that_pins_a_grant() {
     }
 }
 
+/// Readers would share the lock beside the transaction, and miss what it writes.
+///
+/// Shows G-01.
+#[tokio::test]
+async fn writer_whose_grant_a_transaction_pins_does_not_become_a_reader() {
+    let database = Database::new();
+    let locks = open(&database.url()).await;
+    let mut session = database.session();
+    let lock = locks.rwlock("a");
+    for level in LEVELS {
+        let held = lock.exclusive().acquire().await.expect("granted");
+        session.run(&format!("BEGIN ISOLATION LEVEL {level}"));
+        assert_eq!(session.run(&check(held.token())), [""], "{level}");
+        let refused = held.downgrade().await.expect_err("it is pinned");
+        assert!(refused.to_string().contains("pins"), "{level}: {refused}");
+        let reader = lock.shared().try_acquire().await.expect("tried");
+        assert!(reader.is_err(), "{level}");
+        held.check().expect("still held");
+
+        session.run("COMMIT");
+        held.downgrade().await.expect("nothing pins it");
+        let reader = lock.shared().try_acquire().await.expect("tried");
+        let reader = reader.expect("readers share it");
+        for guard in [held, reader] {
+            guard.release().await.expect("released");
+        }
+    }
+}
+
 /// The snapshot of the transaction is older than the end of the grant.
 ///
 /// Shows G-01.
