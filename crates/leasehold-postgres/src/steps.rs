@@ -377,8 +377,8 @@ impl Absences {
         if token == 0 && reply.absences.is_empty() && !names.contains_key(name) {
             return;
         }
-        if names.len() >= NAMES_MAX {
-            names.clear();
+        if !names.contains_key(name) && names.len() >= NAMES_MAX {
+            make_room(&mut names);
         }
 
         let observed = names.entry(name.clone()).or_default();
@@ -403,6 +403,15 @@ impl Absences {
             .iter()
             .map(|(absence, read)| absence.ends_at(*read))
             .min()
+    }
+}
+
+/// Forgets the names of which only a token is known, and the others only if they are as many: their
+/// absences would not end by the grace.
+fn make_room(names: &mut HashMap<Name, Observed>) {
+    names.retain(|_, observed| !observed.absences.is_empty());
+    if names.len() >= NAMES_MAX {
+        names.clear();
     }
 }
 
@@ -463,3 +472,54 @@ const TRIES_MAX: u32 = 4;
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many names are remembered. For a forgotten name the time of its absences starts again.
 const NAMES_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(standing: Standing, absences: &[Absence]) -> Reply {
+        Reply {
+            standing,
+            place: 0,
+            next_end: None,
+            pinned_for: None,
+            absences: absences.to_vec(),
+        }
+    }
+
+    /// A client that acquires many other names meanwhile.
+    ///
+    /// Shows G-02.
+    #[test]
+    fn absence_ends_by_the_grace_beside_thousands_of_grants() {
+        let absence = Absence {
+            claim: Uuid::new_v4(),
+            nonce: Uuid::new_v4(),
+            grace: Duration::ZERO,
+        };
+        let queued = reply(
+            Standing::Queued { ahead: 1 },
+            std::slice::from_ref(&absence),
+        );
+        let token = Token::new(7).expect("not zero");
+        let held = reply(Standing::Held { token }, &[]);
+        let name = |text: &str| Name::parse(text).expect("a name");
+        let absences = Absences::default();
+        absences.observe(&name("crashed"), &queued, &[]);
+        let ends_at = absences.next_end(&name("crashed"));
+
+        for number in 0..5_000 {
+            absences.observe(&name(&number.to_string()), &held, &[]);
+            absences.observe(&name("crashed"), &queued, &[]);
+        }
+        assert!(ends_at.is_some());
+        assert_eq!(absences.next_end(&name("crashed")), ends_at);
+        assert!(absences.names.lock().len() <= NAMES_MAX);
+
+        // What is remembered stays bounded.
+        for number in 0..5_000 {
+            absences.observe(&name(&format!("crashed {number}")), &queued, &[]);
+        }
+        assert!(absences.names.lock().len() <= NAMES_MAX);
+    }
+}

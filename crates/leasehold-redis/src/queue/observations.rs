@@ -49,7 +49,7 @@ impl Observations {
         }
 
         if names.len() >= NAMES_MAX {
-            names.clear();
+            make_room(&mut names);
         }
         names
             .entry(name.clone())
@@ -60,6 +60,15 @@ impl Observations {
     /// Returns the moment at which the next absence will have lasted for its holder's grace.
     pub(super) fn next_expiry(&self, name: &Name) -> Option<BootInstant> {
         self.names.lock().get(name)?.next_expiry()
+    }
+}
+
+/// Forgets the names of which only a token is known, and the others only if they are as many: their
+/// absences would not end by the grace.
+fn make_room(names: &mut HashMap<Name, Observed>) {
+    names.retain(|_, observed| !observed.absences.is_empty());
+    if names.len() >= NAMES_MAX {
+        names.clear();
     }
 }
 
@@ -176,14 +185,16 @@ mod tests {
     use super::*;
     use leasehold_core::store::Standing;
 
-    #[test]
-    fn absence_that_a_reply_does_not_name_is_kept() {
-        let absence = Absence {
+    fn absence() -> Absence {
+        Absence {
             claim: "claim".to_owned(),
             nonce: "nonce".to_owned(),
             grace: Duration::from_secs(1),
-        };
-        let about = |absences: &[Absence]| EnterReply {
+        }
+    }
+
+    fn about(absences: &[Absence]) -> EnterReply {
+        EnterReply {
             standing: Standing::Queued { ahead: 1 },
             last_token: 0,
             is_next: true,
@@ -191,11 +202,31 @@ mod tests {
             next_expiry: Some(Duration::from_secs(1)),
             absences: absences.to_vec(),
             refused: None,
+        }
+    }
+
+    #[test]
+    fn absence_outlasts_the_tokens_of_thousands_of_names() {
+        let name = |text: &str| Name::parse(text).expect("a name");
+        let mut held = about(&[]);
+        held.standing = Standing::Held {
+            token: Token::new(7).expect("not zero"),
         };
+        let observations = Observations::default();
+        observations.observe(&name("crashed"), &about(&[absence()]), "");
+        for number in 0..5_000 {
+            observations.observe(&name(&number.to_string()), &held, "");
+        }
+        assert!(observations.next_expiry(&name("crashed")).is_some());
+        assert!(observations.names.lock().len() <= NAMES_MAX);
+    }
+
+    #[test]
+    fn absence_that_a_reply_does_not_name_is_kept() {
         let now = BootInstant::now();
         let mut observed = Observed::default();
 
-        observed.observe(&about(&[absence]), "", now);
+        observed.observe(&about(&[absence()]), "", now);
         observed.observe(&about(&[]), "", now);
         assert!(observed.next_expiry().is_some());
         observed.observe(&about(&[]), "claimnonce", now);
