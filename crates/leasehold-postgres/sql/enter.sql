@@ -234,7 +234,9 @@ BEGIN
         SELECT (l.holder).* WHERE (l.holder).claim IS NOT NULL
         UNION ALL
         (SELECT (k.data).* FROM leasehold_private.claim k
-            WHERE k.name = l.name AND k.holds ORDER BY (k.data).deadline LIMIT 40)
+            WHERE k.name = l.name AND k.holds AND (k.data).link IS NOT NULL
+            -- In any other order, forty living holders could always be ahead of an absent one.
+            ORDER BY coalesce((k.data).nonce = ANY (ended), false) DESC, random() LIMIT 40)
     LOOP
         CONTINUE WHEN c.claim = caller OR c.link IS NULL OR c.is_leaving;
         IF NOT leasehold_private.is_absent(c) THEN

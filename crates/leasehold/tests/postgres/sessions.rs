@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::pin::pin;
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use futures_util::poll;
@@ -84,6 +85,34 @@ async fn waiters_behind_a_quiet_holder_are_granted() {
     let waiting = queue_up(&locks, "a").await;
     held.release().await.expect("released");
     granted(waiting).await.release().await.expect("released");
+}
+
+/// Enters claims for a part of the lock `a` each. Their clients live while a session has the advisory
+/// lock `link`.
+fn enter(numbers: RangeInclusive<u32>, capacity: u32, link: &str, lease: Duration) -> String {
+    let (first, last) = numbers.into_inner();
+    let lease = lease.as_millis();
+    format!(
+        "SELECT count(*) FROM generate_series({first}, {last}) g, LATERAL leasehold.enter_1( \
+         'a', 'Q', lpad(g::text, 32, '0')::uuid, 1, {capacity}, {lease}, 0, gen_random_uuid(), 0, \
+         {link}, leasehold_private.server(), 'x', 300, '0 0 h p l', 0, 9000000000000000, '{{}}') e"
+    )
+}
+
+/// Shows G-02.
+#[tokio::test]
+async fn crashed_holder_among_forty_with_shorter_leases_is_found() {
+    let database = Database::new();
+    let locks = open(&database.url()).await;
+    let mut session = database.session();
+    session.run("SELECT pg_advisory_lock(1)");
+    let living = enter(1..=40, 41, "1", Duration::from_secs(600));
+    assert_eq!(session.run(&living), ["40"]);
+    let crashed = enter(41..=41, 41, "2", Duration::from_secs(3600));
+    assert_eq!(session.run(&crashed), ["1"]);
+
+    let acquiring = tokio::spawn(locks.semaphore("a", 41).acquire());
+    granted(acquiring).await.release().await.expect("released");
 }
 
 /// Then a transaction with a notification cannot commit, whatever the name of the schema.
