@@ -53,6 +53,9 @@ pub(super) struct ClaimState {
     unanswered: Vec<BootInstant>,
     /// When the sessions that keep this waiter waiting may be ended again.
     next_pins_end: Option<BootInstant>,
+    /// When the claim may be renewed again on the session of this epoch, whose last renewal has waited or
+    /// still waits for others.
+    next_renewal: Option<(BootInstant, u32)>,
 }
 
 /// What a notification says.
@@ -150,6 +153,25 @@ impl TrackedClaim {
         true
     }
 
+    /// Whether the claim may be renewed now. A renewal whose queue somebody keeps locked is in the way of
+    /// all that follow on its connection, also after its caller has given up, so it is rarely repeated.
+    pub(super) fn may_renew(&self, lease: Duration, epoch: u32) -> bool {
+        let now = BootInstant::now();
+        let mut state = self.state.lock();
+        let is_early = |(next, on): (BootInstant, u32)| on == epoch && now < next;
+        if state.next_renewal.is_some_and(is_early) {
+            return false;
+        }
+        let pause = (lease / 10).min(RENEWAL_PAUSE_MAX);
+        state.next_renewal = Some((now.saturating_add(pause), epoch));
+        true
+    }
+
+    /// The renewal of [`may_renew`](Self::may_renew) has ended, and did not wait for others.
+    pub(super) fn renewal_failed(&self) {
+        self.state.lock().next_renewal = None;
+    }
+
     pub(super) fn pass_on(&self) {
         self.state.lock().passed_on = Some(BootInstant::now());
     }
@@ -217,6 +239,7 @@ impl ClaimState {
     }
 
     fn apply_renewal(&mut self, renewed: Renewed, sent: (BootInstant, u32)) -> bool {
+        self.next_renewal = None;
         match renewed {
             Renewed::Gone => {
                 self.standing = Some(Standing::Gone);
@@ -306,21 +329,24 @@ impl ClaimState {
     }
 
     /// Returns for how long after `from` the store keeps the claim, minus what two clocks may have
-    /// drifted since the request. A client trusts a hold with crash detection for its grace.
+    /// drifted since the request. A client trusts a hold with crash detection for its grace: after
+    /// `from`, if the session of the `proven` epoch has since shown the hold, and it is bound to that
+    /// session; else after the request.
     pub(super) fn trusted_for(
         &self,
         lease: Duration,
         grace: Option<Duration>,
-        from: BootInstant,
+        (from, proven): (BootInstant, Option<u32>),
     ) -> Duration {
-        let Some((sent_at, _)) = self.bound else {
+        let Some((sent_at, epoch)) = self.bound else {
             return Duration::ZERO;
         };
         let passed = from.duration_since(sent_at);
         let left = lease.saturating_sub(passed).saturating_sub(passed / 2_000);
-        match grace {
-            Some(grace) if self.is_held() => left.min(grace),
-            _ => left,
+        match grace.filter(|_| self.is_held()) {
+            Some(grace) if proven == Some(epoch) => left.min(grace),
+            Some(grace) => left.min(grace.saturating_sub(passed)),
+            None => left,
         }
     }
 
@@ -345,6 +371,8 @@ const NEAR_WAIT: Duration = Duration::from_millis(250);
 /// listen at once; of one that stands still, only the first few after their next look.
 const PACE_AT_FIRST: Duration = Duration::from_millis(20);
 const PACE_MAX: Duration = Duration::from_secs(60);
+/// Three times as long as a renewal waits for the lock of a queue.
+const RENEWAL_PAUSE_MAX: Duration = Duration::from_millis(300);
 
 pub(super) fn uuid_of(id: ClaimId) -> Uuid {
     Uuid::from_bytes(id.to_bytes())
@@ -365,6 +393,24 @@ fn parse_push(payload: &str) -> Option<(Uuid, Push)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// After a reconnect, the queue of a hold may be locked. Others see its old session, which is gone.
+    ///
+    /// Shows G-01.
+    #[test]
+    fn session_that_has_not_bound_a_hold_does_not_begin_its_grace() {
+        let [lease, grace, passed] = [30, 10, 4].map(Duration::from_secs);
+        let token = Token::new(7).expect("not zero");
+        let sent = BootInstant::now();
+        let now = sent.saturating_add(passed);
+        let mut state = ClaimState::default();
+        state.apply_reply(Standing::Held { token }, 0, Some((sent, 1)));
+
+        let trusted = |proven| state.trusted_for(lease, Some(grace), (now, proven));
+        assert_eq!(trusted(Some(1)), grace);
+        assert_eq!(trusted(Some(2)), grace - passed);
+        assert_eq!(trusted(None), grace - passed);
+    }
 
     /// Shows G-01.
     #[test]

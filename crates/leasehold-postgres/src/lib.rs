@@ -406,7 +406,8 @@ impl Store for Postgres {
             Standing::Held { .. } => {
                 tracked.pass_on();
                 let grace = grace.filter(|_| claim.auto_renew);
-                lease = tracked.state().trusted_for(claim.lease, grace, sent_at);
+                let state = tracked.state();
+                lease = state.trusted_for(claim.lease, grace, (sent_at, Some(state.epoch())));
             }
             _ => {}
         }
@@ -423,15 +424,15 @@ impl Store for Postgres {
     }
 
     /// Renews claims: by an update every third of a lease, and in between by a look at the hold on
-    /// the connection that proves the client.
+    /// the connection that proves the client. A hold whose queue somebody keeps locked has the look
+    /// alone, until its lease ends, so that the others are renewed.
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
         let sent_at = BootInstant::now();
         let limit = claims.iter().map(|claim| steps::reply_timeout(claim.lease));
-        let session = self
-            .supervisor
-            .session(limit.min().unwrap_or_default())
-            .await?;
+        let limit = limit.min().unwrap_or_default();
+        let session = self.supervisor.session(limit).await?;
         let grace = self.grace(&session);
+        let until = sent_at.saturating_add(grace.map_or(limit, |grace| limit.min(grace / 3)) / 2);
 
         let tracked: Vec<_> = claims
             .iter()
@@ -442,28 +443,37 @@ impl Store for Postgres {
             .zip(&tracked)
             .filter_map(|(claim, tracked)| Some((claim, tracked.as_deref()?)))
             .collect();
-        let (covered, due): (Vec<_>, Vec<_>) = known.into_iter().partition(|(claim, tracked)| {
-            let state = tracked.state();
-            grace.is_some()
-                && claim.auto_renew
-                && state.is_covered(session.epoch, claim.lease, sent_at)
-        });
-        steps::look_at_holds(&session, &covered).await?;
+        let (covered, uncovered): (Vec<_>, Vec<_>) =
+            known.into_iter().partition(|(claim, tracked)| {
+                let state = tracked.state();
+                grace.is_some()
+                    && claim.auto_renew
+                    && state.is_covered(session.epoch, claim.lease, sent_at)
+            });
+        let (due, mut blocked): (Vec<_>, Vec<_>) = uncovered
+            .into_iter()
+            .partition(|(claim, tracked)| tracked.may_renew(claim.lease, session.epoch));
         // A claim with a fixed lease is renewed while it waits, and then lasts for its lease, whatever
         // becomes of the session.
         let (bound, fixed): (Vec<_>, Vec<_>) =
             due.into_iter().partition(|(claim, _)| claim.auto_renew);
         for (claims, grace) in [(bound, grace), (fixed, None)] {
             for part in claims.chunks(RENEWED_AT_A_TIME) {
-                steps::renew(&session, part, grace).await?;
+                blocked.extend(steps::renew_unblocked(&session, part, grace, until).await?);
             }
         }
+        let (held, unproven): (Vec<_>, Vec<_>) = blocked
+            .into_iter()
+            .partition(|(_, tracked)| tracked.state().is_held());
+        steps::look_at_holds(&session, &[covered, held].concat()).await?;
 
         let renewed = claims.iter().zip(&tracked).map(|(claim, tracked)| {
             let state = tracked.as_ref()?.state();
             let is_gone = state.standing == Some(Standing::Gone);
             let grace = grace.filter(|_| claim.auto_renew);
-            (!is_gone).then(|| state.trusted_for(claim.lease, grace, sent_at))
+            let is_proven = unproven.iter().all(|(other, _)| other.id != claim.id);
+            let proven = is_proven.then_some(session.epoch);
+            (!is_gone).then(|| state.trusted_for(claim.lease, grace, (sent_at, proven)))
         });
         Ok(renewed.collect())
     }

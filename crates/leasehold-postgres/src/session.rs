@@ -422,12 +422,13 @@ const RENEW: &[Type] = &[
     Type::INT4,
 ];
 
-/// Takes an advisory lock that nobody else has.
+/// Takes an advisory lock that nobody else has. From then on the connection waits for no lock of others
+/// for long, because each request proves the client, and waits for those before it.
 async fn hold_link(listener: &Connection) -> Result<i64> {
     let (high, low) = Uuid::new_v4().as_u64_pair();
     // The sign bit stays clear: nothing depends on it, and such a number reads better in pg_locks.
     let link = i64::try_from((high ^ low) >> 1).expect("63 bits");
-    let holding = format!("SELECT pg_advisory_lock({link})");
+    let holding = format!("SELECT pg_advisory_lock({link}); SET lock_timeout = '100ms'");
     let client = &listener.client;
     client.batch_execute(&holding).await.map_err(store_error)?;
     Ok(link)

@@ -220,13 +220,7 @@ async fn call(
     let mut tries = 0;
     loop {
         tries += 1;
-        let heard = session.heard();
-        let calling = function.call(&connection.client, arguments);
-        let Ok(replied) = timeout(limit, calling).await else {
-            session.missed_reply(heard);
-            return Err(no_reply(limit));
-        };
-        match replied {
+        match call_once(session, connection, function, arguments, limit).await? {
             Ok(rows) => return Ok(rows),
             Err(error) if tries < TRIES_MAX && is_queue_full(&error) => be_quiet(session).await?,
             Err(error) if tries < TRIES_MAX && is_in_the_way(&error) => {}
@@ -235,12 +229,57 @@ async fn call(
     }
 }
 
-/// Renews claims by an update of their records. Without a grace they are not bound to the session.
-pub(super) async fn renew(
+/// Calls a function once; returns the server's reply.
+async fn call_once(
+    session: &Session,
+    connection: &Connection,
+    function: &Function,
+    arguments: &[&(dyn ToSql + Sync)],
+    limit: Duration,
+) -> Result<std::result::Result<Vec<Row>, tokio_postgres::Error>> {
+    let heard = session.heard();
+    let calling = function.call(&connection.client, arguments);
+    timeout(limit, calling).await.map_err(|_| {
+        session.missed_reply(heard);
+        no_reply(limit)
+    })
+}
+
+/// Claims, and what this client knows of each.
+pub(super) type Known<'a> = Vec<(&'a Claim, &'a TrackedClaim)>;
+
+/// Renews claims together, or each alone if somebody keeps the queue of one of them locked. Returns those
+/// that are not renewed, because of that or because it is later than `until`.
+pub(super) async fn renew_unblocked<'a>(
+    session: &Session,
+    claims: &[(&'a Claim, &'a TrackedClaim)],
+    grace: Option<Duration>,
+    until: BootInstant,
+) -> Result<Known<'a>> {
+    if renew(session, claims, grace).await? {
+        return Ok(Known::new());
+    }
+
+    let mut blocked = claims.to_vec();
+    if claims.len() > 1 {
+        // In any other order, a few locked queues could always take the time of all others.
+        blocked.sort_by_cached_key(|_| Uuid::new_v4());
+        for claim in std::mem::take(&mut blocked) {
+            if BootInstant::now() >= until || !renew(session, &[claim], grace).await? {
+                blocked.push(claim);
+            }
+        }
+    }
+    Ok(blocked)
+}
+
+/// Renews claims by an update of their records; returns whether nothing was in its way. Without a grace
+/// they are not bound to the session.
+async fn renew(
     session: &Session,
     claims: &[(&Claim, &TrackedClaim)],
     grace: Option<Duration>,
-) -> Result<()> {
+) -> Result<bool> {
     let (names, ids) = names_and_ids(claims);
     let proof = session.proof.as_ref().filter(|_| grace.is_some());
     let epoch = signed(session.epoch);
@@ -260,7 +299,16 @@ pub(super) async fn renew(
     let sent_at = BootInstant::now();
     let on = &session.listener;
     let function = &session.functions.renew;
-    let rows = call(session, on, function, &arguments, shortest(claims)).await?;
+    let rows = match call_once(session, on, function, &arguments, shortest(claims)).await? {
+        Ok(rows) => rows,
+        Err(error) if is_in_the_way(&error) => return Ok(false),
+        Err(error) => {
+            claims
+                .iter()
+                .for_each(|(_, tracked)| tracked.renewal_failed());
+            return Err(session.failed(error));
+        }
+    };
 
     for ((_, tracked), row) in claims.iter().zip(&rows) {
         let standing = letter(row.get("standing"));
@@ -274,7 +322,7 @@ pub(super) async fn renew(
         };
         tracked.apply_renewal(renewed, (sent_at, session.epoch));
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Looks whether claims are still held, on the connection that proves the client.

@@ -409,6 +409,29 @@ async fn request_that_waits_keeps_the_session() {
     held.check().expect("still held");
 }
 
+/// Any role that may connect can lock the queue of a name. That hold ends with its lease, and no other one.
+///
+/// Shows G-13.
+#[tokio::test]
+async fn hold_whose_queue_is_locked_ends_no_other_hold() {
+    let database = Database::new();
+    let locks = open(&format!("{}?crash-grace=2s", database.url())).await;
+    let lease = Duration::from_secs(6);
+    let hold = async |name: &str| {
+        let held = locks.mutex(name).lease(lease).acquire().await;
+        held.expect("granted")
+    };
+    let [before, blocked, after] = [hold("0").await, hold("a").await, hold("b").await];
+    let mut blocking = database.session();
+    blocking.run(&format!("SELECT pg_advisory_lock({QUEUE_KEY})"));
+
+    blocked.lost().await;
+    for held in [before, after] {
+        let lost = tokio::time::timeout(lease / 2, held.lost()).await;
+        assert!(lost.is_err(), "{}: {lost:?}", held.name());
+    }
+}
+
 const QUEUE_KEY: &str = "hashtextextended('leasehold queue a', 4711)";
 const WAITING: &str = "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database \
     WHERE d.datname = current_database() AND l.locktype = 'advisory' AND NOT l.granted";
