@@ -10,6 +10,7 @@
 --
 -- standing  H holds, N is the next waiter, Q waits, G is gone
 -- ahead     how many claims are ahead of a waiter, or of a claim that was refused
+-- place     how many waiters are ahead that were not passed over
 -- next_end  milliseconds until the first lease of a holder ends; while a transaction pins a grant that
 --           is over, -1 less the milliseconds since its end
 -- absences  of holders: claim, nonce and grace in milliseconds
@@ -299,10 +300,13 @@ BEGIN
         standing := 'G'; ahead := count_held + l.waiting;
         RETURN;
     END IF;
-    SELECT count(*) INTO place FROM leasehold_private.claim k
-        WHERE k.name = l.name AND NOT k.holds AND k.place < c.place;
-    IF (l.next).claim IS NOT NULL AND (l.next).claim <> id THEN place := place + 1; END IF;
-    ahead := count_held + place;
+    SELECT count(*), count(*) FILTER (WHERE (k.data).nonce IS NULL) INTO ahead, place
+        FROM leasehold_private.claim k WHERE k.name = l.name AND NOT k.holds AND k.place < c.place;
+    IF (l.next).claim IS NOT NULL AND (l.next).claim <> id THEN
+        ahead := ahead + 1;
+        IF (l.next).nonce IS NULL THEN place := place + 1; END IF;
+    END IF;
+    ahead := ahead + count_held;
     standing := CASE WHEN place = 0 THEN 'N' ELSE 'Q' END;
 END $$;
 

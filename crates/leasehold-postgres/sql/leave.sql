@@ -69,7 +69,7 @@ END $$;
 CREATE FUNCTION leasehold_private.is_ready(l leasehold_private.lock, caller uuid) RETURNS boolean
 LANGUAGE sql VOLATILE
 RETURN l.waiting = 1 AND (l.next).claim IS NOT NULL AND (l.next).weight = (l.next).capacity
-    AND (l.next).deadline > pg_catalog.clock_timestamp()
+    AND (l.next).deadline > pg_catalog.clock_timestamp() AND (l.next).nonce IS NULL
     AND NOT leasehold_private.is_absent(l.next);
 
 -- Extends the leases of claims, in the order of their names, so that no two renewals wait for each

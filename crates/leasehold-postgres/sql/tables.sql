@@ -40,7 +40,7 @@ BEGIN
         client    uuid,
         server    text,
         grace     int,              -- how long the client trusts a session that is gone
-        nonce     uuid,             -- marks an absence of the session
+        nonce     uuid,             -- marks an absence of the session; of a waiter: it was passed over
         channel   text,             -- secret: who knows it could send grants to the client
         info      text
     );
@@ -245,8 +245,9 @@ LANGUAGE sql VOLATILE
 RETURN greatest(greatest(l.last_token, l.min_token) + reserved + 1, leasehold_private.micros());
 
 -- Grants to the waiters in order of arrival, while they fit. A waiter whose session is gone is
--- passed over, and keeps its position until its lease ends. At most 100 are passed over in one step;
--- the waiter at which a step has stopped is notified, and continues with its next look.
+-- passed over, and keeps its position until its lease ends. It is marked by a nonce, with which later steps
+-- pass it over too, until a request of its client binds it to another session. At most 100 are marked in
+-- one step, because the question whether a session is gone takes a lock; the next step goes on behind them.
 CREATE FUNCTION leasehold_private.settle(INOUT l leasehold_private.lock, caller uuid)
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -258,17 +259,21 @@ BEGIN
         SELECT (l.next).* WHERE (l.next).claim IS NOT NULL
         UNION ALL
         (SELECT (k.data).* FROM leasehold_private.claim k
-            WHERE k.name = l.name AND NOT k.holds ORDER BY k.place)
+            WHERE k.name = l.name AND NOT k.holds AND ((k.data).nonce IS NULL OR k.claim = caller
+                OR (k.data).deadline <= pg_catalog.clock_timestamp())
+            ORDER BY k.place)
     LOOP
         units := leasehold_private.units(c.weight, c.capacity);
         IF c.deadline <= pg_catalog.clock_timestamp() THEN
             l := leasehold_private.remove(l, c);
             PERFORM leasehold_private.notify(c, caller, 'G');
+        ELSIF c.claim IS DISTINCT FROM caller AND c.nonce IS NOT NULL THEN
+            CONTINUE;
         ELSIF c.claim IS DISTINCT FROM caller AND leasehold_private.is_absent(c) THEN
+            c.nonce := pg_catalog.gen_random_uuid();
+            l := leasehold_private.put(l, c);
             passed := passed + 1;
-            CONTINUE WHEN passed < 100;
-            PERFORM leasehold_private.notify(c, caller, 'N');
-            EXIT;
+            EXIT WHEN passed = 100;
         ELSIF l.taken::bigint + units > leasehold_private.units(c.capacity, c.capacity) THEN
             PERFORM leasehold_private.notify(c, caller, 'N');
             EXIT;
@@ -278,6 +283,7 @@ BEGIN
             l.min_token := 0;
             l.capacity := leasehold_private.units(c.capacity, c.capacity);
             c.token := l.last_token;
+            c.nonce := NULL;
             c.deadline := leasehold_private.after(c.lease);
             l := leasehold_private.hold(l, c);
             PERFORM leasehold_private.notify(c, caller, 'H');

@@ -89,7 +89,12 @@ async fn waiters_behind_a_quiet_holder_are_granted() {
 
 /// Enters claims for a part of the lock `a` each. Their clients live while a session has the advisory
 /// lock `link`.
-fn enter(numbers: RangeInclusive<u32>, capacity: u32, link: &str, lease: Duration) -> String {
+pub(crate) fn enter(
+    numbers: RangeInclusive<u32>,
+    capacity: u32,
+    link: &str,
+    lease: Duration,
+) -> String {
     let (first, last) = numbers.into_inner();
     let lease = lease.as_millis();
     format!(
@@ -330,6 +335,31 @@ async fn waiter_whose_connection_has_ended_is_passed_over() {
     .await;
     next.release().await.expect("released");
     granted(cut_off).await.release().await.expect("released");
+}
+
+/// A step passes over at most a hundred, and the next one goes on behind them.
+///
+/// Shows G-05.
+#[tokio::test]
+async fn waiter_behind_hundreds_without_a_session_is_granted() {
+    for count in [100, 101, 250] {
+        let database = Database::new();
+        let locks = open(&database.url()).await;
+        let held = acquire(&locks, "a").await;
+        let mut living = database.session();
+        living.run("SELECT pg_advisory_lock(1)");
+        let others = enter(1..=count, 1, "1", Duration::from_secs(600));
+        assert_eq!(database.run(&others), [count.to_string()]);
+        let waiting = queue_up(&locks, "a").await;
+        drop(living);
+        eventually("their session has ended", || async {
+            database.run("SELECT pg_try_advisory_lock(1)") == ["t"]
+        })
+        .await;
+
+        held.release().await.expect("released");
+        granted(waiting).await.release().await.expect("released");
+    }
 }
 
 /// The server ends the sessions of new clients at each step of their opening.

@@ -10,6 +10,7 @@ use sqlx::{Connection, PgConnection};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, NoTls};
 
+use crate::sessions::enter;
 use crate::{Database, Program, SERVER, acquire, granted, is_free, open, queue_up};
 
 /// A connection by tokio-postgres, which ends when it is dropped.
@@ -305,6 +306,28 @@ async fn waiter_ends_the_session_that_pins_a_grant_for_too_long() {
     // Now the waiter with a limit is the next one.
     first.abort();
     granted(second).await.release().await.expect("released");
+    let late = client.batch_execute("COMMIT").await;
+    late.expect_err("the session has ended");
+}
+
+/// The waiters ahead have no session, and end nothing.
+///
+/// Shows G-01, G-02.
+#[tokio::test]
+async fn waiter_behind_crashed_ones_ends_the_session_that_pins_a_grant() {
+    let database = Database::new();
+    let locks = open(&format!("{}?pin-limit=300ms", database.url())).await;
+    let client = connect(&database, &SERVER.address()).await;
+    acquire_until_lost(&locks, async |held| {
+        let begin = format!("BEGIN; SELECT leasehold.check('a', {})", held.token());
+        client.batch_execute(&begin).await.expect("it is held");
+    })
+    .await;
+    let crashed = enter(1..=3, 1, "1000 + g", Duration::from_secs(600));
+    assert_eq!(database.run(&crashed), ["3"]);
+
+    let waiting = queue_up(&locks, "a").await;
+    granted(waiting).await.release().await.expect("released");
     let late = client.batch_execute("COMMIT").await;
     late.expect_err("the session has ended");
 }
