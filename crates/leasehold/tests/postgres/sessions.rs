@@ -1,8 +1,8 @@
 //! The sessions of clients: what their role sets, and how they end.
 
 use std::cell::Cell;
-use std::pin::pin;
 use std::ops::RangeInclusive;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use futures_util::poll;
