@@ -83,13 +83,13 @@ async fn late_request_takes_no_lock_after_its_claim_has_left() {
 }
 
 /// The reply with a grant is lost, and the outage lasts until no request can be late any more. The
-/// claim finds the permit that it has, and takes no second one.
+/// claim finds the permit that it has, and waits for no other one.
 ///
 /// Shows G-16.
 #[tokio::test]
 async fn claim_finds_its_permit_after_a_long_outage() {
     let (server, wire, ours) = wired(SEMAPHORE, Duration::ZERO).await;
-    let mut claim = claim_of(Share::slots(1, 3).expect("one of three"));
+    let mut claim = claim_of(Share::MUTEX);
     claim.lease = 2 * LEASE;
     wire.drop_replies(1);
     let lost = ours.enter(&claim, OnContention::Queue).await;
