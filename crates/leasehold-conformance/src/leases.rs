@@ -1,17 +1,21 @@
 //! Leases: renewed, fixed, bounded, broken.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::shares::clients_with_readers;
 use super::support::{
     PUSHED_LEASE, TIMEOUT, acquire, break_held, claim, client, empty, enter, fresh_name, granted,
-    release, store, try_acquire, waiters, within_timeout,
+    locks_over, release, store, try_acquire, waiters, within_timeout,
 };
 use super::{LockKind, Service};
-use leasehold_core::store::{Claim, OnContention, Share, Store};
-use leasehold_core::{Lock, LossReason};
+use leasehold_core::store::{Claim, Intercept, Intercepted, OnContention, Share, Store};
+use leasehold_core::{Lock, LossReason, Result, Watch};
 
 /// A lease whose end a test waits for.
 const SHORT: Duration = Duration::from_millis(600);
@@ -148,6 +152,52 @@ pub async fn hold_broken_by_own_client_is_lost(service: &dyn Service, kind: Lock
     assert!(held.release().await.expect_err("broken").is_lost());
     next.check().expect("a late release is not of this claim");
     next.release().await.expect("released");
+}
+
+/// A hold that its own client breaks has ended for its guard when the request to leave is sent.
+///
+/// Shows S8.
+pub async fn own_break_ends_the_hold_before_its_request(service: &dyn Service) {
+    let name = fresh_name("own-break");
+    let leaving = Arc::new(Leaving::default());
+    let intercepted = Intercepted(WatchedLeave {
+        store: store(service).await,
+        leaving: Arc::clone(&leaving),
+    });
+    let locks = locks_over(Arc::new(intercepted));
+    let held = acquire(&locks.mutex(&name)).await;
+    *leaving.watch.lock() = Some(held.watch());
+
+    break_held(&locks, &name, held.token()).await;
+    assert!(!leaving.was_valid.load(Ordering::SeqCst));
+}
+
+/// What a hold was when its client sent the request to leave.
+#[derive(Debug, Default)]
+struct Leaving {
+    watch: Mutex<Option<Watch>>,
+    was_valid: AtomicBool,
+}
+
+#[derive(Debug)]
+struct WatchedLeave {
+    store: Arc<dyn Store>,
+    leaving: Arc<Leaving>,
+}
+
+#[async_trait]
+impl Intercept for WatchedLeave {
+    fn inner(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    async fn leave(&self, claim: &Claim) -> Result<bool> {
+        let is_valid = |watch: &Watch| watch.check().is_ok();
+        if self.leaving.watch.lock().as_ref().is_some_and(is_valid) {
+            self.leaving.was_valid.store(true, Ordering::SeqCst);
+        }
+        self.store.leave(claim).await
+    }
 }
 
 /// A claim that is not renewed ends with its lease, a renewal after that changes nothing, and the

@@ -79,6 +79,7 @@ pub use faults::{
 pub use leases::{
     broken_hold_is_reported_lost, fixed_lease_expires, hold_broken_by_own_client_is_lost,
     hold_is_renewed_beyond_the_lease, max_hold_ends_the_hold,
+    own_break_ends_the_hold_before_its_request,
     reader_with_a_short_lease_does_not_shorten_anothers, unrenewed_claim_expires,
 };
 pub use multi::{
@@ -93,7 +94,8 @@ pub use protocol::{
 pub use records::{
     completion_is_recorded_once, completion_survives_lost_replies,
     job_without_completion_runs_again, jobs_that_are_completed_are_done,
-    only_a_holder_records_a_completion, records_are_listed, waiter_finds_the_job_done,
+    lock_is_free_after_a_refused_completion, only_a_holder_records_a_completion,
+    records_are_listed, waiter_finds_the_job_done,
 };
 pub use reentry::{
     nested_acquire_never_waits, nested_acquire_sends_no_request,
@@ -168,6 +170,8 @@ macro_rules! conformance_suites {
                 jobs_that_are_completed_are_done job_without_completion_runs_again
                 waiter_finds_the_job_done only_a_holder_records_a_completion
                 completion_is_recorded_once completion_survives_lost_replies records_are_listed
+                lock_is_free_after_a_refused_completion
+                own_break_ends_the_hold_before_its_request
                 share_can_only_shrink only_stores_with_tokens_give_fencing_tokens
             ]
             [

@@ -1,14 +1,21 @@
 //! Jobs that run once: the record beside a lock.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use async_trait::async_trait;
 
 use super::Service;
 use super::faulty_client::{FaultyClient, ReplyFault};
 use super::support::{
-    claim, client, empty, enter, fresh_name, granted, store, waiters, within_timeout,
+    claim, client, empty, enter, fresh_name, granted, locks_over, store, waiters, within_timeout,
 };
-use leasehold_core::store::{Claim, OnContention, RecordReader, Records, Store};
-use leasehold_core::{Completion, Done, Locks, Name, NotGranted, Once, OnceGuard, Outcome, Token};
+use leasehold_core::store::{
+    Claim, Intercept, Intercepted, OnContention, RecordReader, Records, Request, Store,
+};
+use leasehold_core::{
+    Completion, Done, Error, Locks, Name, NotGranted, Once, OnceGuard, Outcome, Result, Token,
+};
 
 /// A job that is completed is done for all clients: by its id, in any order of ids, and by its
 /// period.
@@ -222,6 +229,45 @@ pub async fn completion_survives_lost_replies(service: &dyn Service) {
         let record = ours.record(&name).await.expect("it is read");
         assert_eq!(record.completions.len(), 1, "{fault:?}");
         empty(&ours, &name).await;
+    }
+}
+
+/// The store refuses to record a completion. The lock is free then, so that another client can run
+/// the job again.
+///
+/// Shows G-10, L2.
+pub async fn lock_is_free_after_a_refused_completion(service: &dyn Service) {
+    let Some((ours, _)) = clients(service).await else {
+        return;
+    };
+    let name = fresh_name("refused-completion");
+    let intercepted = Intercepted(RefusedCompletions(store(service).await));
+    let refusing = locks_over(Arc::new(intercepted));
+    let guard = starts(&refusing.once(&name).id("1")).await;
+
+    let error = guard.complete().await.expect_err("it is refused");
+    assert!(error.is_denied(), "{error}");
+    empty(&ours, &name).await;
+}
+
+#[derive(Debug)]
+struct RefusedCompletions(Arc<dyn Store>);
+
+#[async_trait]
+impl Intercept for RefusedCompletions {
+    fn inner(&self) -> &dyn Store {
+        &*self.0
+    }
+
+    async fn around<T: Send>(
+        &self,
+        request: Request,
+        reply: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        if request == Request::Complete {
+            return Err(Error::denied("injected: no right to write"));
+        }
+        reply.await
     }
 }
 

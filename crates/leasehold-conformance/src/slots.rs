@@ -72,6 +72,7 @@ pub async fn numbers_of_slots_differ(service: &dyn Service) {
     release(pair).await;
     let again = acquire(&two).await;
     assert_eq!(again.slots(), [1, 2], "the numbers are free");
+    let watch = again.watch();
 
     let number = format!("{name}/slot/2");
     let lock_state = ours.inspect(&number).await.expect("inspected");
@@ -81,6 +82,8 @@ pub async fn numbers_of_slots_differ(service: &dyn Service) {
     let reason = within_timeout("the hold is lost", again.lost()).await;
     assert_eq!(reason, LossReason::Revoked);
     assert!(again.check().expect_err("it is lost").is_lost());
+    within_timeout("the watch notices it", watch.lost()).await;
+    assert!(watch.check().expect_err("it is lost").is_lost());
 
     drop((first, last, again));
     let all = acquire(&ours.semaphore(&name, 4).permits(4).numbered()).await;

@@ -197,9 +197,11 @@ mod tests {
     fn later_departure_does_not_shorten_the_wait_of_a_thread() {
         let long_ago = Instant::now();
         let recently = long_ago + REPLY_MAX;
+        let wait_until = || UNDER_WAY.lock().wait_until;
         let _recent = Departure::begin(recently);
         let _old = Departure::begin(long_ago);
-        let wait_until = UNDER_WAY.lock().wait_until;
-        assert!(wait_until >= Some(recently + REPLY_MAX));
+        assert!(wait_until() >= Some(recently + REPLY_MAX));
+        let _last = Departure::begin(recently + REPLY_MAX);
+        assert!(wait_until() >= Some(recently + 2 * REPLY_MAX));
     }
 }
