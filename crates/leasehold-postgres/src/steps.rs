@@ -303,9 +303,9 @@ async fn renew(
         Ok(rows) => rows,
         Err(error) if is_in_the_way(&error) => return Ok(false),
         Err(error) => {
-            claims
-                .iter()
-                .for_each(|(_, tracked)| tracked.renewal_failed());
+            for (_, tracked) in claims {
+                tracked.renewal_failed();
+            }
             return Err(session.failed(error));
         }
     };
