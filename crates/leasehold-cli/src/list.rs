@@ -107,8 +107,8 @@ async fn list_records(args: &Ls) -> Result<Exit> {
     Ok(exit)
 }
 
-/// Reports a lock or a record that is not listed. With several formats, the name of another format looks damaged,
-/// and is not reported.
+/// Reports a lock or a record that is not listed. With several formats, the name of another format
+/// looks damaged, and is not reported.
 fn skip(error: Error, has_formats: bool, exit: &mut Exit) -> leasehold::Result<()> {
     match error {
         // A lock of another user does not make this user's listing fail.

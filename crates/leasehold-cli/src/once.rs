@@ -182,8 +182,8 @@ async fn end_failed(job: StartedJob, guard: Guard, exit: Exit) -> Exit {
     }
 }
 
-/// Reads the record of a lock; `None` if the store has no records. It is also `None` if the user may
-/// not read this record: the lock is shown all the same, after a line that says so.
+/// Reads the record of a lock; `None` if the store has no records. It is also `None` if the user
+/// may not read this record: the lock is shown all the same, after a line that says so.
 pub(crate) async fn record_of(locks: &Locks, name: &str) -> Result<Option<Record>, Error> {
     let record = locks.record(name).await;
     if let Err(error) = &record

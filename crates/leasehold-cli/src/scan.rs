@@ -26,8 +26,8 @@ pub(crate) struct Scan {
     pub(crate) is_complete: bool,
 }
 
-/// Reads the locks whose names begin with a prefix. `skip` gets the error of each lock that cannot be
-/// read, and returns it unless this lock is skipped.
+/// Reads the locks whose names begin with a prefix. `skip` gets the error of each lock that cannot
+/// be read, and returns it unless this lock is skipped.
 ///
 /// # Errors
 /// The first error that `skip` returns.
@@ -65,8 +65,8 @@ pub(crate) async fn scan(
     })
 }
 
-/// Reads the records of the jobs whose names begin with a prefix, in the order of their names. `skip`
-/// is that of [`scan`].
+/// Reads the records of the jobs whose names begin with a prefix, in the order of their names.
+/// `skip` is that of [`scan`].
 ///
 /// # Errors
 /// The first error that `skip` returns.

@@ -1,4 +1,5 @@
-//! Suites that every store of leasehold passes: one function per guarantee, run against a real service.
+//! Suites that every store of leasehold passes: one function per guarantee, run against a real
+//! service.
 //!
 //! [`conformance_tests!`](crate::conformance_tests) makes one test per suite from a [`Service`].
 //! The suites on mutual exclusion run four times: with a mutex, a semaphore of one slot, a writer,
@@ -26,8 +27,8 @@
 //! A suite panics if a guarantee is broken. For a guarantee that the store does not give, the suite
 //! asserts the refusal, or the weaker behaviour that the store states.
 //!
-//! Tests of a store that the suites do not cover can use the helpers in [`support`]. [`Intercept`](leasehold_core::store::Intercept)
-//! injects faults between the engine and the store.
+//! Tests of a store that the suites do not cover can use the helpers in [`support`].
+//! [`Intercept`](leasehold_core::store::Intercept) injects faults between the engine and the store.
 #![allow(
     clippy::missing_panics_doc,
     reason = "a suite reports a failure by a panic"

@@ -303,7 +303,8 @@ pub trait Records: Send + Sync {
 /// Who reads a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordReader {
-    /// A holder of the lock, or a client that asks whether its job is done. This is a use, after which the record is kept for its full time.
+    /// A holder of the lock, or a client that asks whether its job is done. This is a use, after
+    /// which the record is kept for its full time.
     Holder,
     /// An observer.
     Observer,

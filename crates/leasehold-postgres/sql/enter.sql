@@ -54,7 +54,8 @@ BEGIN
         IF l.name IS NOT NULL AND leasehold_private.is_settled(l, request, mode) THEN
             SELECT * INTO standing, token, ahead, place, next_end, absences
                 FROM leasehold_private.standing(l, request.claim);
-            -- These are several queries. A claim that a hand-over moves between them is found in none.
+            -- These are several queries. A claim that a hand-over moves between them is found in
+            -- none.
             IF mode = 'R' OR standing <> 'G' THEN RETURN; END IF;
         END IF;
     END IF;

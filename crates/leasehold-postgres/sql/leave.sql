@@ -1,6 +1,6 @@
--- Removes a claim, held or waiting, and hands over to the next waiter; returns whether it was there.
--- A grant that a transaction pins is only marked: the next request about the name removes it once
--- the transaction has ended. `caller` is the claim's own client; another one is notified.
+-- Removes a claim, held or waiting, and hands over to the next waiter; returns whether it was
+-- there. A grant that a transaction pins is only marked: the next request about the name removes it
+-- once the transaction has ended. `caller` is the claim's own client; another one is notified.
 CREATE FUNCTION leasehold.leave_1(name text, claim uuid, caller uuid) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column

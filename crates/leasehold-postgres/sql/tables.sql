@@ -9,8 +9,8 @@
 -- rows of `claim`. No index has a column that a grant changes, so all these updates are heap-only.
 --
 -- The statements may be executed again, and over an earlier version: tables are made if they are
--- missing, and routines are replaced, which running clients do not notice. No public routine changes
--- its arguments or columns.
+-- missing, and routines are replaced, which running clients do not notice. No public routine
+-- changes its arguments or columns.
 
 DO $schema$
 BEGIN
@@ -22,9 +22,9 @@ BEGIN
     END IF;
     REVOKE ALL ON SCHEMA leasehold FROM PUBLIC;
 
-    -- A claim that holds or waits. Durations are in milliseconds. A claim is bound to the session of
-    -- its client by `link`, an advisory lock of that session on `server`; it is null without such a
-    -- session.
+    -- A claim that holds or waits. Durations are in milliseconds. A claim is bound to the session
+    -- of its client by `link`, an advisory lock of that session on `server`; it is null without
+    -- such a session.
     CREATE TYPE leasehold_private.claimant AS (
         claim     uuid,
         weight    int,              -- as requested: a mutex has 1 of 1
@@ -96,8 +96,9 @@ RETURN CASE WHEN capacity = 1 THEN 1073741824 ELSE share END;
 CREATE FUNCTION leasehold_private.queue_key(name text) RETURNS bigint LANGUAGE sql IMMUTABLE
 RETURN pg_catalog.hashtextextended('leasehold queue ' || name, 4711);
 
--- The key that pins a grant while a transaction of the user depends on it. Without the cast the body
--- would not be immutable, and then it is planned at each call instead of being part of the caller's plan.
+-- The key that pins a grant while a transaction of the user depends on it. Without the cast the
+-- body would not be immutable, and then it is planned at each call instead of being part of the
+-- caller's plan.
 CREATE FUNCTION leasehold_private.pin_key(name text, token bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE
 RETURN pg_catalog.hashtextextended('leasehold pin ' || token::text || ' ' || name, 4711);
@@ -205,8 +206,8 @@ BEGIN
     END IF;
 END $$;
 
--- Marks a hold that is over, and that a transaction of the user still pins. Its deadline is the end of
--- the hold.
+-- Marks a hold that is over, and that a transaction of the user still pins. Its deadline is the end
+-- of the hold.
 CREATE FUNCTION leasehold_private.leaving(INOUT c leasehold_private.claimant)
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -245,9 +246,10 @@ LANGUAGE sql VOLATILE
 RETURN greatest(greatest(l.last_token, l.min_token) + reserved + 1, leasehold_private.micros());
 
 -- Grants to the waiters in order of arrival, while they fit. A waiter whose session is gone is
--- passed over, and keeps its position until its lease ends. It is marked by a nonce, with which later steps
--- pass it over too, until a request of its client binds it to another session. At most 100 are marked in
--- one step, because the question whether a session is gone takes a lock; the next step goes on behind them.
+-- passed over, and keeps its position until its lease ends. It is marked by a nonce, with which
+-- later steps pass it over too, until a request of its client binds it to another session. At most
+-- 100 are marked in one step, because the question whether a session is gone takes a lock; the next
+-- step goes on behind them.
 CREATE FUNCTION leasehold_private.settle(INOUT l leasehold_private.lock, caller uuid)
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -312,8 +314,8 @@ CREATE FUNCTION leasehold_private.save(l leasehold_private.lock) RETURNS void LA
     WHERE k.name = l.name;
 $$;
 
--- Returns the row of a name and locks it; its `name` is null without one. The caller has the lock of
--- the queue: an update that waits for the row would compute its clock before the wait.
+-- Returns the row of a name and locks it; its `name` is null without one. The caller has the lock
+-- of the queue: an update that waits for the row would compute its clock before the wait.
 CREATE FUNCTION leasehold_private.load(p_name text) RETURNS leasehold_private.lock
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE

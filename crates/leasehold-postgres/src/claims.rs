@@ -40,8 +40,8 @@ pub(super) struct ClaimState {
     pace: Option<(BootInstant, Duration)>,
     /// When something may have happened of which nobody is notified.
     pub(super) next_look: Option<BootInstant>,
-    /// The last request that began the lease again: when it was sent, and the epoch of the session that it
-    /// named.
+    /// The last request that began the lease again: when it was sent, and the epoch of the session
+    /// that it named.
     bound: Option<(BootInstant, u32)>,
     /// Whether a request that was sent after the grant has a reply.
     is_confirmed: bool,
@@ -53,8 +53,8 @@ pub(super) struct ClaimState {
     unanswered: Vec<BootInstant>,
     /// When the sessions that keep this waiter waiting may be ended again.
     next_pins_end: Option<BootInstant>,
-    /// When the claim may be renewed again on the session of this epoch, whose last renewal has waited or
-    /// still waits for others.
+    /// When the claim may be renewed again on the session of this epoch, whose last renewal has
+    /// waited or still waits for others.
     next_renewal: Option<(BootInstant, u32)>,
 }
 
@@ -141,8 +141,8 @@ impl TrackedClaim {
         is_there
     }
 
-    /// Whether the sessions that keep this waiter waiting may be ended now. Without the right to end
-    /// them, each attempt is a warning, so they are rare.
+    /// Whether the sessions that keep this waiter waiting may be ended now. Without the right to
+    /// end them, each attempt is a warning, so they are rare.
     pub(super) fn may_end_pins(&self, pause: Duration) -> bool {
         let now = BootInstant::now();
         let mut state = self.state.lock();
@@ -153,8 +153,9 @@ impl TrackedClaim {
         true
     }
 
-    /// Whether the claim may be renewed now. A renewal whose queue somebody keeps locked is in the way of
-    /// all that follow on its connection, also after its caller has given up, so it is rarely repeated.
+    /// Whether the claim may be renewed now. A renewal whose queue somebody keeps locked is in the
+    /// way of all that follow on its connection, also after its caller has given up, so it is
+    /// rarely repeated.
     pub(super) fn may_renew(&self, lease: Duration, epoch: u32) -> bool {
         let now = BootInstant::now();
         let mut state = self.state.lock();
@@ -292,8 +293,8 @@ impl ClaimState {
         self.bound.map_or(0, |(_, epoch)| epoch)
     }
 
-    /// Takes a new place in the queue, and measures how fast the queue moves. If it has not moved, it
-    /// is taken to be twice as slow.
+    /// Takes a new place in the queue, and measures how fast the queue moves. If it has not moved,
+    /// it is taken to be twice as slow.
     fn advance(&mut self, place: u32) {
         let now = BootInstant::now();
         let for_one = match self.pace {
@@ -363,12 +364,12 @@ impl ClaimState {
     }
 }
 
-/// The first waiters of a queue are notified, and those who will be granted soon. Each session
-/// of a database that listens wakes up with each notification, so the others look from time to time.
+/// The first waiters of a queue are notified, and those who will be granted soon. Each session of a
+/// database that listens wakes up with each notification, so the others look from time to time.
 const NEAR: u32 = 4;
 const NEAR_WAIT: Duration = Duration::from_millis(250);
-/// How long one place takes, as long as nothing is known. Of a queue that moves so fast, a dozen waiters
-/// listen at once; of one that stands still, only the first few after their next look.
+/// How long one place takes, as long as nothing is known. Of a queue that moves so fast, a dozen
+/// waiters listen at once; of one that stands still, only the first few after their next look.
 const PACE_AT_FIRST: Duration = Duration::from_millis(20);
 const PACE_MAX: Duration = Duration::from_secs(60);
 /// Three times as long as a renewal waits for the lock of a queue.
@@ -394,7 +395,8 @@ fn parse_push(payload: &str) -> Option<(Uuid, Push)> {
 mod tests {
     use super::*;
 
-    /// After a reconnect, the queue of a hold may be locked. Others see its old session, which is gone.
+    /// After a reconnect, the queue of a hold may be locked. Others see its old session, which is
+    /// gone.
     ///
     /// Shows G-01.
     #[test]

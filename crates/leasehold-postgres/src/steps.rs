@@ -248,8 +248,8 @@ async fn call_once(
 /// Claims, and what this client knows of each.
 pub(super) type Known<'a> = Vec<(&'a Claim, &'a TrackedClaim)>;
 
-/// Renews claims together, or each alone if somebody keeps the queue of one of them locked. Returns those
-/// that are not renewed, because of that or because it is later than `until`.
+/// Renews claims together, or each alone if somebody keeps the queue of one of them locked. Returns
+/// those that are not renewed, because of that or because it is later than `until`.
 pub(super) async fn renew_unblocked<'a>(
     session: &Session,
     claims: &[(&'a Claim, &'a TrackedClaim)],
@@ -273,8 +273,8 @@ pub(super) async fn renew_unblocked<'a>(
     Ok(blocked)
 }
 
-/// Renews claims by an update of their records; returns whether nothing was in its way. Without a grace
-/// they are not bound to the session.
+/// Renews claims by an update of their records; returns whether nothing was in its way. Without a
+/// grace they are not bound to the session.
 async fn renew(
     session: &Session,
     claims: &[(&Claim, &TrackedClaim)],

@@ -16,8 +16,8 @@ use leasehold_core::{ClaimId, ClaimantInfo, Entry, Name, Token};
 
 /// For how many names a client remembers a head start.
 const HEAD_STARTS_MAX: usize = 4096;
-/// For how long a waiter counts that nobody polls: its program may keep the future, and poll another
-/// one. No waiter that is polled pauses for so long.
+/// For how long a waiter counts that nobody polls: its program may keep the future, and poll
+/// another one. No waiter that is polled pauses for so long.
 const UNPOLLED_MAX: Duration = Duration::from_secs(7);
 /// The smallest size of the table at which claims without a final leave are swept out.
 const SWEEP_MIN: usize = 1024;

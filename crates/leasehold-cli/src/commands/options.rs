@@ -140,8 +140,8 @@ pub(crate) struct LockOptions {
 
     /// Hold the lock at most this long
     ///
-    /// COMMAND of `leasehold run` and the owner of `leasehold acquire` are ended before this time is
-    /// over.
+    /// COMMAND of `leasehold run` and the owner of `leasehold acquire` are ended before this time
+    /// is over.
     #[arg(help_heading = heading::LOSS, long, value_name = "DURATION", value_parser = duration)]
     pub(crate) max_hold: Option<Duration>,
 

@@ -16,8 +16,8 @@ const KILL_AFTER: Duration = Duration::from_secs(5);
 /// The longest margin: enough for a busy machine to end all processes of the group after KILL.
 const MARGIN_MAX: Duration = Duration::from_millis(250);
 
-/// How long KILL is repeated before processes are reported that still run. One that waits for a dead
-/// disk cannot end.
+/// How long KILL is repeated before processes are reported that still run. One that waits for a
+/// dead disk cannot end.
 pub(crate) const KILLED_MAX: Duration = Duration::from_secs(10);
 
 /// The options that decide when and how the holder's processes are stopped.
@@ -154,8 +154,8 @@ pub(crate) async fn all_end_by(deadline: Instant, mut any_runs: impl FnMut() -> 
     true
 }
 
-/// The beginning of a message about processes that KILL does not end. No process is given if `/proc`
-/// shows none.
+/// The beginning of a message about processes that KILL does not end. No process is given if
+/// `/proc` shows none.
 pub(super) fn still_run(pids: &[i32]) -> String {
     let text = "processes of the command still run after KILL";
     if pids.is_empty() {

@@ -121,8 +121,8 @@ async fn wait(
     Ok(acquired)
 }
 
-/// Waits for a signal that ends the wait. A candidate waits for its whole life, and its sender of USR1
-/// or USR2 means COMMAND, which does not run now.
+/// Waits for a signal that ends the wait. A candidate waits for its whole life, and its sender of
+/// USR1 or USR2 means COMMAND, which does not run now.
 async fn interruption(request: Request<'_>, signals: &mut Signals) -> io::Result<Signal> {
     if request.options.is_candidate() {
         signals.next_end_request().await
@@ -339,8 +339,8 @@ async fn print_timed_out(locks: &Locks, name: &str, options: &LockOptions, origi
 /// Names the wait that gets the lock of a crashed holder, if this one was too short for that.
 ///
 /// A command that does not wait keeps nothing of what it has observed, so only a longer wait helps.
-/// A file would serve only tries that follow each other within 10 to 30 s, because the lease has ended
-/// later. It may lie on a full disk, or on several machines with clocks of their own.
+/// A file would serve only tries that follow each other within 10 to 30 s, because the lease has
+/// ended later. It may lie on a full disk, or on several machines with clocks of their own.
 fn crash_grace_advice(locks: &Locks, lock_state: &LockState, waited: Option<Duration>) -> String {
     let CrashRelease::Within { grace, .. } = locks.guarantees().crash_release else {
         return String::new();

@@ -130,7 +130,8 @@ fn keyboard_interrupt_ends_all_jobs_of_make() {
         terminal.types(INTERRUPT);
         terminal.types("echo co\"\"de=$?\n");
         let make = terminal.until_shows("code=");
-        // GNU make waits for its jobs in the handler of the signal, and may then miss them elsewhere.
+        // GNU make waits for its jobs in the handler of the signal, and may then miss them
+        // elsewhere.
         let has_lost_jobs = make.contains("wait: No child processes");
         let code = if has_lost_jobs { "2" } else { "130" };
         assert_eq!(terminal.until_shows("\r\n"), code);

@@ -152,8 +152,8 @@ fn stale_environment_blocks_no_run() {
     }
 }
 
-/// The store keeps the hold of a killed run without a watchdog for the crash grace. Work that joins it would go on
-/// after the next grant.
+/// The store keeps the hold of a killed run without a watchdog for the crash grace. Work that joins
+/// it would go on after the next grant.
 ///
 /// Shows G-01, G-38.
 #[test]

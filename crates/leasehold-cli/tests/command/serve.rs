@@ -473,7 +473,8 @@ fn revoked_rights_after_a_slow_scan_are_reported_by_the_next_reply() {
     });
 }
 
-/// A scan that takes long serves requests for longer. The first of the paths must not reply with it.
+/// A scan that takes long serves requests for longer. The first of the paths must not reply with
+/// it.
 fn next_replies_after_a_slow_scan_report(paths: [&str; 2], fail: impl FnOnce(&mut Redis)) {
     let mut sandbox = Sandbox::on_redis();
     let _holder = sandbox.holder("a", &[]);

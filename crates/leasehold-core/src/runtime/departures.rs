@@ -169,7 +169,8 @@ async fn departed(numbers: Range<u64>) {
     }
 }
 
-/// As [`drained`], on a thread that may block; returns whether all departures ended within `timeout`.
+/// As [`drained`], on a thread that may block; returns whether all departures ended within
+/// `timeout`.
 pub(crate) fn drain_blocking(timeout: Duration) -> bool {
     if is_forked() {
         return true;

@@ -106,8 +106,8 @@ async fn procedures_fail_within_a_transaction() {
     held.check().expect("still held");
 }
 
-/// In a block, a procedure can commit what its caller has written, and the rest of the block takes back
-/// what the procedure has not committed.
+/// In a block, a procedure can commit what its caller has written, and the rest of the block takes
+/// back what the procedure has not committed.
 ///
 /// Shows G-01.
 #[tokio::test]

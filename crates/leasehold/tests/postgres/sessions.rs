@@ -87,8 +87,8 @@ async fn waiters_behind_a_quiet_holder_are_granted() {
     granted(waiting).await.release().await.expect("released");
 }
 
-/// Enters claims for a part of the lock `a` each. Their clients live while a session has the advisory
-/// lock `link`.
+/// Enters claims for a part of the lock `a` each. Their clients live while a session has the
+/// advisory lock `link`.
 pub(crate) fn enter(
     numbers: RangeInclusive<u32>,
     capacity: u32,
@@ -193,8 +193,8 @@ async fn broken_connection_loses_nothing() {
     granted(waiting).await.release().await.expect("released");
 }
 
-/// The pauses between two attempts to connect do not grow past the grace, though each session breaks
-/// as soon as it is there.
+/// The pauses between two attempts to connect do not grow past the grace, though each session
+/// breaks as soon as it is there.
 ///
 /// Shows G-13.
 #[tokio::test]
@@ -400,8 +400,8 @@ async fn waiter_without_its_session_still_receives_its_grant() {
     }
 }
 
-/// The request waits in the server until its client has given it up. Behind a pooler the server does
-/// not notice that.
+/// The request waits in the server until its client has given it up. Behind a pooler the server
+/// does not notice that.
 ///
 /// Shows G-10.
 #[tokio::test]
@@ -414,8 +414,8 @@ async fn request_that_waits_until_it_is_given_up_has_no_effect() {
     }
 }
 
-/// A request that waits for others in the server says nothing of the connection. Without its session
-/// every waiter of the client would be passed over.
+/// A request that waits for others in the server says nothing of the connection. Without its
+/// session every waiter of the client would be passed over.
 ///
 /// Shows G-13.
 #[tokio::test]
@@ -439,7 +439,8 @@ async fn request_that_waits_keeps_the_session() {
     held.check().expect("still held");
 }
 
-/// Any role that may connect can lock the queue of a name. That hold ends with its lease, and no other one.
+/// Any role that may connect can lock the queue of a name. That hold ends with its lease, and no
+/// other one.
 ///
 /// Shows G-13.
 #[tokio::test]

@@ -332,7 +332,8 @@ async fn waiter_behind_crashed_ones_ends_the_session_that_pins_a_grant() {
     late.expect_err("the session has ended");
 }
 
-/// The holder was killed, or cannot be reached. Its transaction has a session of its own, which goes on.
+/// The holder was killed, or cannot be reached. Its transaction has a session of its own, which
+/// goes on.
 ///
 /// Shows G-01, G-02.
 #[tokio::test]
@@ -410,7 +411,8 @@ async fn session_of_another_role_is_ended_with_the_right_alone() {
     }
 }
 
-/// Nobody is notified of a user's commit, so the next holder looks for it. It prints how long it takes.
+/// Nobody is notified of a user's commit, so the next holder looks for it. It prints how long it
+/// takes.
 #[tokio::test]
 async fn next_holder_is_granted_soon_after_the_commit() {
     let database = Database::new();

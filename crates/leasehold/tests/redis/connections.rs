@@ -199,9 +199,9 @@ async fn token_of(server: &Redis) -> u64 {
     token.text().parse().expect("a number")
 }
 
-/// A request to enter had no reply, and its repetition is granted before a replica has the grant. The
-/// client then neither releases that grant, nor the one that it holds once the replica is there.
-/// Seven seconds after the first request, the server no longer executes it.
+/// A request to enter had no reply, and its repetition is granted before a replica has the grant.
+/// The client then neither releases that grant, nor the one that it holds once the replica is
+/// there. Seven seconds after the first request, the server no longer executes it.
 ///
 /// Shows G-01, G-16.
 #[tokio::test]

@@ -79,8 +79,8 @@ async fn completion_that_is_repeated_at_the_same_time_is_recorded() {
     }
 }
 
-/// The record is no child of the lock's node, so that the node stays a queue of claims, and that the
-/// servers remove it. All times in it are those of the server.
+/// The record is no child of the lock's node, so that the node stays a queue of claims, and that
+/// the servers remove it. All times in it are those of the server.
 ///
 /// Shows G-58.
 #[tokio::test]

@@ -302,8 +302,8 @@ fn accepted(reply: Result<Value, RequestError>) -> Result<Value, RequestError> {
     }
 }
 
-/// The error of a login. A server whose first bytes are no reply, such as one that speaks HTTP, will
-/// not speak Redis later either. A reply without its end is a connection that broke.
+/// The error of a login. A server whose first bytes are no reply, such as one that speaks HTTP,
+/// will not speak Redis later either. A reply without its end is a connection that broke.
 fn login_error(error: RequestError) -> Error {
     if let RequestError::Malformed(_) = error {
         return Error::unsupported("the server does not speak Redis")
