@@ -410,8 +410,8 @@ mod tests {
 
         let trusted = |proven| state.trusted_for(lease, Some(grace), (now, proven));
         assert_eq!(trusted(Some(1)), grace);
-        assert_eq!(trusted(Some(2)), grace - passed);
-        assert_eq!(trusted(None), grace - passed);
+        assert_eq!(trusted(Some(2)), grace.saturating_sub(passed));
+        assert_eq!(trusted(None), grace.saturating_sub(passed));
     }
 
     /// Shows G-01.
