@@ -1,5 +1,6 @@
 -- Hand-overs of one lock, and looks of the waiter that they move. Each procedure runs for some seconds, and
--- notes how often it has turned or looked, and how often a claim that was queued was reported as gone.
+-- longer where the machine is slow, until there were enough hand-overs and looks. It notes how often it has
+-- turned or looked, and how often a claim that was queued was reported as gone.
 
 CREATE TABLE queued (claim uuid);
 INSERT INTO queued VALUES (NULL);
@@ -18,7 +19,7 @@ DECLARE
     turns int := 0;
     until timestamptz := clock_timestamp() + seconds * interval '1 s';
 BEGIN
-    WHILE clock_timestamp() < until LOOP
+    WHILE clock_timestamp() < until OR turns <= 20 OR (SELECT count(*) FROM seen) < 4 LOOP
         holder := gen_random_uuid(); next := gen_random_uuid(); last := gen_random_uuid();
         PERFORM enter('Q', holder); PERFORM enter('Q', next); PERFORM enter('Q', last);
         UPDATE queued SET claim = last;
@@ -46,7 +47,7 @@ DECLARE
     gone int := 0;
     until timestamptz := clock_timestamp() + seconds * interval '1 s';
 BEGIN
-    WHILE clock_timestamp() < until LOOP
+    WHILE clock_timestamp() < until OR looks <= 250 LOOP
         SELECT claim INTO before FROM queued;
         IF before IS NOT NULL THEN
             standing := enter('L', before);

@@ -9,6 +9,7 @@ use rustix::fs::{CWD, FileType, Mode, inotify, makedev, mknodat};
 use rustix::io::Errno;
 
 use super::*;
+use crate::sandbox::is_stopped;
 
 /// Another user of a shared folder.
 const ATTACKER: User = BOB;
@@ -215,7 +216,7 @@ impl Case<'_> {
     }
 
     /// Starts a process whose FIFO the attacker can remove. It is stopped, so that it does not notice
-    /// that and join again.
+    /// that and join again, and not in the middle of a step, which would hold up the victim.
     fn stopped_holder(self, sandbox: &Sandbox) -> Started {
         let user = if self.is_sticky() {
             ATTACKER
@@ -223,7 +224,13 @@ impl Case<'_> {
             self.victim
         };
         let holder = user.holder(sandbox, self.name);
-        holder.signal(Signal::SIGSTOP);
+        let in_steps = ["a.queue", ".counter"].map(|file| sandbox.path("store").join(file));
+        until("it is stopped between two steps", || {
+            holder.signal(Signal::SIGCONT);
+            holder.signal(Signal::SIGSTOP);
+            until("it is stopped", || is_stopped(holder.pid()));
+            in_steps.iter().all(|file| is_unlocked(file))
+        });
         holder
     }
 
@@ -254,6 +261,11 @@ impl Case<'_> {
             fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
         }
     }
+}
+
+/// Whether no process is in a step that locks this file. A file that is not there is not locked.
+fn is_unlocked(file: &Path) -> bool {
+    fs::File::open(file).map_or(true, |opened| opened.try_lock().is_ok())
 }
 
 /// The properties that must stay.
