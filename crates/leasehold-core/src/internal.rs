@@ -15,7 +15,9 @@ pub use crate::store_kind::{Dialect, StoreKind, UnopenedStore};
 pub use crate::stores::file::{FILE, SYSTEM};
 pub use crate::stores::lazy::LazyStore;
 pub use crate::stores::memory::MEMORY;
-pub use crate::stores::url::{Setting, StoreUrl, Transport, UrlForm, check_characters, is_host};
+pub use crate::stores::url::{
+    Setting, StoreUrl, Transport, UrlForm, check_characters, is_host, with_setting,
+};
 pub use crate::stray_character::stray_character;
 
 /// What the examinations of stores are made of.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use leasehold_core::internal::net::{Host, Login, Password, Target, Tls};
-use leasehold_core::internal::{Setting, StoreUrl, Transport, UrlForm};
+use leasehold_core::internal::{Setting, StoreUrl, Transport, UrlForm, with_setting};
 use leasehold_core::{Error, Result};
 
 use super::password_file;
@@ -95,18 +95,26 @@ impl Address {
 
         let login = Login::of_url(&url)?;
         let user = user(login.user)?;
+        let schema = schema(url.settings.get("schema"))?;
+        let mut shown_url = url.shown_with(&url.path);
+        if let Some(folder) = url.settings.get("host").filter(|it| *it != SOCKET_FOLDER) {
+            shown_url = with_setting(&shown_url, "host", folder);
+        }
+        if schema != SCHEMA {
+            shown_url = with_setting(&shown_url, "schema", &schema);
+        }
         Ok(Self {
             password: login.password.or_else(|| password(&url, &database, &user)),
             user,
             targets: targets(&url)?,
             direct: direct(&url)?,
-            schema: schema(url.settings.get("schema"))?,
+            schema,
             settings: PostgresSettings {
                 crash_grace: url.settings.duration_unless_off(&CRASH_GRACE),
                 pin_limit: pin_limit(&url),
                 records: url.settings.duration(&Setting::RECORDS),
             },
-            shown_url: url.shown_with(&url.path),
+            shown_url,
             database,
         })
     }
@@ -223,7 +231,7 @@ fn password(url: &StoreUrl, database: &str, user: &str) -> Option<Password> {
 
 /// The name becomes a part of statements and channels, so it is a plain word.
 fn schema(name: Option<&str>) -> Result<String> {
-    let name = name.unwrap_or("leasehold");
+    let name = name.unwrap_or(SCHEMA);
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let starts_well = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
     if !starts_well || !name.chars().all(is_plain) || name.len() > SCHEMA_LEN_MAX {
@@ -234,7 +242,7 @@ fn schema(name: Option<&str>) -> Result<String> {
     Ok(name.to_owned())
 }
 
-/// Formats the address as a URL without user, password and settings.
+/// Formats the address as a URL with the settings that select locks, and without user and password.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.shown_url)
@@ -250,6 +258,7 @@ impl fmt::Debug for Address {
 const PORT: u16 = 5432;
 /// Where Debian and most packages put the server's socket.
 const SOCKET_FOLDER: &str = "/var/run/postgresql";
+const SCHEMA: &str = "leasehold";
 /// PostgreSQL truncates a name to 63 bytes, and the private schema has a longer one.
 const SCHEMA_LEN_MAX: usize = 40;
 
@@ -260,5 +269,21 @@ mod tests {
     #[test]
     fn documentation_names_all_settings() {
         UrlForm::assert_documented(&[&FORM], include_str!("lib.rs"));
+    }
+
+    #[test]
+    fn shown_url_names_what_selects_locks() {
+        for (rest, shown) in [
+            ("h/d?schema=leasehold&sslmode=disable", "h:5432/d"),
+            ("h/d?schema=two&sslmode=disable", "h:5432/d?schema=two"),
+            ("/d?host=/var/run/postgresql", "/d"),
+            (
+                "/d?host=/srv/a b&schema=two",
+                "/d?host=/srv/a%20b&schema=two",
+            ),
+        ] {
+            let address = Address::parse(&format!("postgres://me:secret@{rest}")).expect(rest);
+            assert_eq!(address.to_string(), format!("postgres://{shown}"));
+        }
     }
 }

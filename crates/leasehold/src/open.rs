@@ -99,15 +99,16 @@ fn locks(store: Arc<dyn Store>, shown_url: &str, reply_timeout: Option<Duration>
 /// Splits a URL into that of its store, and the reply timeout.
 fn split_reply_timeout(url: &str) -> Result<(String, Option<Duration>)> {
     let value = |setting: &str| {
-        let (name, value) = setting.split_once('=')?;
+        let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
         (name == Setting::REPLY_TIMEOUT.name).then(|| value.to_owned())
     };
     let (location, settings) = url.split_once('?').unwrap_or((url, ""));
-    let Some(stated) = settings.split('&').filter_map(value).next_back() else {
+    let stated = settings.split('&').filter_map(value);
+    let parsed = stated.map(|value| Setting::REPLY_TIMEOUT.parse_duration(&value));
+    let Some(reply_timeout) = parsed.collect::<Result<Vec<_>>>()?.pop() else {
         return Ok((url.to_owned(), None));
     };
 
-    let reply_timeout = Setting::REPLY_TIMEOUT.parse_duration(&stated)?;
     let settings = settings.split('&');
     let others: Vec<&str> = settings
         .filter(|setting| value(setting).is_none())
@@ -189,6 +190,20 @@ mod tests {
             let error = open(url).await.unwrap_err();
             assert!(error.is_invalid(), "{url}: {error}");
             assert!(!error.to_string().contains("secret"));
+        }
+    }
+
+    #[tokio::test]
+    async fn wrong_reply_timeouts_are_refused_with_a_value_to_write() {
+        for settings in [
+            "reply-timeout",
+            "reply-timeout=",
+            "reply-timeout=zz&reply-timeout=1s",
+        ] {
+            let error = open(&format!("memory:?{settings}")).await.unwrap_err();
+            assert!(error.is_invalid(), "{settings}: {error}");
+            let help = error.hint().unwrap_or_default();
+            assert!(help.contains("reply-timeout=2s"), "{settings}: {error}");
         }
     }
 }

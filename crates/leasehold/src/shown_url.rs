@@ -54,7 +54,7 @@ fn is_known(scheme: &str) -> bool {
 pub(crate) fn bare_path(text: &str) -> Option<&str> {
     let begins = |prefix| text.starts_with(prefix);
     (begins("/") || begins("./") || begins("../") || begins("~/")).then(|| match text {
-        absolute if absolute.starts_with('/') && !absolute.contains('@') => absolute,
+        absolute if absolute.starts_with('/') && !may_have_user(absolute) => absolute,
         _ => "/some/folder",
     })
 }

@@ -4,11 +4,13 @@
 #![cfg(all(feature = "redis", feature = "metrics"))]
 #![allow(missing_docs)]
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use futures_util::poll;
 use lab_servers::Redis;
 use leasehold::{Guard, Lock, Locks, LossReason};
 use leasehold_conformance::support::{eventually, within_timeout};
@@ -89,6 +91,28 @@ async fn dropped_hold_is_released_although_a_layer_panics() {
     next.expect("granted").release().await.expect("released");
 }
 
+/// A hold that is passed on has no guard for a moment, and would be renewed for ever.
+///
+/// Shows G-13.
+#[tokio::test]
+async fn hold_is_passed_on_although_a_recorder_panics() {
+    let _program = Program::start().await;
+    let locks = leasehold::open("memory:").await.expect("it opens");
+    let cohort = lock(&locks).cohort(4);
+    let held = cohort.acquire().await.expect("granted");
+    let mut waiting = pin!(cohort.acquire());
+    assert!(poll!(waiting.as_mut()).is_pending(), "it is held");
+
+    GAUGE.store(true, Ordering::SeqCst);
+    drop(held);
+    let next = within_timeout("the second is granted", waiting).await;
+    let next = next.expect("granted");
+    assert_eq!(PANICS.load(Ordering::SeqCst), 1, "the recorder panics");
+    next.release().await.expect("released");
+    let free = within_timeout("the lock is free", lock(&locks).acquire()).await;
+    assert!(free.is_ok(), "{free:?}");
+}
+
 /// Shows G-12.
 #[tokio::test]
 async fn losses_are_reported_although_a_layer_panics() {
@@ -127,6 +151,8 @@ struct Program(#[expect(dead_code, reason = "it is unlocked at the end")] MutexG
 static ALONE: Mutex<()> = Mutex::const_new(());
 static LAYER: AtomicBool = AtomicBool::new(false);
 static RECORDER: AtomicBool = AtomicBool::new(false);
+/// Tells the recorder to panic once, on whatever thread a hold is counted next.
+static GAUGE: AtomicBool = AtomicBool::new(false);
 static PANICS: AtomicU32 = AtomicU32::new(0);
 static INSTALLED: LazyLock<()> = LazyLock::new(|| {
     let subscriber = tracing_subscriber::registry().with(PanickingLayer);
@@ -205,6 +231,10 @@ impl CounterFn for Handle {
 
 impl GaugeFn for Handle {
     fn increment(&self, _: f64) {
+        if GAUGE.swap(false, Ordering::SeqCst) {
+            PANICS.fetch_add(1, Ordering::SeqCst);
+            panic!("the test has told it to");
+        }
         panic_in(&RECORDER);
     }
 

@@ -191,6 +191,8 @@ fn user_information_without_a_url_is_not_shown() {
         "redis:/quser:qpass@host",
         "redis//quser:qpass@host",
         "//quser:qpass@host",
+        "//quser:qpass%40host",
+        "/quser:qpass%40host",
         "/quser:qpass@host",
         "~/quser:qpass@host",
         "quser@host.example:6379",

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use lab_servers::Redis;
+use lab_servers::{Postgres, Redis};
 
 use crate::peers;
 use crate::workload::Workload;
@@ -26,6 +26,14 @@ pub(crate) enum Cpus {
 /// Starts a server on its CPU. The server does not write its data to disk.
 pub(crate) fn server() -> Redis {
     Redis::setup().pinned(SERVER).start()
+}
+
+/// Starts a server of PostgreSQL whose commits are durable, and returns its URL too. leasehold's grants
+/// are durable, whatever the role says.
+pub(crate) fn durable_postgres() -> (Postgres, String) {
+    let server = Postgres::configured(&["fsync=on", "synchronous_commit=on"]);
+    let url = format!("postgres://postgres@{}/postgres", server.address());
+    (server, url)
 }
 
 /// Returns the URL of the store in a folder.

@@ -3,20 +3,24 @@
 mod check;
 mod cohorts;
 mod commands;
+mod contended;
 mod handover;
 mod names;
 mod startup;
 mod uncontended;
+
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 
 type Show = fn() -> Result<()>;
 
 /// All figures, in the order in which the benchmark prints them.
-const FIGURES: [(&str, Show); 7] = [
+const FIGURES: [(&str, Show); 8] = [
     ("uncontended", uncontended::show),
     ("names", names::show),
     ("handover", handover::show),
+    ("contended", contended::show),
     ("check", check::show),
     ("commands", commands::show),
     ("cohorts", cohorts::show),
@@ -25,6 +29,8 @@ const FIGURES: [(&str, Show); 7] = [
 
 /// Each figure is the median of this number of rounds.
 const ROUNDS: usize = 5;
+/// The delay of each direction, for a round trip of 1 ms.
+const DELAY: Duration = Duration::from_micros(500);
 
 /// Measures and prints the figures in `names`, or all figures if `names` is empty.
 pub(crate) fn show(names: &[String]) -> Result<()> {

@@ -2,14 +2,15 @@
 //!
 //! A peer in Rust is a lock library with the tasks of [`tasks`]. A peer in another language is a
 //! file here that runs the tasks of `workload.rs`. The first line of that file names the packages
-//! that it needs, and `cargo xtask bench` installs them. The peer in Java uses Redisson, which the
-//! tests need too.
+//! that it needs, and `cargo xtask bench` installs them. The peers in Java are one program with
+//! Redisson, Curator and ShedLock, which the lab needs too.
 
 mod files;
 mod libraries;
 mod postgres;
 mod raw;
 mod tasks;
+mod zookeeper;
 
 use std::env;
 use std::ffi::OsString;
@@ -21,14 +22,17 @@ use anyhow::{Result, bail};
 use crate::workload::Workload;
 use files::Files;
 use libraries::{Leasehold, Rslock};
-use postgres::{SessionLocks, Transactions, Updates};
-use raw::Raw;
+use postgres::{Functions, LeaseTable, Notifications, SessionLocks, Sqlx, Transactions, Updates};
+use raw::{Quorum, Raw};
 use tasks::Tasks;
 pub(crate) use tasks::nanos;
+use zookeeper::Nodes;
 
-/// The limit on Redis, leasehold, and the other libraries.
-pub(crate) const ON_REDIS: [&str; 8] = [
+/// The limit on Redis, the requests of leasehold over the same socket, leasehold, and the other
+/// libraries.
+pub(crate) const ON_REDIS: [&str; 9] = [
     "raw",
+    "scripts",
     "leasehold",
     "rslock",
     "node_redlock",
@@ -38,8 +42,20 @@ pub(crate) const ON_REDIS: [&str; 8] = [
     "redsync",
 ];
 
-/// The limit on PostgreSQL, leasehold, and a lock of a session, which writes nothing.
-pub(crate) const ON_POSTGRES: [&str; 3] = ["updates", "leasehold", "pg_advisory_lock"];
+/// The limit on PostgreSQL, the functions of leasehold's schema, leasehold, locks that write a row,
+/// and locks of a session, which write nothing.
+pub(crate) const ON_POSTGRES: [&str; 7] = [
+    "updates",
+    "functions",
+    "leasehold",
+    "lease_table",
+    "shedlock",
+    "pg_advisory_lock",
+    "sqlx",
+];
+
+/// The limit on ZooKeeper, leasehold, and the other libraries.
+pub(crate) const ON_ZOOKEEPER: [&str; 4] = ["nodes", "leasehold", "curator", "kazoo"];
 
 /// How the peers begin that execute transactions of two updates.
 pub(crate) const TRANSACTIONS: &str = "two updates, ";
@@ -57,13 +73,20 @@ trait Peer {
 pub(crate) fn serve(peer: &str, url: &str) -> Result<()> {
     let mut peer: Box<dyn Peer> = match peer {
         "raw" => Box::new(Raw::connect(url)?),
+        "scripts" => Box::new(Raw::of_leasehold(url)?),
+        "quorum" => Box::new(Quorum::connect(url)?),
         "flock" => Box::new(Files::in_folder(url)),
         "leasehold" => Box::new(Tasks::connect(Leasehold::open(url, None))?),
         "leasehold_memory" => Box::new(Tasks::connect(Leasehold::open("memory:", None))?),
         "leasehold_cohort" => Box::new(Tasks::connect(Leasehold::open(url, Some(PASSES_MAX)))?),
         "rslock" => Box::new(Tasks::connect(async { Ok(Rslock::new(url)) })?),
+        "nodes" => Box::new(Tasks::connect(Nodes::connect(url))?),
         "updates" => Box::new(Tasks::connect(Updates::connect(url))?),
+        "functions" => Box::new(Tasks::connect(Functions::connect(url))?),
+        "lease_table" => Box::new(Tasks::connect(LeaseTable::connect(url))?),
         "pg_advisory_lock" => Box::new(Tasks::connect(SessionLocks::connect(url))?),
+        "sqlx" => Box::new(Tasks::connect(Sqlx::connect(url))?),
+        "notifications" => Box::new(Notifications::connect(url)?),
         _ => match peer.strip_prefix(TRANSACTIONS) {
             Some(kind) => Box::new(Tasks::connect(Transactions::connect(kind, url))?),
             None => bail!("peer {peer} does not exist"),
@@ -83,15 +106,23 @@ pub(crate) fn serve(peer: &str, url: &str) -> Result<()> {
 pub(crate) fn command(peer: &str) -> Result<Vec<OsString>> {
     let file = |extension: &str| folder().join(peer).with_extension(extension);
     Ok(match peer {
-        "redis_py" | "python_redis_lock" => vec!["python3".into(), file("py").into()],
+        "redis_py" | "python_redis_lock" | "kazoo" => {
+            vec!["python3".into(), file("py").into()]
+        }
         "node_redlock" => vec!["node".into(), file("js").into()],
         "redsync" => vec![fetched(peer).join("client").into()],
         // Java compiles the file in memory.
-        "redisson" => vec![
+        "redisson" | "curator" | "shedlock" => vec![
             "java".into(),
             "-cp".into(),
-            target().join("jars/redisson-all.jar").into(),
-            folder().join("RedissonPeer.java").into(),
+            format!(
+                "{}:{}/*",
+                lab::foreign::curator(),
+                target().join("jars").display()
+            )
+            .into(),
+            folder().join("JavaPeer.java").into(),
+            peer.into(),
         ],
         _ => vec![env::current_exe()?.into(), "peer".into(), peer.into()],
     })

@@ -33,6 +33,7 @@ use tracing::field::Empty;
 use super::StoreCalls;
 use crate::metrics::{LockMeters, WaitingClaim};
 use crate::runtime::clock::BootInstant;
+use crate::runtime::panics::contained;
 use crate::{Claim, Error, LossReason, Name, Token};
 
 /// The span and the metrics of one acquire.
@@ -145,7 +146,7 @@ pub(crate) struct HoldEvents {
 impl HoldEvents {
     pub(super) fn begin(calls: &StoreCalls, claim: &Claim, token: Token) -> Self {
         let meters = calls.meters().lock(&claim.name);
-        meters.hold_begins();
+        contained(|| meters.hold_begins());
         Self {
             store: calls.shared_url(),
             token,

@@ -269,8 +269,10 @@ impl Hold {
 
         if let (true, Some(events), Some(held)) = (self.departed, events, held) {
             let claim = &self.validity.claim;
-            let release = events.release_span(claim);
-            release.in_scope(|| events.released(claim, held));
+            contained(|| {
+                let release = events.release_span(claim);
+                release.in_scope(|| events.released(claim, held));
+            });
         }
         self.departed
     }

@@ -65,8 +65,9 @@ impl LazyStore {
     /// Returns the opening that is under way, or begins one.
     fn opening(&self) -> SharedOpening {
         let mut slot = self.opening.lock();
+        // An opening whose requests have all given up has nobody who polls it.
         if let Some(opening) = &*slot
-            && !matches!(opening.peek(), Some(Err(_)))
+            && !matches!(opening.clone().now_or_never(), Some(Err(_)))
         {
             return opening.clone();
         }
@@ -170,5 +171,46 @@ impl Records for LazyStore {
 impl Debug for LazyStore {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.debug_tuple("LazyStore").field(&self.unopened).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use tokio::sync::Semaphore;
+
+    use super::*;
+    use crate::stores::Memory;
+
+    /// A request gives up before the opening fails. The next one begins another opening.
+    #[tokio::test]
+    async fn failure_that_nobody_awaited_is_not_returned_later() {
+        background::start().expect("it starts");
+        let is_down = Arc::new(AtomicBool::new(true));
+        let may_fail = Arc::new(Semaphore::new(0));
+        let (down, fails) = (Arc::clone(&is_down), Arc::clone(&may_fail));
+        let connect = move |_| {
+            let (down, fails) = (Arc::clone(&down), Arc::clone(&fails));
+            async move {
+                if down.load(Ordering::SeqCst) {
+                    let _permit = fails.acquire().await;
+                    return Err(Error::unavailable("it is down"));
+                }
+                Ok(Memory::new())
+            }
+        };
+        let guarantees = Memory::new().guarantees();
+        let store = UnopenedStore::new("memory:".to_owned(), guarantees, connect);
+        let lazy = LazyStore::new(store, None);
+
+        assert!(lazy.store().now_or_never().is_none(), "it is not open yet");
+        may_fail.add_permits(1);
+        // The thread has one task at a time, so the opening has ended when a later task has.
+        for _ in 0..3 {
+            background::handle().spawn(async {}).await.expect("it ends");
+        }
+        is_down.store(false, Ordering::SeqCst);
+        lazy.store().await.expect("it is up");
     }
 }

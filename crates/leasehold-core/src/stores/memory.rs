@@ -50,7 +50,9 @@ pub static MEMORY: StoreKind = StoreKind {
     is_local: true,
     ..StoreKind::new(&[&FORM], |url| match after_scheme(url) {
         "" => Ok(UnopenedStore::opened(Memory::new(), "memory:".to_owned())),
-        _ => Err(Error::invalid("memory: takes no path")),
+        _ => Err(Error::invalid(
+            "memory: takes no path, and no setting but reply-timeout=",
+        )),
     })
 };
 

@@ -6,7 +6,7 @@ mod settings;
 
 use std::net::Ipv6Addr;
 
-use percent_encoding::percent_decode_str;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use crate::net::host::Host;
 use crate::stray_character::{self, described, is_blank};
@@ -176,6 +176,22 @@ impl StoreUrl {
         let hosts: Vec<String> = self.hosts.iter().map(ToString::to_string).collect();
         format!("{}://{}{path}", self.scheme, hosts.join(","))
     }
+}
+
+/// What a value of a shown setting keeps as it is.
+const SHOWN: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'/')
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.');
+
+/// Adds a setting to a shown URL, which identifies its store: one that selects other locks on the same
+/// server.
+#[must_use]
+pub fn with_setting(shown_url: &str, name: &str, value: &str) -> String {
+    let joint = if shown_url.contains('?') { '&' } else { '?' };
+    let value = utf8_percent_encode(value, SHOWN);
+    format!("{shown_url}{joint}{name}={value}")
 }
 
 impl Credentials {

@@ -6,7 +6,7 @@ mod settings;
 use std::fmt;
 
 use leasehold_core::internal::net::{Host, Login, Password, Target, Tls, check_identity};
-use leasehold_core::internal::{Setting, StoreUrl, Transport};
+use leasehold_core::internal::{Setting, StoreUrl, Transport, with_setting};
 use leasehold_core::{Error, Result};
 
 pub(crate) use address_map::AddressMap;
@@ -108,12 +108,21 @@ impl Address {
         self.target.is_encrypted()
     }
 
-    /// Returns the URL without its scheme, user, password and settings.
+    /// Returns the URL without its scheme, user, password and settings, but with the database.
     pub(crate) fn location(&self) -> String {
+        let database = self.database;
         match &self.target {
-            Target::Tcp { host, .. } if self.database == 0 => host.to_string(),
-            Target::Tcp { host, .. } => format!("{host}/{}", self.database),
-            Target::Socket(path) => path.display().to_string(),
+            Target::Tcp { host, .. } if database == 0 => host.to_string(),
+            Target::Tcp { host, .. } => format!("{host}/{database}"),
+            Target::Socket(path) => self.with_database(&path.display().to_string()),
+        }
+    }
+
+    /// Adds the database to a shown URL whose path names something else.
+    pub(super) fn with_database(&self, shown_url: &str) -> String {
+        match self.database {
+            0 => shown_url.to_owned(),
+            database => with_setting(shown_url, "db", &database.to_string()),
         }
     }
 }
@@ -210,9 +219,10 @@ mod tests {
     fn socket_and_ipv6_urls_are_parsed() {
         let address = parse("redis+unix:///run/a%20b.sock?db=1").expect("good");
         assert_eq!(
-            (address.target, address.database),
+            (address.target.clone(), address.database),
             (Target::Socket("/run/a b.sock".into()), 1)
         );
+        assert_eq!(address.to_string(), "redis+unix:///run/a b.sock?db=1");
         let address = parse("rediss://[::1]").expect("good");
         assert_eq!(address.target, tcp("::1", PORT, Some(Tls::default())));
         assert_eq!(address.to_string(), "rediss://[::1]:6379");

@@ -70,11 +70,11 @@ impl Seeds {
 
     fn new(url: &StoreUrl, login: Address, server: Address, shown_path: &str) -> Result<Self> {
         Ok(Self {
+            shown_url: server.with_database(&url.shown_with(shown_path)),
             hosts: url.hosts.clone(),
             login,
             server,
             addresses: AddressMap::parse(url)?,
-            shown_url: url.shown_with(shown_path),
         })
     }
 

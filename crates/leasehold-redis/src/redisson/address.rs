@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::class::Class;
 use super::keys::KeyMapper;
@@ -14,7 +13,7 @@ use crate::client::groups::{
 };
 use crate::client::{Address, Topology};
 use crate::examination::Kind;
-use leasehold_core::internal::{Password, UrlForm};
+use leasehold_core::internal::{Password, UrlForm, with_setting};
 use leasehold_core::{Error, Guarantees, Result};
 
 /// A server, and the settings of the store on it.
@@ -71,16 +70,15 @@ impl RedissonAddress {
 #[async_trait]
 impl ServerAddress for RedissonAddress {
     fn shown_url(&self) -> String {
-        let lock = match self.mapper.class {
-            Class::Lock => String::new(),
-            class => format!("&lock={}", class.name()),
-        };
+        let mut shown = with_setting(&self.topology.to_string(), "dialect", "redisson");
+        if self.mapper.class != Class::Lock {
+            shown = with_setting(&shown, "lock", self.mapper.class.name());
+        }
         // The same server with another prefix has other locks.
-        let prefix = match utf8_percent_encode(&self.mapper.prefix, NON_ALPHANUMERIC).to_string() {
-            none if none.is_empty() => none,
-            prefix => format!("&prefix={prefix}"),
-        };
-        format!("{}?dialect=redisson{lock}{prefix}", self.topology)
+        if !self.mapper.prefix.is_empty() {
+            shown = with_setting(&shown, "prefix", &self.mapper.prefix);
+        }
+        shown
     }
 
     fn guarantees(&self) -> Guarantees {
@@ -159,7 +157,7 @@ mod tests {
     fn sentinels_are_parsed_and_clusters_are_refused() {
         let url = "redis+sentinel://:secret@a,b/main?dialect=redisson&lock=fenced&db=2";
         let address = RedissonAddress::parse(url).expect("good");
-        let shown = "redis+sentinel://a:26379,b:26379/main?dialect=redisson&lock=fenced";
+        let shown = "redis+sentinel://a:26379,b:26379/main?db=2&dialect=redisson&lock=fenced";
         assert_eq!(address.shown_url(), shown);
 
         let url = "redis+cluster://:secret@a,b?dialect=redisson";

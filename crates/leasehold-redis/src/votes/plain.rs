@@ -17,7 +17,7 @@ use crate::client::Address;
 use crate::client::groups::{DATABASE, DIALECT, PASSWORD, TLS, TLS_NAME, TOKENS};
 use crate::examination::Kind;
 use leasehold_core::Result;
-use leasehold_core::internal::UrlForm;
+use leasehold_core::internal::{UrlForm, with_setting};
 
 /// Locks on a Redis server in the format of redis-py, rslock and `SET NX PX`.
 ///
@@ -63,7 +63,7 @@ impl VotingStore<OneServer> {
         let address = Address::of_server(&url)?;
         Ok(StoreBuilder {
             address: VotingConfig {
-                shown_url: format!("{address}?dialect=plain"),
+                shown_url: with_setting(&address.to_string(), "dialect", "plain"),
                 addresses: vec![address],
                 kind: Kind::Plain,
                 format: SingleKey::new(counts_tokens),
@@ -99,7 +99,7 @@ mod tests {
         let server =
             RedisPlain::builder("redis+unix:///run/s?dialect=plain&tokens=on&db=1").expect("good");
         assert_eq!(server.address.addresses[0].database, 1);
-        assert_eq!(server.url(), "redis+unix:///run/s?dialect=plain");
+        assert_eq!(server.url(), "redis+unix:///run/s?db=1&dialect=plain");
         assert!(server.address.format.guarantees_tokens());
         assert!(!server.address.format.remembers_last_token());
 

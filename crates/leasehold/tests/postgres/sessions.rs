@@ -9,7 +9,7 @@ use futures_util::poll;
 use lab_servers::{PgBouncer, Wire};
 use leasehold::store::{OnContention, Store as _};
 use leasehold::stores::Postgres;
-use leasehold::{CrashRelease, Locks};
+use leasehold::{CrashRelease, Locks, Owner};
 use leasehold_conformance::support::{claim, eventually};
 
 use crate::pooler::contend;
@@ -118,6 +118,24 @@ async fn crashed_holder_among_forty_with_shorter_leases_is_found() {
 
     let acquiring = tokio::spawn(locks.semaphore("a", 41).acquire());
     granted(acquiring).await.release().await.expect("released");
+}
+
+/// An owner has holds in one schema, and not in the other.
+///
+/// Shows G-08.
+#[tokio::test]
+async fn owner_is_another_in_another_schema() {
+    let database = Database::new();
+    let [one, two, others] =
+        ["one", "two", "two"].map(|it| format!("{}?schema={it}", database.url()));
+    let [one, two, others] = [open(&one).await, open(&two).await, open(&others).await];
+    let _held = acquire(&others, "a").await;
+    let owner = Owner::new();
+    let _own = one.reentrant("a").acquire(&owner).await.expect("granted");
+
+    let refused = two.reentrant("a").try_acquire(&owner).await;
+    assert!(refused.expect("the server replies").is_err());
+    assert_ne!(one.url(), two.url());
 }
 
 /// Then a transaction with a notification cannot commit, whatever the name of the schema.

@@ -2,10 +2,9 @@
 //! and with a locked row, as programs do that compare a token in the same transaction.
 
 use anyhow::Result;
-use lab_servers::Postgres;
 
 use super::uncontended::{Measured, measure};
-use crate::client::Cpus;
+use crate::client::{Cpus, durable_postgres};
 use crate::table::{Goal, Table};
 
 /// The transactions of one isolation level: alone, with the check, and with what programs do without
@@ -40,8 +39,7 @@ const LEVELS: [([&str; 3], f64); 3] = [
 const TRANSACTIONS: usize = 100;
 
 pub(super) fn show() -> Result<()> {
-    let server = Postgres::configured(&["fsync=on", "synchronous_commit=on"]);
-    let url = format!("postgres://postgres@{}/postgres", server.address());
+    let (_server, url) = durable_postgres();
     let mut table = Table::new("check");
     for (peers, goal) in LEVELS {
         let start = |peer| Measured::start(peer, Cpus::Split, &url);

@@ -6,13 +6,11 @@ use std::time::Duration;
 use anyhow::Result;
 use lab_servers::Wire;
 
-use super::ROUNDS;
+use super::{DELAY, ROUNDS};
 use crate::client::{clients, server};
 use crate::holds::Contest;
 use crate::table::{Goal, Rounds, Table};
 
-/// The delay of each direction.
-const DELAY: Duration = Duration::from_micros(500);
 const CONTEST: Contest = Contest {
     threads: 64,
     lasts: Duration::from_secs(2),

@@ -1,29 +1,28 @@
-//! The time of a hand-over to another process: on Redis when a round trip takes 1 ms, and on files.
+//! The time of a hand-over to another process: on Redis when a round trip takes 1 ms, on PostgreSQL, and
+//! on files. And on five masters of Redis beside a single one.
 //!
 //! The time begins when the holder begins to release. It ends when the next holder, in another
-//! process, has received its grant. The limit is one message: by way of the server, or a write that
-//! inotify reports. A library that sends another request after its wake-up needs two.
+//! process, has received its grant. The limit is one message: by way of the server, a durable
+//! commit that notifies, or a write that inotify reports. A library that sends another request after its wake-up needs two.
 
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use lab_servers::Wire;
+use lab_servers::{Redis, Wire};
 
-use super::{ROUNDS, micros, permille};
-use crate::client::{Client, clients, file_url, server};
+use super::{DELAY, ROUNDS, micros, permille};
+use crate::client::{Client, clients, durable_postgres, file_url, server};
 use crate::holds::Contest;
 use crate::table::{Goal, Rounds, Table};
 use crate::workload::Workload;
 
-/// The delay of each direction.
-const DELAY: Duration = Duration::from_micros(500);
 const MESSAGES: usize = 1_000;
 const CONTEST: Contest = Contest {
     threads: 8,
     lasts: Duration::from_secs(2),
 };
-/// The percentiles in thousandths, with the goals of their ratios.
-const SHOWN: [(usize, &str, f64); 2] = [(500, "p50", 1.05), (990, "p99", 1.2)];
+/// The percentiles in thousandths.
+const SHOWN: [(usize, &str); 2] = [(500, "p50"), (990, "p99")];
 
 pub(super) fn show() -> Result<()> {
     let server = server();
@@ -38,7 +37,17 @@ pub(super) fn show() -> Result<()> {
         hop: "PUBLISH to another process",
         raw: clients("raw", 2, &url)?,
         leasehold: clients("leasehold", 2, &url)?,
-        has_goals: true,
+        goals: [Some(1.05), Some(1.2)],
+    }
+    .measure(&mut table)?;
+
+    let (_postgres, url) = durable_postgres();
+    Network {
+        what: "PostgreSQL",
+        hop: "commit + NOTIFY to another process",
+        raw: clients("notifications", 2, &url)?,
+        leasehold: clients("leasehold", 2, &url)?,
+        goals: [Some(1.3), None],
     }
     .measure(&mut table)?;
 
@@ -47,10 +56,39 @@ pub(super) fn show() -> Result<()> {
         hop: "inotify wake-up",
         raw: clients("flock", 2, &folder.path().display().to_string())?,
         leasehold: clients("leasehold", 2, &file_url(folder.path()))?,
-        has_goals: false,
+        goals: [None, None],
     }
     .measure(&mut table)?;
+    five_masters(&mut table)?;
     table.finish()
+}
+
+/// Adds the hand-overs on five masters, beside those on one of them.
+fn five_masters(table: &mut Table) -> Result<()> {
+    let masters: [_; 5] = std::array::from_fn(|_| server());
+    let addresses = masters.each_ref().map(Redis::address).join(",");
+    let mut one = clients("leasehold", 2, &masters[0].url())?;
+    let mut five = clients("leasehold", 2, &format!("redlock://{addresses}"))?;
+    let mut on_one: [Rounds; 2] = Default::default();
+    let mut on_five: [Rounds; 2] = Default::default();
+    for _ in 0..ROUNDS {
+        add(CONTEST.run(&mut one)?.hand_overs_across(), &mut on_one);
+        add(CONTEST.run(&mut five)?.hand_overs_across(), &mut on_five);
+    }
+
+    for (number, (goal, (_, percentile))) in [Some(3.0), None].into_iter().zip(SHOWN).enumerate() {
+        let what = format!("hand-over, {percentile}");
+        table.add((&what, "one master", "µs"), &on_one[number], None);
+        let beside = ("one master", &on_one[number]);
+        let goal = goal.map(Goal::AtMost);
+        table.add_beside(
+            (&what, "five masters", "µs"),
+            &on_five[number],
+            beside,
+            goal,
+        );
+    }
+    Ok(())
 }
 
 /// Two processes of leasehold, and two of the limit.
@@ -60,7 +98,8 @@ struct Network {
     hop: &'static str,
     raw: Vec<Client>,
     leasehold: Vec<Client>,
-    has_goals: bool,
+    /// The goals of the ratios of [`SHOWN`].
+    goals: [Option<f64>; 2],
 }
 
 impl Network {
@@ -73,14 +112,14 @@ impl Network {
             add(contest.hand_overs_across(), &mut hand_over);
         }
 
-        for (number, (_, percentile, goal)) in SHOWN.into_iter().enumerate() {
+        for (number, (_, percentile)) in SHOWN.into_iter().enumerate() {
             let what = format!("hand-over, {}, {percentile}", self.what);
             table.add((&what, self.hop, "µs"), &hop[number], None);
             table.add_beside(
                 (&what, "leasehold", "µs"),
                 &hand_over[number],
                 (self.hop, &hop[number]),
-                self.has_goals.then_some(Goal::AtMost(goal)),
+                self.goals[number].map(Goal::AtMost),
             );
         }
         Ok(())
@@ -110,7 +149,7 @@ fn hops(raw: &mut [Client]) -> Result<Vec<u64>> {
 /// Adds the percentiles of one round.
 fn add(mut times: Vec<u64>, rounds: &mut [Rounds; 2]) {
     times.sort_unstable();
-    for (rounds, (part, _, _)) in rounds.iter_mut().zip(SHOWN) {
+    for (rounds, (part, _)) in rounds.iter_mut().zip(SHOWN) {
         rounds.add(micros(permille(&times, part)));
     }
 }

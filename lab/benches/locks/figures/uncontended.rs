@@ -1,11 +1,11 @@
 //! Acquire and release, one after the other, when no other client wants the lock.
 
 use anyhow::{Context, Result};
-use lab_servers::Postgres;
+use lab_servers::{Redis, Wire, ZooKeeper};
 
-use super::{ROUNDS, micros, p50, permille};
-use crate::client::{Client, Cpus, file_url, server};
-use crate::peers::{ON_POSTGRES, ON_REDIS};
+use super::{DELAY, ROUNDS, micros, p50, permille};
+use crate::client::{Client, Cpus, SERVER, durable_postgres, file_url, server};
+use crate::peers::{ON_POSTGRES, ON_REDIS, ON_ZOOKEEPER};
 use crate::table::{Goal, Rounds, Table};
 use crate::workload::Workload;
 
@@ -21,40 +21,46 @@ const REPEATED_MAX: usize = 5;
 /// The rounds of a percentile.
 type RoundsOf = fn(&Measured) -> &Rounds;
 
-/// The percentiles, with the goals of leasehold's ratios on Redis.
-const PERCENTILES: [(&str, RoundsOf, f64); 2] = [
-    ("P50", |peer| &peer.p50, 1.10),
-    ("P99", |peer| &peer.p99, 1.30),
-];
+const PERCENTILES: [(&str, RoundsOf); 2] = [("P50", |peer| &peer.p50), ("P99", |peer| &peer.p99)];
 
-/// leasehold beside the bare requests or system calls and other libraries. The goal on Redis is 1.10
-/// round trips of the limit, including a token.
+/// leasehold beside the bare requests or system calls and other libraries.
 pub(super) fn show() -> Result<()> {
     let mut table = Table::new("uncontended");
-    for (cpus, name) in [(Cpus::Split, "split CPUs"), (Cpus::Same, "same CPUs")] {
+    for (cpus, name, goal) in [
+        (Cpus::Split, "Redis, split CPUs", 1.12),
+        (Cpus::Same, "Redis, same CPUs", 1.32),
+    ] {
         let server = server();
-        let url = server.url();
-        let start = |peer| Measured::start(peer, cpus, &url);
-        let peers = ON_REDIS.into_iter().map(start).collect::<Result<_>>()?;
-        compare(
-            &mut table,
-            name,
-            peers,
-            PERCENTILES.map(|(_, _, goal)| Some(goal)),
-        )?;
+        let peers = start_all(&ON_REDIS, cpus, &server.url())?;
+        compare(&mut table, name, peers, Some(goal))?;
     }
-
-    // leasehold's grants are durable, whatever the role says.
-    let server = Postgres::configured(&["fsync=on", "synchronous_commit=on"]);
-    let url = format!("postgres://postgres@{}/postgres", server.address());
-    let start = |peer| Measured::start(peer, Cpus::Split, &url);
-    let peers = ON_POSTGRES.into_iter().map(start).collect::<Result<_>>()?;
-    compare(
-        &mut table,
-        "PostgreSQL, durable commits",
-        peers,
-        [None, None],
+    let redis = server();
+    let wire = Wire::to(redis.address());
+    wire.delay(DELAY);
+    let peers = start_all(
+        &["raw", "leasehold", "rslock"],
+        Cpus::Split,
+        &wire.url_of("redis"),
     )?;
+    compare(&mut table, "Redis, 1 ms round trip", peers, Some(1.02))?;
+
+    let masters: [_; 5] = std::array::from_fn(|_| server());
+    let addresses = masters.each_ref().map(Redis::address).join(",");
+    let redlock = format!("redlock://{addresses}");
+    let peers = vec![
+        Measured::start("quorum", Cpus::Split, &redlock)?,
+        Measured::start("leasehold", Cpus::Split, &redlock)?,
+        Measured::start("rslock", Cpus::Split, &redlock)?,
+    ];
+    compare(&mut table, "five masters", peers, None)?;
+
+    let server = ZooKeeper::setup().pinned(SERVER).start();
+    let peers = start_all(&ON_ZOOKEEPER, Cpus::Split, &server.url())?;
+    compare(&mut table, "ZooKeeper", peers, Some(1.1))?;
+
+    let (_server, url) = durable_postgres();
+    let peers = start_all(&ON_POSTGRES, Cpus::Split, &url)?;
+    compare(&mut table, "PostgreSQL, durable commits", peers, None)?;
 
     let folder = tempfile::tempdir()?;
     let path = folder.path().display().to_string();
@@ -63,22 +69,27 @@ pub(super) fn show() -> Result<()> {
         Measured::start("leasehold", Cpus::Split, &file_url(folder.path()))?,
         Measured::start("leasehold_memory", Cpus::Split, "")?,
     ];
-    compare(&mut table, "one machine", peers, [Some(8.0), None])?;
+    compare(&mut table, "one machine", peers, Some(7.0))?;
     table.finish()
 }
 
-/// Adds the figures of peers, of which the first is the limit of the others. The goals are those of
-/// `leasehold`, one for each percentile.
+fn start_all(peers: &[&'static str], cpus: Cpus, url: &str) -> Result<Vec<Measured>> {
+    let start = |peer: &&'static str| Measured::start(peer, cpus, url);
+    peers.iter().map(start).collect()
+}
+
+/// Adds the figures of peers, of which the first is the limit of the others. The goal is that of the
+/// median of `leasehold`.
 fn compare(
     table: &mut Table,
     name: &str,
     mut peers: Vec<Measured>,
-    goals: [Option<f64>; 2],
+    goal: Option<f64>,
 ) -> Result<()> {
     let noise = measure(&mut peers, 200)?;
 
     let (limit, others) = peers.split_first().context("the limit is the first peer")?;
-    for ((percentile, rounds_of, _), goal) in PERCENTILES.into_iter().zip(goals) {
+    for ((percentile, rounds_of), goal) in PERCENTILES.into_iter().zip([goal, None]) {
         let what = format!("{percentile}, {name}");
         let beside = (limit.name, rounds_of(limit));
         table.add((&what, limit.name, "µs"), rounds_of(limit), None);

@@ -48,12 +48,18 @@ impl Library for Leasehold {
     }
 }
 
-/// rslock on one server: no token, no queue, no renewal. It polls every 200 ms.
+/// rslock on one server or several: no token, no queue, no renewal. It polls every 200 ms.
 pub(super) struct Rslock(LockManager);
 
 impl Rslock {
     pub(super) fn new(url: &str) -> Self {
-        Self(LockManager::new(vec![url]))
+        match url.strip_prefix("redlock://") {
+            Some(masters) => {
+                let urls = masters.split(',').map(|master| format!("redis://{master}"));
+                Self(LockManager::new(urls.collect()))
+            }
+            None => Self(LockManager::new(vec![url])),
+        }
     }
 }
 

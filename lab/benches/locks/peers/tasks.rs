@@ -20,7 +20,7 @@ pub(super) struct Tasks<L: Library> {
 impl<L: Library> Tasks<L> {
     /// Connects to the server, in the runtime that sends the later requests.
     pub(super) fn connect(open: impl Future<Output = Result<L>>) -> Result<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let runtime = runtime()?;
         let library = Arc::new(runtime.block_on(open)?);
         Ok(Self { runtime, library })
     }
@@ -96,6 +96,10 @@ async fn one_thread<L: Library>(library: Arc<L>, name: String, until: u64) -> Re
         library.release(held).await?;
     }
     Ok(moments)
+}
+
+pub(super) fn runtime() -> Result<Runtime> {
+    Ok(Builder::new_current_thread().enable_all().build()?)
 }
 
 /// Converts a time to whole nanoseconds.

@@ -317,9 +317,10 @@ pub(super) fn renew_interval(
 
 /// Returns how soon to retry a renewal without a reply.
 ///
-/// It is at most half a heartbeat interval, and shrinks as the end of the validity comes near.
+/// It is at most half a heartbeat interval, and shrinks as the end of the claim comes near. The end of
+/// a `max_hold` does not count here, as the claim goes on after it.
 pub(super) fn retry_delay(validity: &Validity, now: BootInstant) -> Duration {
-    let remaining = validity.expires_at().duration_since(now);
+    let remaining = validity.claim_ends_at().duration_since(now);
 
     (validity.claim.lease / 30)
         .min(HEARTBEAT_MAX / 2)
@@ -333,7 +334,7 @@ pub(super) fn retry_delay(validity: &Validity, now: BootInstant) -> Duration {
 pub(super) fn reply_timeout(validities: &[Arc<Validity>], now: BootInstant) -> Duration {
     let remaining = validities
         .iter()
-        .map(|validity| validity.expires_at().duration_since(now))
+        .map(|validity| validity.claim_ends_at().duration_since(now))
         .min()
         .unwrap_or(REPLY_TIMEOUT);
     (remaining / 3).clamp(PAUSE_MIN, REPLY_TIMEOUT)

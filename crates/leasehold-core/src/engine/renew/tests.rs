@@ -9,10 +9,11 @@ use tracing::span::{Id, Record};
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::{Layer, Registry};
 
-use super::schedule::PAUSE_MIN;
+use super::schedule::{PAUSE_MIN, retry_delay};
 use super::*;
 use crate::engine::Engine;
 use crate::engine::calls::REPLY_TIMEOUT;
+use crate::engine::validity::Limit;
 use crate::runtime::background;
 use crate::store::{Intercept, Intercepted, claimant_here};
 use crate::stores::Memory;
@@ -75,6 +76,21 @@ fn reply_is_awaited_until_a_retry_is_possible() {
         let limit = reply_timeout(&[Arc::new(validity)], now);
         assert_eq!(limit, expected, "{millis_left} ms before the end");
     }
+}
+
+/// The end of a `max_hold` is no reason to take a reply for missing: the claim goes on after it.
+#[test]
+fn reply_is_awaited_beyond_the_end_of_a_max_hold() {
+    let now = BootInstant::now();
+    let after = |millis| now.saturating_add(Duration::from_millis(millis));
+    let limit = Limit {
+        at: after(60),
+        reason: LossReason::MaxHoldExceeded,
+    };
+    let validity = Validity::held(Arc::new(claim("a")), after(60_000)).with_limit(limit);
+
+    assert_eq!(retry_delay(&validity, now), Duration::from_millis(500));
+    assert_eq!(reply_timeout(&[Arc::new(validity)], now), REPLY_TIMEOUT);
 }
 
 #[test]
