@@ -3,10 +3,10 @@
 pub use crate::claimant_info::{ENCODED, words};
 pub use crate::engine::{hold_from, safe_duration};
 pub use crate::net::{Host, Password, io_reason};
+pub use crate::runtime::background::without_panic;
 pub use crate::runtime::backlog::{Backlog, Repeat, repeat};
 pub use crate::runtime::backoff::Backoff;
 pub use crate::runtime::clock::BootInstant;
-pub use crate::runtime::panics::without_panic;
 pub use crate::runtime::process_file::{
     ProcessFile, RevokeEnded, SeenHold, has_ended, keep_no_process_file, revoke_ended,
 };

@@ -18,7 +18,6 @@ pub(crate) mod backoff;
 pub(crate) mod clock;
 pub(crate) mod departures;
 pub(crate) mod fork;
-pub(crate) mod panics;
 pub(crate) mod process_file;
 #[cfg(feature = "unstable-simulation")]
 #[allow(unreachable_pub, reason = "crate::simulation exports it")]

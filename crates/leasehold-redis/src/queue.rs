@@ -15,7 +15,6 @@ mod claims;
 mod enter;
 mod layout;
 mod messages;
-mod observations;
 mod orphans;
 mod record;
 mod renewal;
@@ -43,7 +42,7 @@ use crate::client::{
 pub use builder::RedisBuilder;
 
 use claims::{ClaimValidity, Claims, TrackedClaim};
-use enter::Entering;
+use enter::{Entering, Nonces, Observations};
 use leasehold_core::internal::{BootInstant, RevokeEnded, SeenHold, has_ended, revoke_ended};
 use leasehold_core::store::{
     Claim, Entered, Extensions, Observe, OnContention, RecordReader, Records, Standing, Store,
@@ -53,7 +52,6 @@ use leasehold_core::{
     ClaimId, Completion, Error, Guarantees, LockState, Name, Record, Result, Token,
 };
 use messages::{EnterMode, EnterReply, LeaveArgument, Part, Push, with_longest_lease};
-use observations::{Nonces, Observations};
 use orphans::{Orphan, Orphans, apply_pushes, leave_arguments};
 use record::{EndedRequest, LockKey, LockKeys};
 use server::{Server, StoreContext, first_connections, longest_lease, protocol_error};

@@ -9,14 +9,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
-use super::events::millis;
+use super::events::{contained, millis};
 use crate::metric_labels::RequestKind;
 use crate::metrics::{Meters, Started, started};
 use crate::runtime::backlog::Backlog;
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
 use crate::runtime::fork;
-use crate::runtime::panics::contained;
 use crate::store::{Cleanup, RecordReader, Records, Revocable, Subscription};
 use crate::{
     Claim, Completion, Entered, Error, Guarantees, LockState, Name, OnContention, Record, Result,

@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::calls::{StoreCalls, Timed};
-use crate::runtime::background::{self, Detached};
+use crate::runtime::background::{self, Detached, without_panic};
 use crate::runtime::backlog::{Backlog, Repeat, repeat};
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
-use crate::runtime::panics::without_panic;
 use crate::{Claim, Completion, Entered, Error, Guarantees, Result};
 
 /// Whether the store may have an entry of a claim that no hold releases.

@@ -22,6 +22,9 @@
 //! The names of messages and fields are stable; docs/operate.md describes them for operators. No
 //! field contains a password.
 
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -250,6 +253,25 @@ fn release_span(store: &str, claim: &Claim, token: Token) -> Span {
         token = %token,
         claim = %claim.id,
     )
+}
+
+/// Logs or counts, which must not end what leasehold is doing. A panic of the program's layer of
+/// `tracing` or its recorder of metrics is reported by the panic hook, and gives `None`.
+pub(super) fn contained<T>(telemetry: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(telemetry)).ok()
+}
+
+/// Polls a future inside a span. A layer that panics when the span is entered or left does not end
+/// the future.
+pub(super) async fn inside<T>(span: Span, future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        let entered = contained(|| span.enter());
+        let polled = future.as_mut().poll(context);
+        contained(|| drop(entered));
+        polled
+    })
+    .await
 }
 
 /// Marks a span as failed. OpenTelemetry defines the names and the value `ERROR`.

@@ -11,13 +11,12 @@ use tracing::Span;
 
 use super::calls::WeakStoreCalls;
 use super::depart::{PendingEntry, complete, depart};
-use super::events::{GrantedAcquire, HoldEvents, failed};
+use super::events::{GrantedAcquire, HoldEvents, contained, failed, inside};
 use super::validity::{End, Validity};
 use super::{Engine, StoreCalls, calls};
 use crate::runtime::background::Detached;
 use crate::runtime::backoff::Backoff;
 use crate::runtime::fork::is_forked;
-use crate::runtime::panics::{contained, inside};
 use crate::{
     Claim, Completion, Error, Guarantees, LossReason, OnContention, RenewalStatus, Result,
     ServerVote, Share, Token,

@@ -13,11 +13,11 @@ use futures_util::stream::FuturesUnordered;
 
 use super::calls::{StoreCalls, WeakStoreCalls};
 use super::depart::{PendingEntry, depart};
+use super::events::contained;
 use super::validity::{End, Phase, Validity, safe_duration};
 use crate::metric_labels::RenewalOutcome;
 use crate::runtime::background::Detached;
 use crate::runtime::clock::{BootInstant, BootTimer};
-use crate::runtime::panics::contained;
 use crate::{Claim, LossReason, Result};
 
 pub(crate) use schedule::Renewals;

@@ -10,10 +10,9 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::events::HoldEvents;
+use super::events::{HoldEvents, contained};
 use crate::runtime::clock::BootInstant;
 use crate::runtime::fork;
-use crate::runtime::panics::contained;
 use crate::{Claim, ClaimId, CrashRelease, Error, LossReason, RenewalStatus, Result};
 
 /// The validity of one claim. It lasts until a given time, and never starts again after its end.

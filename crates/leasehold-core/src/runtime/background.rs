@@ -101,6 +101,12 @@ where
 /// Panics of a task that are further apart do not belong together, and the next pause is short.
 const RESTARTS_APART: Duration = Duration::from_secs(10);
 
+/// Waits for a reply. A panic, such as one of the program's layer of `tracing`, counts as none.
+pub async fn without_panic<T>(reply: impl Future<Output = Result<T>>) -> Result<T> {
+    let reply = AssertUnwindSafe(reply).catch_unwind().await;
+    reply.unwrap_or_else(|_| Err(Error::unavailable("the request has panicked")))
+}
+
 /// Runs a future on a runtime, or on the background thread, and waits for its end.
 ///
 /// # Errors

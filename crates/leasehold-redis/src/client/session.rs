@@ -9,15 +9,18 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::io::AsyncRead;
+use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::reply_error;
 use super::request::{Request, RequestError, command};
 use super::value::{FromReply, Value};
-use leasehold_core::internal::net::{self, Watched};
+use leasehold_core::internal::background;
+use leasehold_core::internal::net::{self, CloseOnDrop, Watched};
 use leasehold_core::{Error, Result};
-use wire::Wire;
+use wire::{Driver, Wire};
 
 pub(super) use open::lacks_resp3;
 pub(crate) use open::{Opening, connector};
@@ -53,6 +56,17 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// Spawns the task of a connection. The session is closed when the task ends or is dropped.
+    fn drive(&self, driver: Driver<impl AsyncRead + Send + Unpin + 'static>) {
+        let close_on_drop = CloseOnDrop(self.life.clone());
+        let here = Handle::try_current().ok();
+        let driving = background::spawn_on(here.as_ref(), async move {
+            driver.drive().await;
+            drop(close_on_drop);
+        });
+        self.tasks.lock().push(driving);
+    }
+
     /// Returns whether a request is in flight, and the number of replies.
     pub(crate) fn progress(&self) -> (bool, u64) {
         self.wire.progress()

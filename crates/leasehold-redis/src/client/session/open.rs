@@ -8,8 +8,6 @@ use std::task::Poll;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join4};
 use parking_lot::Mutex;
-use tokio::io::AsyncRead;
-use tokio::runtime::Handle;
 
 use super::wire::{Driver, Pushes, Wire};
 use super::{PushHandler, Session};
@@ -17,10 +15,7 @@ use crate::client::address::Address;
 use crate::client::reply_error;
 use crate::client::request::{Command, RequestError, command};
 use crate::client::value::Value;
-use leasehold_core::internal::background;
-use leasehold_core::internal::net::{
-    CloseOnDrop, Connector, Help, Password, Reader, Stream, Watched,
-};
+use leasehold_core::internal::net::{Connector, Help, Password, Reader, Stream, Watched};
 use leasehold_core::{Error, Result};
 
 /// Waits for the replies to a login that was sent.
@@ -157,17 +152,6 @@ impl Session {
             Poll::Ready(logged_in) => ready(logged_in).boxed(),
             Poll::Pending => login,
         }
-    }
-
-    /// Spawns the task of a connection. The session is closed when the task ends or is dropped.
-    fn drive(&self, driver: Driver<impl AsyncRead + Send + Unpin + 'static>) {
-        let close_on_drop = CloseOnDrop(self.life.clone());
-        let here = Handle::try_current().ok();
-        let driving = background::spawn_on(here.as_ref(), async move {
-            driver.drive().await;
-            drop(close_on_drop);
-        });
-        self.tasks.lock().push(driving);
     }
 
     /// Subscribes to the channel of the session, unless that was done before.

@@ -11,8 +11,8 @@ use stateright::{Model, Property};
 
 use super::server::{ModelServer, claim, liveness, request};
 use crate::queue::claims::{ClaimState, ClaimValidity};
+use crate::queue::enter::Observed;
 use crate::queue::messages::{EnterMode, EnterReply, EnterRequest, Nonce, Push, Renewed, Sent};
-use crate::queue::observations::Observed;
 use crate::queue::record::LivenessRef;
 use crate::test_models::{breaks, holds};
 use leasehold_core::internal::{BootInstant, safe_duration};
