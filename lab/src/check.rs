@@ -59,7 +59,7 @@ pub use ended::ended;
 pub use exclusion::{exclusion, overlaps};
 pub use idle::{Span, idle, idle_time};
 pub use loss_notified::{loss_notified, overlap_times};
-pub use losses::{losses_in, meets_hold};
+pub use losses::{losses_in, meets_hold, passed_on};
 pub use nesting::nesting;
 pub use order::order;
 pub use overtaking::{Overtaking, overtaking};
@@ -71,7 +71,7 @@ pub(crate) use resource_leaks::{SLACK, fits, resource_leaks_beyond};
 pub use stale_entries::{GoneTimes, stale_entries};
 pub use tokens::{tokens, tokens_over_loss};
 pub use validity::validity;
-pub use waiting::{hand_over_time, waits};
+pub use waiting::{extended, hand_over_time, waits};
 
 /// Two holds that violate a guarantee.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,26 +108,6 @@ pub fn all(events: &[Event]) -> Result<Vec<Hold>> {
         }
     }
     Ok(holds)
-}
-
-#[cfg(test)]
-pub(crate) mod samples {
-    use crate::Hold;
-
-    /// A mutex held from `granted` to `until`, requested just before.
-    pub(crate) fn mutex(token: u64, granted: u64, until: u64) -> Hold {
-        Hold {
-            thread: 0,
-            name: 0,
-            requested: granted - 1,
-            observed: None,
-            granted,
-            until,
-            token,
-            weight: 1,
-            capacity: 1,
-        }
-    }
 }
 
 #[cfg(test)]

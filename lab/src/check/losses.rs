@@ -1,5 +1,7 @@
 //! A fault that lasts for a lease costs the cut-off holder its hold, and every fault meets a hold.
 
+use std::collections::BTreeSet;
+
 use crate::check::Span;
 use crate::{Event, EventKind, Hold};
 
@@ -24,4 +26,14 @@ pub fn losses_in(events: &[Event], (since, until): Span, before: u64) -> usize {
     };
 
     events.iter().filter(is_loss).count()
+}
+
+/// The names and tokens of the holds that were passed on. The store's tokens are times, so only a
+/// pass has the next token.
+#[must_use]
+pub fn passed_on(all: &[Hold]) -> BTreeSet<(u16, u64)> {
+    let tokens: BTreeSet<_> = all.iter().map(|hold| (hold.name, hold.token)).collect();
+    let follows = |&(name, token): &(u16, u64)| tokens.contains(&(name, token - 1));
+
+    tokens.iter().copied().filter(follows).collect()
 }

@@ -30,9 +30,12 @@ struct History {
 type Check = fn(&str) -> String;
 
 const GRANTED: &str = "1 7 0 requested; 3 7 0 granted 5 1 1;";
+/// In milliseconds: five holds, and so four pauses of 7.
+const HAND_OVERS: &str = "hold 1 100 160; hold 2 167 227 requested 9; \
+    hold 3 234 294 requested 9; hold 4 301 361 requested 9; hold 5 368 428 requested 9;";
 
 /// The checkers by their names in `histories.txt`.
-const CHECKERS: [(&str, Check); 28] = [
+const CHECKERS: [(&str, Check); 31] = [
     ("holds", |text| {
         let holds = holds(&History::of(text).events).map(|holds| {
             let shown = holds.iter().map(|hold| match hold.observed {
@@ -127,6 +130,30 @@ const CHECKERS: [(&str, Check); 28] = [
             ))
         },
     ),
+    ("hand_over_time in milliseconds, after four", |text| {
+        let mut history = History::of(&format!("{HAND_OVERS} {text}"));
+        for hold in &mut history.holds {
+            for time in [&mut hold.requested, &mut hold.granted, &mut hold.until] {
+                *time *= 1_000_000;
+            }
+        }
+        let disturbed = history.disturbed.iter();
+        let disturbed: Vec<Span> = disturbed
+            .map(|(from, to)| (from * 1_000_000, to * 1_000_000))
+            .collect();
+        let time = hand_over_time(&history.holds, &disturbed);
+        time.map_or_else(String::new, |time| time.as_millis().to_string())
+    }),
+    ("the holds that were passed on", |text| {
+        let tokens = passed_on(&History::of(text).holds);
+        let tokens = tokens.iter().map(|(_, token)| token.to_string());
+        tokens.collect::<Vec<_>>().join(" ")
+    }),
+    ("disturbed spans that are extended by 5", |text| {
+        let spans = extended(&History::of(text).disturbed, Duration::from_nanos(5));
+        let spans = spans.iter().map(|(from, to)| format!("{from}-{to}"));
+        spans.collect::<Vec<_>>().join(" ")
+    }),
     ("idle_time", |text| {
         let history = History::of(&format!("{GRANTED} {text}"));
         let holds = holds(&history.events).expect("the history is consistent");
@@ -199,32 +226,6 @@ fn checkers_find_the_violations_of_histories_and_no_others() {
     assert_eq!(sections.next(), None, "it has no checker");
 }
 
-#[test]
-fn hand_over_is_the_median_pause_of_waiters_outside_of_faults() {
-    // A waiter counts if it requested 50 ms before the release.
-    let hand_overs = |count: u64, requested_before: u64| -> Vec<Hold> {
-        let hold = |number: u64| {
-            let granted = 100_000_000 + number * 60_000_007;
-            Hold {
-                requested: granted - requested_before,
-                ..samples::mutex(number + 1, granted, granted + 60_000_000)
-            }
-        };
-        (0..=count).map(hold).collect()
-    };
-    let pause = Some(Duration::from_nanos(7));
-
-    let mut holds = hand_overs(5, 60_000_000);
-    assert_eq!(hand_over_time(&holds, &[]), pause);
-    assert_eq!(hand_over_time(&holds, &[(0, u64::MAX)]), None);
-
-    let last = holds.last_mut().expect("there are some");
-    last.granted += 1_000;
-    assert_eq!(hand_over_time(&holds, &[]), pause, "one of them was slow");
-    assert_eq!(hand_over_time(&hand_overs(4, 60_000_000), &[]), None);
-    assert_eq!(hand_over_time(&hand_overs(5, 8), &[]), None);
-}
-
 fn tokens_of(found: Option<Violation>) -> String {
     found.map_or_else(String::new, |found| {
         format!("{} {}", found.first.token, found.second.token)
@@ -290,7 +291,19 @@ impl History {
                 } else {
                     until.parse()?
                 };
-                let mut hold = samples::mutex(token.parse()?, granted.parse()?, until);
+                let granted = granted.parse()?;
+                // A mutex that was requested just before, unless the line says otherwise.
+                let mut hold = Hold {
+                    thread: 0,
+                    name: 0,
+                    requested: granted - 1,
+                    observed: None,
+                    granted,
+                    until,
+                    token: token.parse()?,
+                    weight: 1,
+                    capacity: 1,
+                };
                 detail(&mut hold, more)?;
                 self.holds.push(hold);
             }

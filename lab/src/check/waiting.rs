@@ -47,6 +47,23 @@ pub(super) fn quiet_time(span: Span, disturbed: &[Span]) -> Duration {
     Duration::from_nanos((span.1.saturating_sub(span.0)).saturating_sub(excused))
 }
 
+/// The spans and some time after each, in which claims of killed and cut-off clients end. Spans
+/// that then touch become one.
+#[must_use]
+pub fn extended(spans: &[Span], after: Duration) -> Vec<Span> {
+    let after = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
+    let mut merged: Vec<Span> = Vec::new();
+
+    for (from, to) in spans {
+        let to = to.saturating_add(after);
+        match merged.last_mut().filter(|last| last.1 >= *from) {
+            Some(last) => last.1 = last.1.max(to),
+            None => merged.push((*from, to)),
+        }
+    }
+    merged
+}
+
 /// The median time from the end of a hold to the next grant of its lock, if the next holder had
 /// waited for a while. `None` if there are few such hand-overs outside of faults.
 ///

@@ -304,7 +304,7 @@ fn refusals(all: &[Hold], cell: &Cell, outcome: &Outcome) -> Result<()> {
     let mut requested = all.to_vec();
     if cell.backend.cohort.is_some() {
         // A client passes its hold on to another task without a request.
-        let passed_on = power::passed_on(all);
+        let passed_on = check::passed_on(all);
         requested.retain(|hold| !passed_on.contains(&(hold.name, hold.token)));
     }
     for effect in outcome.effects() {

@@ -8,7 +8,7 @@ use super::Cell;
 use super::check::{SLACK, disturbed_spans};
 use crate::Hold;
 use crate::backends::Capability;
-use crate::check::{self, Span};
+use crate::check::{self, extended};
 use crate::fault_run::{LONG, Outcome};
 use crate::faults::Disturbed;
 
@@ -63,33 +63,5 @@ fn late_bytes(cell: &Cell) -> Duration {
         SLACK
     } else {
         Duration::ZERO
-    }
-}
-
-/// The spans and some time after each, in which claims of killed and cut-off clients end. Spans
-/// that then touch become one.
-fn extended(spans: &[Span], after: Duration) -> Vec<Span> {
-    let after = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
-    let mut merged: Vec<Span> = Vec::new();
-
-    for (from, to) in spans {
-        let to = to.saturating_add(after);
-        match merged.last_mut().filter(|last| last.1 >= *from) {
-            Some(last) => last.1 = last.1.max(to),
-            None => merged.push((*from, to)),
-        }
-    }
-    merged
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn spans_are_extended_and_merged() {
-        let spans = extended(&[(1, 2), (6, 8), (20, 21)], Duration::from_nanos(5));
-
-        assert_eq!(spans, [(1, 13), (20, 26)]);
     }
 }

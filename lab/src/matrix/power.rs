@@ -1,12 +1,10 @@
 //! Whether a run could have found a bug: its faults met holds, and long ones cost a hold.
 
-use std::collections::BTreeSet;
-
 use anyhow::{Result, ensure};
 
 use super::Cell;
 use crate::Hold;
-use crate::check::{losses_in, meets_hold};
+use crate::check::{losses_in, meets_hold, passed_on};
 use crate::fault_run::{Effect, Injection, Outcome};
 
 /// In nanoseconds: a worker checks its hold every millisecond, and a busy machine delays it.
@@ -41,15 +39,6 @@ pub(super) fn check(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Result<Powe
     Ok(power)
 }
 
-/// The names and tokens of the holds that were passed on. The store's tokens are times, so only a
-/// pass has the next token.
-pub(super) fn passed_on(all: &[Hold]) -> BTreeSet<(u16, u64)> {
-    let tokens: BTreeSet<_> = all.iter().map(|hold| (hold.name, hold.token)).collect();
-    let follows = |&(name, token): &(u16, u64)| tokens.contains(&(name, token - 1));
-
-    tokens.iter().copied().filter(follows).collect()
-}
-
 /// What the effects of a fault met.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Power {
@@ -81,20 +70,5 @@ fn measure(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Power {
         met: outcome.injections.iter().filter(meets).count(),
         long: outcome.effects().filter(is_long).count(),
         costly: outcome.effects().filter(is_long).filter(is_costly).count(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::check::samples::mutex;
-
-    #[test]
-    fn only_holds_with_successive_tokens_were_passed_on() {
-        let granted = [mutex(1_000, 10, 20), mutex(1_008, 20, 30)];
-        assert_eq!(passed_on(&granted).len(), 0);
-
-        let passed = [mutex(1_001, 20, 30), mutex(1_000, 10, 20)];
-        assert_eq!(passed_on(&passed).len(), 1);
     }
 }
