@@ -84,6 +84,9 @@ pub struct Backend {
     ///
     /// Shows S13.
     pub verify_and_remove: fn(&Testbed) -> Result<usize>,
+    /// Counts what the store keeps for long: keys, nodes, rows or files. A soak checks that they do
+    /// not grow in number.
+    pub count_entries: fn(&Testbed) -> Result<u64>,
     /// Checks that the workers, which have all ended, left nothing behind in the store: no claim,
     /// no key without an expiry, no connection and no subscription.
     ///
@@ -165,9 +168,6 @@ pub enum Capability {
     /// A client cannot renew over connections that the server closes one after another.
     LastingConnections,
 }
-
-/// The user name of the workers where a fault revokes rights.
-pub const USER: &str = "app";
 
 /// The content of every canary.
 const CANARY: &str = "data of another application";

@@ -133,15 +133,13 @@ impl Outcome {
         effects(&self.injections)
     }
 
-    /// Copies the folders of ZooKeeper servers, for the analysis of a failed run.
+    /// Copies the folders of the servers, for the analysis of a failed run.
     ///
     /// # Errors
     /// If a folder cannot be copied.
     pub fn keep_servers(&self, to: &Path) -> Result<()> {
-        self.testbed
-            .servers_of::<lab_servers::ZooKeeper>()
-            .into_iter()
-            .try_for_each(|server| keep_folder(server.folder(), to))
+        let servers = &self.testbed.servers;
+        (0..servers.count()).try_for_each(|number| keep_folder(servers.server(number).folder(), to))
     }
 }
 
@@ -157,10 +155,7 @@ fn effects(injections: &[Injection]) -> impl Iterator<Item = &Effect> {
 /// A process has two connections to each server. Each is a descriptor and a task. In a folder it
 /// keeps two files of each name open.
 fn resource_slack(testbed: &Testbed, backend: &Backend, names: usize) -> ResourceUsage {
-    let connections = 2 * testbed
-        .servers_of::<lab_servers::Redis>()
-        .len()
-        .max(testbed.wires.len());
+    let connections = 2 * testbed.servers.count();
     let files = if backend.has(Capability::Folder) {
         2 * names
     } else {

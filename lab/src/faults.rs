@@ -83,8 +83,7 @@ pub enum Requirement {
     ServerClock,
     /// Workers have their own wall clocks. [`FaultRun`] does this, on every backend.
     WorkerClocks,
-    /// Workers have their own user, [`USER`](crate::backends::USER), with all rights.
-    /// [`Capability::StateCommands`].
+    /// Workers have their own user, with all rights. [`Capability::StateCommands`].
     DedicatedUser,
     /// The disk is small. [`Capability::SmallDisk`].
     SmallDisk,

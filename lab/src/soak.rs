@@ -3,8 +3,8 @@
 //! A soak is a row of rounds on one testbed. Each round has new workers, a seed of its own, and the
 //! faults of the cell `STORE/mixed`. All checkers of the matrix read its history. Two more workers
 //! are never killed, so that a leak adds up in them. Their memory is checked when they end. After each
-//! injection the soak measures their descriptors and threads, and the keys, nodes or files of the
-//! store. A value that grows without a bound fails the round.
+//! injection the soak measures their descriptors and threads, and the keys, nodes, rows or files of
+//! the store. A value that grows without a bound fails the round.
 
 mod growth;
 mod measure;
@@ -21,7 +21,7 @@ use crate::faults::Requirement;
 use crate::matrix::{Cell, Figures, cell_named};
 
 use growth::Series;
-use measure::{WorkerSeries, entries};
+use measure::WorkerSeries;
 pub use state::SoakState;
 
 /// The longest round. The history of a round is in memory.
@@ -30,7 +30,7 @@ const ROUND_MAX: Duration = Duration::from_secs(300);
 const ROUND_MIN: Duration = Duration::from_secs(3);
 /// The least time between two measurements.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Keys, nodes or files that one queue and a few killed processes leave for a while.
+/// Keys, nodes, rows or files that one queue and a few killed processes leave for a while.
 const ENTRIES_SLACK: u64 = 8;
 
 /// What a soak runs, and for how long.
@@ -67,7 +67,7 @@ impl Soak {
 
         let begun = Instant::now();
         let mut testbed = (cell.backend.start)(worker, Requirement::None)?;
-        let mut store_entries = Series::new("keys, nodes or files", ENTRIES_SLACK);
+        let mut store_entries = Series::new("keys, nodes, rows or files", ENTRIES_SLACK);
         loop {
             let left = self.time.saturating_sub(begun.elapsed());
             if left < ROUND_MIN && state.rounds_of_run > 0 {
@@ -87,7 +87,7 @@ impl Soak {
             };
             let figures;
             (testbed, figures) = round.run(testbed, &mut store_entries, &mut state)?;
-            state.add(&figures, entries(&testbed)?)?;
+            state.add(&figures, (cell.backend.count_entries)(&testbed)?)?;
             state.save(&self.state_file)?;
             println!("{state}");
         }
@@ -139,9 +139,9 @@ impl Round<'_> {
             for worker in &mut workers {
                 worker.measure()?;
             }
-            store_entries.push(entries(&run.testbed)?);
+            store_entries.push((self.cell.backend.count_entries)(&run.testbed)?);
         }
-        let outcome = run.finish()?;
+        let mut outcome = run.finish()?;
         let figures = self.cell.check_and_keep(&outcome, &self.folder)?;
 
         for worker in &workers {

@@ -5,7 +5,6 @@ mod servers;
 
 use std::any::{Any, type_name};
 use std::cell::Cell;
-use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
@@ -27,7 +26,7 @@ pub struct Testbed {
     url: String,
     /// The URL that workers get; it leads through the wires.
     pub(crate) worker_url: String,
-    folder: TempDir,
+    notes: TempDir,
     runtime: Runtime,
     locks: Locks,
     next_thread: Cell<u32>,
@@ -43,34 +42,13 @@ pub struct Testbed {
 }
 
 impl Testbed {
-    /// A testbed with a file store in a temporary folder. `worker` is the path of the worker
-    /// program, which only a test knows.
-    ///
-    /// # Errors
-    /// If the folder cannot be created.
-    pub fn new(worker: &str) -> Result<Self> {
-        let folder = temporary()?;
-        let url = format!("file:{}/store", folder.path().display());
-        Self::open(worker, folder, url, Box::new(()))
-    }
-
-    /// A testbed with a file store on a small disk.
-    ///
-    /// # Errors
-    /// If the store cannot be created.
-    pub(crate) fn on_disk(worker: &str, disk: Disk) -> Result<Self> {
-        let url = format!("file:{}/store", disk.path().display());
-        let mut testbed = Self::open(worker, temporary()?, url, Box::new(()))?;
-        testbed.disk = Some(disk);
-        Ok(testbed)
-    }
-
-    /// A testbed with the store of this URL, whose servers the caller runs.
+    /// A testbed with the store of this URL, whose servers the caller runs. `worker` is the path of
+    /// the worker program, which only a test knows.
     ///
     /// # Errors
     /// If the store cannot be opened.
     pub fn at(worker: &str, url: &str) -> Result<Self> {
-        Self::open(worker, temporary()?, url.to_owned(), Box::new(()))
+        Self::with_servers(worker, url.to_owned(), Vec::new(), None)
     }
 
     /// A testbed with the store of this URL and its servers.
@@ -83,13 +61,6 @@ impl Testbed {
         wires: Vec<Wire>,
         servers: impl Servers,
     ) -> Result<Self> {
-        let mut testbed = Self::open(worker, temporary()?, url, Box::new(servers))?;
-        testbed.wires = wires;
-        Ok(testbed)
-    }
-
-    fn open(worker: &str, folder: TempDir, url: String, servers: Box<dyn Servers>) -> Result<Self> {
-        fs::create_dir(folder.path().join("notes"))?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let locks = runtime.block_on(leasehold::open(&url))?;
 
@@ -97,14 +68,14 @@ impl Testbed {
             worker: worker.into(),
             worker_url: url.clone(),
             url,
-            folder,
+            notes: notes()?,
             runtime,
             locks,
             next_thread: Cell::new(0),
             scratch_files: Cell::new(0),
-            wires: Vec::new(),
+            wires,
             holder_route: Route::default(),
-            servers,
+            servers: Box::new(servers),
             disk: None,
         })
     }
@@ -115,33 +86,17 @@ impl Testbed {
         self.url.clone()
     }
 
-    /// The folder of a file store.
-    #[must_use]
-    pub fn store(&self) -> PathBuf {
-        let folder = self.disk.as_ref().map_or(self.folder.path(), Disk::path);
-        folder.join("store")
-    }
-
     /// A new path outside the store.
     #[must_use]
     pub fn scratch_file(&self) -> PathBuf {
         self.scratch_files.set(self.scratch_files.get() + 1);
-        self.folder
-            .path()
-            .join(format!("notes/{}", self.scratch_files.get()))
+        self.notes.path().join(self.scratch_files.get().to_string())
     }
 
     /// Deletes the files of [`scratch_file`](Self::scratch_file). No worker runs.
-    pub(crate) fn remove_scratch_files(&self) -> Result<()> {
-        let folder = self.folder.path().join("notes");
-        fs::remove_dir_all(&folder)?;
-        Ok(fs::create_dir(folder)?)
-    }
-
-    /// The file of a name that `flock(1)` locks.
-    #[must_use]
-    pub fn lock_file(&self, name: &str) -> PathBuf {
-        self.store().join(format!("{name}.lock"))
+    pub(crate) fn remove_scratch_files(&mut self) -> Result<()> {
+        self.notes = notes()?;
+        Ok(())
     }
 
     /// Starts a worker; its threads get numbers that no other worker of this testbed has.
@@ -274,7 +229,7 @@ impl Testbed {
     }
 }
 
-fn temporary() -> Result<TempDir> {
+fn notes() -> Result<TempDir> {
     Ok(tempfile::Builder::new()
         .prefix("leasehold-lab-")
         .tempdir()?)

@@ -24,19 +24,50 @@ pub(super) const FILE: Backend = Backend {
     token_slack: 0,
     load_min: 20.0,
     has: &[&[Folder, SmallDisk, FifoQueue, ImmediateRemoval]],
-    start,
+    start: |worker, requires| match requires {
+        Requirement::SmallDisk => start_on_small_disk(worker),
+        _ => start(worker),
+    },
     wait_until_ready: |_| Ok(()),
     plant: |testbed| Ok(fs::write(canary(testbed), CANARY)?),
     verify_and_remove,
+    count_entries: |testbed| count_files(&folder(testbed)),
     check_clean: |_, testbed, last| check_clean(testbed, &last.names),
 };
 
-fn start(worker: &str, requires: Requirement) -> Result<Testbed> {
-    if requires == Requirement::SmallDisk {
-        Testbed::on_disk(worker, Disk::mount(disk::FOLDER_SIZE)?)
-    } else {
-        Testbed::new(worker)
-    }
+/// Starts a testbed with a store in a temporary folder.
+///
+/// # Errors
+/// If the folder cannot be created.
+pub fn start(worker: &str) -> Result<Testbed> {
+    let folder = tempfile::Builder::new()
+        .prefix("leasehold-lab-")
+        .tempdir()?;
+    let url = url_in(folder.path());
+    Testbed::with_servers(worker, url, Vec::new(), Some(folder))
+}
+
+fn start_on_small_disk(worker: &str) -> Result<Testbed> {
+    let disk = Disk::mount(disk::FOLDER_SIZE)?;
+    let mut testbed = Testbed::at(worker, &url_in(disk.path()))?;
+    testbed.disk = Some(disk);
+    Ok(testbed)
+}
+
+fn url_in(folder: &Path) -> String {
+    format!("file:{}/store", folder.display())
+}
+
+/// The folder of the store.
+#[must_use]
+pub fn folder(testbed: &Testbed) -> PathBuf {
+    testbed.url().trim_start_matches("file:").into()
+}
+
+/// The file of a name that `flock(1)` locks.
+#[must_use]
+pub fn lock_file(testbed: &Testbed, name: &str) -> PathBuf {
+    folder(testbed).join(format!("{name}.lock"))
 }
 
 fn verify_and_remove(testbed: &Testbed) -> Result<usize> {
@@ -70,13 +101,13 @@ pub fn check_clean(testbed: &Testbed, names: &[String]) -> Result<()> {
 }
 
 fn canary(testbed: &Testbed) -> PathBuf {
-    testbed.store().join("canary.txt")
+    folder(testbed).join("canary.txt")
 }
 
 /// The files in the folder that belong to none of these names.
 fn unexpected_files(testbed: &Testbed, names: &[String]) -> Result<Vec<String>> {
     let mut unexpected = Vec::new();
-    for entry in fs::read_dir(testbed.store())? {
+    for entry in fs::read_dir(folder(testbed))? {
         let file = entry?
             .file_name()
             .into_string()
@@ -107,7 +138,7 @@ fn is_of(file: &str, names: &[String]) -> bool {
 /// store once more: two inboxes belong to the inspecting client and to the new one.
 fn members(testbed: &Testbed) -> Result<usize> {
     let _newcomer = testbed.run(leasehold::open(&testbed.url()))?;
-    count_fifos(&testbed.store().join(".members"))
+    count_fifos(&folder(testbed).join(".members"))
 }
 
 fn count_fifos(folder: &Path) -> Result<usize> {
@@ -120,6 +151,20 @@ fn count_fifos(folder: &Path) -> Result<usize> {
             entry.path().display()
         );
         count += 1;
+    }
+    Ok(count)
+}
+
+fn count_files(folder: &Path) -> Result<u64> {
+    let mut count = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        // A file may be removed between the two calls.
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        count += 1;
+        if is_folder {
+            count += count_files(&entry.path())?;
+        }
     }
     Ok(count)
 }

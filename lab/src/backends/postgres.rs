@@ -1,5 +1,6 @@
 //! One PostgreSQL server.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -65,6 +66,13 @@ pub(super) const SINGLE: Backend = Backend {
         server(testbed).run("DROP TABLE leasehold_other");
         Ok(0)
     },
+    count_entries: |testbed| {
+        let rows = server(testbed).run(
+            "SELECT (SELECT count(*) FROM leasehold_private.lock) + \
+             (SELECT count(*) FROM leasehold_private.claim)",
+        );
+        Ok(rows.concat().parse()?)
+    },
     check_clean,
 };
 
@@ -105,5 +113,9 @@ impl TestedServer for Server {
 
     fn resume(&self) {
         Self::resume(self);
+    }
+
+    fn folder(&self) -> &Path {
+        self.host()
     }
 }

@@ -1,21 +1,24 @@
 //! One Redis server.
 
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, ensure};
-use lab_servers::{Cluster, Redis, Setup, Wire};
+use lab_servers::{Cluster, Redis, Reply, Setup, Wire};
 
 use super::Capability::{
     ExpiringKeys, FifoQueue, ImmediateRemoval, LastingConnections, Network, ServerClock,
     ServerProcess, SingleServer, SmallDisk, StateCommands, SteadyTokens,
 };
-use super::{Backend, CANARY, Capability, Disk, USER, disk, wait_for_empty_queues};
+use super::{Backend, CANARY, Capability, Disk, disk, wait_for_empty_queues};
 use crate::faults::Requirement;
 use crate::testbed::Server;
 use crate::{Testbed, WorkerConfig, hostile_names, until};
 
 const LEASE: Duration = Duration::from_millis(1_500);
 pub(super) const SETTINGS: &str = "crash-grace=500ms";
+/// The user of the workers where a fault revokes rights.
+pub(crate) const USER: &str = "app";
 /// The rights of the workers' user.
 const RIGHTS: &str = "app on >secret ~* &* +@all";
 /// Names near those of the matrix's locks, and near their keys.
@@ -63,6 +66,7 @@ pub(super) const SINGLE: Backend = Backend {
         Ok(())
     },
     verify_and_remove,
+    count_entries: |testbed| Ok(masters(testbed).into_iter().map(count_lasting_keys).sum()),
     check_clean: |backend, testbed, last| {
         // A request that was in flight when the fault came ends with its lease. A reader does not
         // wait for it.
@@ -302,6 +306,10 @@ impl Server for Redis {
     fn resume(&self) {
         Self::resume(self);
     }
+
+    fn folder(&self) -> &Path {
+        Self::folder(self)
+    }
 }
 
 /// The servers that are masters.
@@ -309,4 +317,18 @@ pub(crate) fn masters(testbed: &Testbed) -> Vec<&Redis> {
     let mut servers = testbed.servers_of::<Redis>();
     servers.retain(|server| server.info("replication").contains("role:master"));
     servers
+}
+
+/// Counts the keys that stay for a minute or longer. The number of the others follows from the load.
+fn count_lasting_keys(server: &Redis) -> u64 {
+    const NO_EXPIRY: i64 = -1;
+    const SHORT_LIFE_MILLIS: i64 = 60_000;
+    let keys = server.command(&["KEYS", "*"]);
+
+    // A key of a Cluster may have moved to another master since.
+    let lasts = |key: &&str| match server.request(&["PTTL", key]) {
+        Reply::Int(life) => life == NO_EXPIRY || life > SHORT_LIFE_MILLIS,
+        _ => false,
+    };
+    keys.texts().into_iter().filter(lasts).count() as u64
 }

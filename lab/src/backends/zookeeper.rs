@@ -1,5 +1,6 @@
 //! One ZooKeeper server.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -17,6 +18,7 @@ use crate::{Testbed, WorkerConfig, until};
 const SETTINGS: &str = "session=2s";
 /// Two sessions and what a busy machine adds. No node of a dead client is left by then.
 const ORPHANS_MAX: Duration = Duration::from_secs(2 * 2 + 10);
+const NODES: &str = "zk_znode_count";
 const CANARY_NODE: &str = "/other";
 const CANARY_SESSION: Duration = Duration::from_secs(10);
 
@@ -46,6 +48,15 @@ pub(super) const SINGLE: Backend = Backend {
     },
     plant,
     verify_and_remove,
+    count_entries: |testbed| {
+        let servers = testbed.servers_of::<Server>();
+        let replies = |server: &&Server| {
+            let reply = server.request("mntr");
+            reply.is_ok_and(|reply| reply.contains(NODES))
+        };
+        let serving = servers.into_iter().find(replies);
+        Ok(serving.map_or(0, |server| server.count(NODES)))
+    },
     check_clean,
 };
 
@@ -153,5 +164,9 @@ impl TestedServer for Server {
 
     fn resume(&self) {
         Self::resume(self);
+    }
+
+    fn folder(&self) -> &Path {
+        Self::folder(self)
     }
 }

@@ -7,6 +7,7 @@
 //! up to 30 s apart. Some of the runs fail, some are killed at a random moment, and the server is
 //! killed twice.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::env;
 use std::fs::File;
@@ -20,7 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use lab::Random;
+use lab::{Random, Server};
 use lab_servers::{Clock, Postgres, Redis, ZooKeeper};
 use tempfile::TempDir;
 
@@ -44,12 +45,12 @@ fn main() -> Result<()> {
     };
     let (store, mode) = (word(0, "file"), word(1, "once"));
     let folder = TempDir::new()?;
-    let mut server = Server::start(&store, folder.path())?;
+    let (url, mut server) = start(&store, folder.path())?;
     let program = env::current_exe()?.with_file_name("leasehold");
     ensure!(program.exists(), "build leasehold-cli first");
     let mut trial = Trial {
         shedlock: Vec::new(),
-        url: server.url(),
+        url,
         program,
         is_once: mode == "once",
         clocks: Clock::several(folder.path(), MACHINES.len()),
@@ -68,7 +69,7 @@ fn main() -> Result<()> {
         let peers = trial
             .clocks
             .iter()
-            .map(|clock| ShedLock::start(&server, clock, &trial.folder));
+            .map(|clock| ShedLock::start(server.as_deref(), clock, &trial.folder));
         trial.shedlock = peers.collect::<Result<_>>()?;
     }
     let trial = trial;
@@ -86,7 +87,9 @@ fn main() -> Result<()> {
         for part in 1..=2 {
             let at = trial.due(0, trial.periods * part / 3) + trial.period.mul_f64(SPREAD / 2.0);
             thread::sleep(at.saturating_duration_since(Instant::now()));
-            server.crash();
+            if let Some(server) = &mut server {
+                server.restart();
+            }
         }
         let played = machines
             .into_iter()
@@ -96,45 +99,24 @@ fn main() -> Result<()> {
     trial.report(&store, &mode)
 }
 
-/// The service of the store. Each keeps its data when it is killed.
-enum Server {
-    Folder(PathBuf),
-    Redis(Redis),
-    ZooKeeper(ZooKeeper),
-    Postgres(Postgres),
-}
-
-impl Server {
-    fn start(store: &str, folder: &Path) -> Result<Self> {
-        Ok(match store {
-            "file" => Self::Folder(folder.join("store")),
-            "redis" => Self::Redis(Redis::configured(&[
-                ("appendonly", "yes"),
-                ("appendfsync", "always"),
-            ])),
-            "zookeeper" => Self::ZooKeeper(ZooKeeper::start()),
-            "postgres" => Self::Postgres(Postgres::configured(&["fsync=on"])),
-            _ => bail!("there is no store {store}"),
-        })
-    }
-
-    fn url(&self) -> String {
-        match self {
-            Self::Folder(folder) => format!("file:{}", folder.display()),
-            Self::Redis(server) => server.url(),
-            Self::ZooKeeper(server) => server.url(),
-            Self::Postgres(server) => server.url(),
+/// Starts the service of the store, which keeps its data when it is killed. Returns the URL too.
+fn start(store: &str, folder: &Path) -> Result<(String, Option<Box<dyn Server>>)> {
+    Ok(match store {
+        "file" => (format!("file:{}/store", folder.display()), None),
+        "redis" => {
+            let server = Redis::configured(&[("appendonly", "yes"), ("appendfsync", "always")]);
+            (server.url(), Some(Box::new(server)))
         }
-    }
-
-    fn crash(&mut self) {
-        match self {
-            Self::Folder(_) => {}
-            Self::Redis(server) => server.restart(),
-            Self::ZooKeeper(server) => server.restart(),
-            Self::Postgres(server) => server.restart(),
+        "zookeeper" => {
+            let server = ZooKeeper::start();
+            (server.url(), Some(Box::new(server)))
         }
-    }
+        "postgres" => {
+            let server = Postgres::configured(&["fsync=on"]);
+            (server.url(), Some(Box::new(server)))
+        }
+        _ => bail!("there is no store {store}"),
+    })
 }
 
 struct Trial {
@@ -293,10 +275,9 @@ struct ShedLock {
 }
 
 impl ShedLock {
-    fn start(server: &Server, clock: &Clock, folder: &Path) -> Result<Self> {
-        let Server::Postgres(server) = server else {
-            bail!("ShedLock is on postgres");
-        };
+    fn start(server: Option<&dyn Server>, clock: &Clock, folder: &Path) -> Result<Self> {
+        let server = server.and_then(|server| (server as &dyn Any).downcast_ref::<Postgres>());
+        let server = server.context("ShedLock is on postgres")?;
         let lab = Path::new(env!("CARGO_MANIFEST_DIR"));
         let jars = lab.join("../target/jars/*");
         let mut process = Command::new("java")

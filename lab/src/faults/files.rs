@@ -9,11 +9,12 @@ use lab_servers::Postgres;
 
 use super::{ended_now, instant, persistence, wait};
 use crate::backends::Capability;
+use crate::backends::file::folder;
 use crate::fault_run::{Effect, FaultRun};
 use crate::{Random, now};
 
 fn files(run: &FaultRun, name: &str) -> [PathBuf; 2] {
-    ["lock", "queue"].map(|ending| run.testbed.store().join(format!("{name}.{ending}")))
+    ["lock", "queue"].map(|ending| folder(&run.testbed).join(format!("{name}.{ending}")))
 }
 
 /// Deletes the two files of a name.
@@ -33,7 +34,7 @@ pub(super) fn files_unlinked(run: &mut FaultRun, random: &mut Random) -> Result<
 pub(super) fn replaced(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let name = run.draw_name(random);
     let [lock, _] = files(run, &name);
-    let other = run.testbed.store().join(format!(".{name}.other"));
+    let other = folder(&run.testbed).join(format!(".{name}.other"));
     fs::write(&other, "")?;
     fs::rename(&other, &lock)?;
     Ok(Some(instant(format!("{name}.lock"))))
@@ -52,7 +53,8 @@ pub(super) fn disk_full(run: &mut FaultRun, random: &mut Random) -> Result<Optio
         server.run("SELECT pg_switch_wal(); CHECKPOINT");
     }
 
-    let fill = run.testbed.store().with_file_name("fill");
+    let disk = run.testbed.disk.as_ref();
+    let fill = disk.context("the disk is small")?.path().join("fill");
     let filled = std::io::copy(&mut std::io::repeat(0), &mut fs::File::create(&fill)?);
     ensure!(filled.is_err(), "the disk never becomes full");
 

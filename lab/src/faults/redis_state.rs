@@ -7,7 +7,8 @@ use anyhow::Result;
 use lab_servers::Redis;
 
 use super::{ended_now, instant, millis, wait};
-use crate::backends::{Backend, Capability, USER};
+use crate::backends::redis::USER;
+use crate::backends::{Backend, Capability};
 use crate::fault_run::{Effect, FaultRun};
 use crate::{Random, now, until_within};
 

@@ -2,6 +2,9 @@
 
 use std::any::Any;
 use std::fmt;
+use std::path::Path;
+
+use tempfile::TempDir;
 
 /// The servers of a store.
 pub trait Servers: Any + fmt::Debug {
@@ -28,6 +31,9 @@ pub trait Server: Any + fmt::Debug {
 
     /// Continues a stopped process.
     fn resume(&self);
+
+    /// The folder of its data and its log.
+    fn folder(&self) -> &Path;
 }
 
 impl<S: Server> Servers for Vec<S> {
@@ -44,8 +50,8 @@ impl<S: Server> Servers for Vec<S> {
     }
 }
 
-/// A store without servers.
-impl Servers for () {
+/// A store without servers of the lab; the folder of a file store is removed at the end.
+impl Servers for Option<TempDir> {
     fn count(&self) -> usize {
         0
     }

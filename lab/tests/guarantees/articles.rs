@@ -64,7 +64,7 @@ fn hundred_tasks_and_threads_count_down_on_redis() -> Result<()> {
 /// found.
 #[test]
 fn broken_lock_is_detected_by_the_count_down() -> Result<()> {
-    let testbed = Testbed::new(WORKER)?;
+    let testbed = file::start(WORKER)?;
     let apart = WorkerConfig {
         store: "memory:".to_owned(),
         cycles: 50,
@@ -81,7 +81,7 @@ fn broken_lock_is_detected_by_the_count_down() -> Result<()> {
 }
 
 fn count_down(processes: u32, config: &WorkerConfig) -> Result<()> {
-    let testbed = Testbed::new(WORKER)?;
+    let testbed = file::start(WORKER)?;
     count_down_on(&testbed, RUNS, processes, config)?;
     file::check_clean(&testbed, &config.names)
 }

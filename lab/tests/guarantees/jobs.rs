@@ -3,7 +3,7 @@
 //! Shows G-58.
 
 use anyhow::{Result, ensure};
-use lab::backends::redis;
+use lab::backends::{file, redis};
 use lab::{
     Api, CrashAction, CrashPoint, EventKind, Job, Side, Step, Testbed, WorkerConfig, check, holds,
     until,
@@ -17,7 +17,7 @@ const ROUNDS: u64 = 3;
 
 #[test]
 fn killed_jobs_are_completed_once_in_a_folder() -> Result<()> {
-    are_completed_once(&Testbed::new(WORKER)?)
+    are_completed_once(&file::start(WORKER)?)
 }
 
 #[test]

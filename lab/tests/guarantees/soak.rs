@@ -44,7 +44,7 @@ fn soak_on_redis() -> Result<()> {
 }
 
 fn soak(names: &[&str]) -> Result<()> {
-    let testbed = Testbed::new(WORKER)?;
+    let testbed = file::start(WORKER)?;
     let config = soak_at(&testbed, CYCLES, names)?;
     file::check_clean(&testbed, &config.names)
 }

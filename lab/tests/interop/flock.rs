@@ -70,9 +70,9 @@ fn kinds(testbed: &Testbed) -> [Lock; 4] {
 
 #[test]
 fn flock_holder_excludes_leasehold() -> Result<()> {
-    let testbed = Testbed::new(WORKER)?;
+    let testbed = file::start(WORKER)?;
     for lock in kinds(&testbed) {
-        let mut shell = holding(EXCLUSIVE, &testbed.lock_file(lock.name()))?;
+        let mut shell = holding(EXCLUSIVE, &file::lock_file(&testbed, lock.name()))?;
         ensure!(
             !leasehold_locks(&testbed, &lock)?,
             "{} beside flock",
@@ -92,9 +92,9 @@ fn flock_holder_excludes_leasehold() -> Result<()> {
 
 #[test]
 fn shared_flock_admits_only_readers_and_slots() -> Result<()> {
-    let testbed = Testbed::new(WORKER)?;
+    let testbed = file::start(WORKER)?;
     for (lock, expected) in kinds(&testbed).into_iter().zip([false, true, false, true]) {
-        let _shell = holding(SHARED, &testbed.lock_file(lock.name()))?;
+        let _shell = holding(SHARED, &file::lock_file(&testbed, lock.name()))?;
         ensure!(
             leasehold_locks(&testbed, &lock)? == expected,
             "{} beside flock -s",
@@ -106,9 +106,9 @@ fn shared_flock_admits_only_readers_and_slots() -> Result<()> {
 
 #[test]
 fn leasehold_holder_excludes_flock() -> Result<()> {
-    let testbed = Testbed::new(WORKER)?;
+    let testbed = file::start(WORKER)?;
     for (lock, shared_expected) in kinds(&testbed).into_iter().zip([false, true, false, true]) {
-        let file = testbed.lock_file(lock.name());
+        let file = file::lock_file(&testbed, lock.name());
         let guard = testbed.run(lock.acquire())?;
         ensure!(
             !flock_locks("-x", &file)?,
@@ -129,10 +129,10 @@ fn leasehold_holder_excludes_flock() -> Result<()> {
 
 #[test]
 fn flock_is_granted_after_release() -> Result<()> {
-    let testbed = Testbed::new(WORKER)?;
+    let testbed = file::start(WORKER)?;
     for lock in kinds(&testbed) {
         let guard = testbed.run(lock.acquire())?;
-        let mut shell = start(EXCLUSIVE, &testbed.lock_file(lock.name()))?;
+        let mut shell = start(EXCLUSIVE, &file::lock_file(&testbed, lock.name()))?;
         testbed.run(guard.release())?;
         expect(&mut shell, "held")?;
         shell.send_line("")?;
@@ -169,7 +169,7 @@ fn waiters_are_granted_after(
     script: &str,
     ends: impl Fn(Peer) -> Result<Option<Peer>>,
 ) -> Result<()> {
-    let testbed = Testbed::new(WORKER)?;
+    let testbed = file::start(WORKER)?;
     for kind in [
         LockKind::Mutex,
         LockKind::Writer,
@@ -178,7 +178,7 @@ fn waiters_are_granted_after(
             slots: 3,
         },
     ] {
-        let shell = holding(script, &testbed.lock_file("a"))?;
+        let shell = holding(script, &file::lock_file(&testbed, "a"))?;
         let config = WorkerConfig {
             kind,
             work: HoldWork::UntilSignal,
@@ -205,8 +205,8 @@ fn waiters_are_granted_after(
 
 #[test]
 fn second_waiter_is_granted_after_first_waiter_is_killed() -> Result<()> {
-    let testbed = Testbed::new(WORKER)?;
-    let mut shell = holding(BY_NUMBER, &testbed.lock_file("a"))?;
+    let testbed = file::start(WORKER)?;
+    let mut shell = holding(BY_NUMBER, &file::lock_file(&testbed, "a"))?;
     let first = testbed.start(WorkerConfig::default())?;
     let mut events = vec![testbed.wait_until_waiting("a", first.first_thread())?];
     let behind = testbed.start(WorkerConfig::default())?;
@@ -222,8 +222,8 @@ fn second_waiter_is_granted_after_first_waiter_is_killed() -> Result<()> {
 /// A waiter that has timed out does not lock the file when the external holder ends.
 #[test]
 fn timed_out_waits_leave_the_file_unlocked() -> Result<()> {
-    let testbed = Testbed::new(WORKER)?;
-    let mut shell = holding(BY_NUMBER, &testbed.lock_file("a"))?;
+    let testbed = file::start(WORKER)?;
+    let mut shell = holding(BY_NUMBER, &file::lock_file(&testbed, "a"))?;
     let impatient = WorkerConfig {
         cycles: 20,
         wait_micros: Some(2_000),
@@ -250,7 +250,7 @@ fn timed_out_waits_leave_the_file_unlocked() -> Result<()> {
     shell.send_line("")?;
     expect(&mut shell, "unlocked")?;
     lab::until("flock to get the file", || {
-        Ok(flock_locks("-x", &testbed.lock_file("a"))?.then_some(()))
+        Ok(flock_locks("-x", &file::lock_file(&testbed, "a"))?.then_some(()))
     })?;
     ensure!(
         leasehold_locks(&testbed, &lock)?,
@@ -266,10 +266,10 @@ fn workers_and_flock_count_down_together() -> Result<()> {
     const SCRIPT: &str = "n=$(cat \"$2\"); sleep 0.001; echo $((n - 1)) >\"$2\"";
     const LOOP: &str = "i=0; while [ $i -lt $4 ]; do \
         flock \"$1\" sh -ceu \"$3\" sh \"$1\" \"$2\"; i=$((i + 1)); done";
-    let testbed = Testbed::new(WORKER)?;
+    let testbed = file::start(WORKER)?;
     // leasehold never removes a lock file that it did not make.
     let _opened = testbed.locks();
-    std::fs::write(testbed.lock_file("a"), "")?;
+    std::fs::write(file::lock_file(&testbed, "a"), "")?;
     let file = testbed.scratch_file();
     std::fs::write(&file, (8 * EACH + 1).to_string())?;
     let work = HoldWork::CountDown {
@@ -289,7 +289,7 @@ fn workers_and_flock_count_down_together() -> Result<()> {
         let mut command = Command::new("sh");
         command
             .args(["-ceu", LOOP, "sh"])
-            .arg(testbed.lock_file("a"))
+            .arg(file::lock_file(&testbed, "a"))
             .arg(&file)
             .arg(SCRIPT)
             .arg(EACH.to_string());
