@@ -20,7 +20,6 @@ pub mod plan;
 mod process;
 mod redis_servers;
 mod server;
-mod standstill;
 mod store;
 mod task;
 pub mod testbed;

@@ -9,7 +9,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use leasehold::simulation::{self, BackgroundTask, BootInstant, Connection};
 use tokio::task::AbortHandle;
@@ -41,15 +40,12 @@ pub(crate) fn spawn(
 
 impl simulation::World for World {
     fn now(&self) -> BootInstant {
-        let time = self.time();
-        assert!(!self.standstill.lasts_at(time), "a task never pauses");
-        self.clock(current_client()).at(time)
+        self.virtual_time.read(self.clock(current_client()))
     }
 
     fn instant_of(&self, time: BootInstant) -> Instant {
-        let nanos = self.clock(current_client()).time_of(time);
-        // Both conversions round down, and the clock must show the time when the timer fires.
-        self.instant(nanos) + Duration::from_micros(1)
+        let clock = self.clock(current_client());
+        self.virtual_time.instant_of(clock, time)
     }
 
     fn draw_id(&self) -> [u8; 16] {

@@ -37,8 +37,7 @@ use tokio::runtime::{Handle, Id, RuntimeFlavor};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::server::nanos;
-use crate::standstill::Standstill;
+use crate::clock::VirtualTime;
 
 pub use process::Process;
 pub use redis::Redis;
@@ -51,8 +50,7 @@ use wire::Rules;
 #[derive(Debug)]
 struct Testbed {
     runtime: Handle,
-    start: Instant,
-    standstill: Standstill,
+    virtual_time: VirtualTime,
     state: Mutex<TestbedState>,
 }
 
@@ -103,8 +101,7 @@ impl Testbed {
         let id = runtime.id();
         let testbed = Arc::new(Self {
             runtime,
-            start: Instant::now(),
-            standstill: Standstill::default(),
+            virtual_time: VirtualTime::begin(),
             state: Mutex::new(TestbedState {
                 listeners: BTreeMap::new(),
                 processes: 0,
@@ -128,23 +125,15 @@ impl Testbed {
     fn listener(&self, name: &str) -> Option<Listener> {
         self.state.lock().listeners.get(name).cloned()
     }
-
-    fn time(&self) -> u64 {
-        nanos(self.start.elapsed())
-    }
 }
 
 impl simulation::World for Testbed {
     fn now(&self) -> BootInstant {
-        let time = self.time();
-        assert!(!self.standstill.lasts_at(time), "a task never pauses");
-        process::current_clock().at(time)
+        self.virtual_time.read(process::current_clock())
     }
 
     fn instant_of(&self, time: BootInstant) -> Instant {
-        let nanos = process::current_clock().time_of(time);
-        // Both conversions round down, and the clock must show the time when the timer fires.
-        self.start + Duration::from_nanos(nanos) + Duration::from_micros(1)
+        self.virtual_time.instant_of(process::current_clock(), time)
     }
 
     fn draw_id(&self) -> [u8; 16] {

@@ -8,22 +8,19 @@ use fastrand::Rng;
 use leasehold::store::ClaimId;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 use crate::backend::Backend;
-use crate::clock::Clock;
+use crate::clock::{Clock, VirtualTime};
 use crate::event::{Counts, Detail, Event, Violation, What};
 use crate::hold::HoldRecord;
 use crate::plan::{Plan, Profile};
 use crate::process::Client;
-use crate::server::{Nanos, nanos};
-use crate::standstill::Standstill;
+use crate::server::Nanos;
 
 /// A world with several clients and the servers of one store.
 pub(crate) struct World {
     me: Weak<World>,
-    start: Instant,
-    pub(crate) standstill: Standstill,
+    pub(crate) virtual_time: VirtualTime,
     clocks: Vec<Clock>,
     pub(crate) profile: Profile,
     detail: Detail,
@@ -96,8 +93,7 @@ impl World {
         };
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
-            start: Instant::now(),
-            standstill: Standstill::default(),
+            virtual_time: VirtualTime::begin(),
             clocks,
             profile: plan.profile.clone(),
             detail,
@@ -121,14 +117,9 @@ impl World {
         self.detail == Detail::Full
     }
 
-    /// Returns when the true time is this.
-    pub(crate) fn instant(&self, time: Nanos) -> Instant {
-        self.start + Duration::from_nanos(time)
-    }
-
     /// Returns the true time.
     pub(crate) fn time(&self) -> Nanos {
-        nanos(self.start.elapsed())
+        self.virtual_time.now()
     }
 
     pub(crate) fn clock(&self, client: usize) -> Clock {
