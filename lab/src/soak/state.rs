@@ -34,7 +34,7 @@ pub struct SoakState {
     pub losses: u64,
     /// Pairs of holds that overlapped.
     pub overlaps: u64,
-    /// The keys, nodes or files after the first round, when all workers had ended.
+    /// The keys, nodes, rows or files after the first round, when all workers had ended.
     pub first_entries_at_rest: Option<u64>,
     /// The same after the last round.
     pub last_entries_at_rest: Option<u64>,
@@ -87,7 +87,7 @@ impl SoakState {
         self.last_entries_at_rest = Some(at_rest);
         ensure!(
             at_rest <= first + REST_SLACK,
-            "{at_rest} keys, nodes or files remain, and {first} remained after the first round"
+            "{at_rest} keys, nodes, rows or files remain, and {first} remained after the first round"
         );
 
         self.next_seed += 1;
@@ -121,7 +121,7 @@ impl fmt::Display for SoakState {
             self.overlaps
         )?;
         if let Some(at_rest) = self.last_entries_at_rest {
-            write!(f, ", {at_rest} keys, nodes or files at rest")?;
+            write!(f, ", {at_rest} keys, nodes, rows or files at rest")?;
         }
         for line in &self.measured {
             write!(f, "\n  {line}")?;
