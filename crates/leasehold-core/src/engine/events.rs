@@ -36,7 +36,6 @@ use tracing::field::Empty;
 use super::StoreCalls;
 use crate::metrics::{LockMeters, WaitingClaim};
 use crate::runtime::clock::BootInstant;
-use crate::runtime::panics::contained;
 use crate::{Claim, Error, LossReason, Name, Token};
 
 /// The span and the metrics of one acquire.
