@@ -42,8 +42,8 @@
 /// read in one. For several commands in one step, write a script of your own that begins as this
 /// one does.
 ///
-/// **Limits.** On a cluster, all keys must be in one hash slot: give them one `{tag}`. The mark
-/// never expires. Delete it only together with all data that it protects, when no earlier holder
+/// **Limits.** On a cluster, all keys must be in one hash slot: give them one `{tag}`. A command
+/// has at most 7,900 words; with more, no key is changed. The mark never expires. Delete it only together with all data that it protects, when no earlier holder
 /// can still write. The mark is as durable as the server. A server that loses it (without
 /// `appendonly`, or by a failover to a replica that lags) accepts a stale writer until the next
 /// seal. The mark protects from clients that write through the script, and from no others.

@@ -76,6 +76,23 @@ fn redis_mark_without_claim_is_raised_by_a_larger_token_only() {
     assert_late(&fenced_as(&server, "8", OTHER_CLAIM, &[]), "another claim");
 }
 
+/// A script cannot call a command of more words, and must not raise the mark before it fails.
+#[test]
+fn redis_command_of_too_many_words_changes_nothing() {
+    let server = Redis::start();
+    for (values, is_executed) in [(7_898, true), (7_899, false), (8_100, false)] {
+        server.command(&["DEL", "{a}", "{a}:mark"]);
+        let words = [&["RPUSH", "{a}"][..], &vec!["value"; values]].concat();
+        let reply = fenced_as(&server, "9", CLAIM, &words);
+        let is_refused = reply
+            .error()
+            .is_some_and(|error| error.contains("7900 words"));
+        assert!(is_refused != is_executed, "{values}: {reply:?}");
+        let mark = server.command(&["EXISTS", "{a}:mark"]).int();
+        assert_eq!(mark == 1, is_executed, "{values}");
+    }
+}
+
 /// A call in the form of the earlier version has the command at the position of the claim id.
 #[test]
 fn redis_call_without_claim_changes_nothing() {

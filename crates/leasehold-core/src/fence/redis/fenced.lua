@@ -17,6 +17,10 @@ end
 if not claim or not string.find(claim, '^[0-9a-f]+$') or #claim ~= 32 then
   return redis.error_reply('ERR a claim id is 32 hexadecimal digits, in small letters')
 end
+-- Lua cannot call a command with more than about 8,000 words.
+if #ARGV > 7902 then
+  return redis.error_reply('ERR a fenced command has at most 7900 words')
+end
 local mark = redis.call('GET', KEYS[1])
 local proposed = 'v2 ' .. token .. ' ' .. claim
 if mark and mark ~= proposed then
