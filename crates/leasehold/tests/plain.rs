@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use lab_servers::Redis;
-use leasehold::{Guard, Locks, Result};
+use leasehold::{Guard, Locks, Name, Result};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -34,6 +34,30 @@ async fn refusal_by_another_library_shows_its_value() {
             "{refused}"
         );
     }
+}
+
+/// Locks of other libraries have values of known shapes. Any other value, which may be empty, holds
+/// a lock too, but may be no lock.
+#[tokio::test]
+async fn value_of_any_shape_is_shown_and_those_of_known_shapes_are_listed() {
+    let redis = Redis::start();
+    let url = format!("{}?dialect=plain", redis.url());
+    let locks = leasehold::open(&url).await.expect("it opens");
+    let _own = locks.mutex("own").acquire().await.expect("granted");
+    for (key, value) in [
+        ("theirs", "9a8e4c7a6f1211efb2c50242ac120002"),
+        ("empty", ""),
+    ] {
+        redis.command(&["SET", key, value, "PX", "60000"]);
+    }
+
+    for name in ["own", "theirs", "empty"] {
+        let shown = locks.inspect(name).await.expect("it replies");
+        assert_eq!(shown.holders().count(), 1, "{name}");
+    }
+    let listed = locks.list("", 9).await.expect("it replies");
+    let listed: Vec<&str> = listed.iter().map(Name::as_str).collect();
+    assert_eq!(listed, ["own", "theirs"]);
 }
 
 /// A server on which another library holds the lock, and a claim of leasehold that waits for it.

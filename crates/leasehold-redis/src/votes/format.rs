@@ -44,7 +44,7 @@ pub(super) trait VoteFormat: Debug + Send + Sync {
 
     fn list_script(&self) -> &'static Script;
 
-    /// Reads a record that is not empty. Returns `None` if another program wrote it.
+    /// Reads a record. Returns `None` if another program wrote it.
     fn read(&self, record: &[u8], remaining: Duration) -> Option<Inspected>;
 }
 

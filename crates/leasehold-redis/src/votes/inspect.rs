@@ -126,7 +126,8 @@ async fn inspect_master(voting: &Voting, master: &Master, key: &str) -> Result<I
     let script = voting.format.inspect_script();
     let reply = script.run(&session, &[key], NO_TEXTS).await?;
     let (record, left_ms): (Vec<u8>, u64) = decode(reply)?;
-    if record.is_empty() {
+    // Another library may have written an empty value.
+    if record.is_empty() && left_ms == 0 {
         return Ok(Inspected {
             last_token: 0,
             holder: None,

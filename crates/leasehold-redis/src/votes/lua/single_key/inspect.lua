@@ -2,8 +2,7 @@
 --
 -- KEYS[1]  the lock
 -- ARGV     none
--- replies  the value, '' if the key does not exist; ms until its lease ends
+-- replies  the value; ms until its lease ends, 0 if the key does not exist
 local value = redis.call('GET', KEYS[1])
 if not value then return { '', 0 } end
-local left = redis.call('PTTL', KEYS[1])
-return { value, left < 0 and 1 or left }
+return { value, math.max(redis.call('PTTL', KEYS[1]), 1) }
