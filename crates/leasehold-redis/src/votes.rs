@@ -147,7 +147,7 @@ pub(crate) struct Voting {
     token_digits: u64,
     format: &'static dyn VoteFormat,
     longest_lease: Duration,
-    /// Why the last round did not reach a quorum.
+    /// Why the last round did not reach a quorum, if the masters were not available.
     quorum_error: Mutex<Option<Error>>,
     /// The keyspace notifications of a single server. Other libraries publish no release.
     events: Option<Arc<Events>>,
@@ -388,7 +388,8 @@ impl Voting {
 
             self.take_back(tracked, &result);
             let error = (!result.has_quorum()).then(|| result.no_quorum());
-            self.quorum_error.lock().clone_from(&error);
+            // Other names may be refused for another reason, or not at all.
+            *self.quorum_error.lock() = error.clone().filter(Error::is_unavailable);
             if let Some(error) = error {
                 return Err(error);
             }
@@ -417,7 +418,7 @@ impl Voting {
                 self.take_back(tracked, &result);
                 Ok(false)
             }
-            TallyOutcome::Unknown => Err(result.no_quorum()),
+            TallyOutcome::Unknown => Err(result.not_renewed(|at| self.masters.all[at].url.clone())),
         }
     }
 

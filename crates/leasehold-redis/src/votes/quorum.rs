@@ -160,6 +160,18 @@ impl RoundResult {
         refusal.unwrap_or_else(|| self.count.too_few(replied))
     }
 
+    /// Returns the error of a renewal in which no quorum has decided. `url` is that of the master at
+    /// a position.
+    #[cold]
+    pub(super) fn not_renewed(mut self, url: impl Fn(usize) -> String) -> Error {
+        for at in &self.refused_by {
+            let text = "does not have the vote of this hold";
+            self.count.note(Some(url(*at)), text.to_owned());
+        }
+        let refusal = self.count.refusal().cloned();
+        refusal.unwrap_or_else(|| self.count.too_few(self.tally.granted))
+    }
+
     /// Whether the masters refused only because of the token.
     pub(super) fn is_stale(&self) -> bool {
         self.holder_tokens.is_empty() && self.tally.refused > 0
@@ -366,6 +378,24 @@ mod tests {
         assert_eq!(outcome(5, 1, 2, 2), Some(TallyOutcome::Unknown));
         assert_eq!(outcome(1, 1, 0, 0), Some(TallyOutcome::Won));
         assert_eq!(outcome(4, 0, 2, 0), Some(TallyOutcome::Lost));
+    }
+
+    #[test]
+    fn renewal_without_quorum_names_the_masters_that_refuse() {
+        let mut renewal = RoundResult::begin(3, 7);
+        renewal.count(0, MasterVote::Granted);
+        renewal.count(1, MasterVote::Stale);
+        renewal.fail(
+            "redis://c",
+            Error::unavailable("the server cannot be reached"),
+        );
+
+        let error = renewal.not_renewed(|at| format!("redis://{}", ["a", "b", "c"][at]));
+        let text = error.to_string();
+        let causes = "only 1 of 3 masters vote, and a majority is 2 \
+                      (redis://c: the server cannot be reached; \
+                      redis://b: does not have the vote of this hold)";
+        assert!(text.contains(causes), "{text}");
     }
 
     #[test]

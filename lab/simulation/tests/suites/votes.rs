@@ -9,6 +9,7 @@ use leasehold::store::{OnContention, Store as _};
 use leasehold::stores::{Redlock, RedlockGuardExt};
 use leasehold::{Locks, Name};
 use leasehold_conformance::support::claim;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::clients::{cut_off, open, remote};
@@ -169,6 +170,47 @@ async fn release_wakes_a_waiter_of_the_same_client() {
         held = waiting.await.expect("it runs").expect("granted");
         assert!(released_at.elapsed() <= SOON, "it was not notified");
     }
+}
+
+/// A master is emptied when its incarnation ends, which is days after the last handshake. A client
+/// that stays connected repeats the handshake.
+///
+/// Shows G-34.
+#[tokio::test]
+async fn incarnation_of_a_connected_master_does_not_end() {
+    let masters = [(); 3].map(|()| Redis::start());
+    let hosts = masters.each_ref().map(Redis::address).join(",");
+    let url = format!("redlock://{hosts}");
+    let _locks = open(&url, "longest-lease=2s").await;
+    for master in &masters {
+        master.command(&["PEXPIRE", "leasehold:redlock:mark", "70000"]);
+    }
+    sleep(Duration::from_secs(65)).await;
+    for master in &masters {
+        assert!(remaining(master, "leasehold:redlock:mark") > DAY);
+    }
+}
+
+/// The first waiter of a client polls for all. The others look whether the masters reply.
+///
+/// Shows L2.
+#[tokio::test]
+async fn refused_name_ends_no_wait_for_another_name() {
+    let server = Redis::start();
+    let locks = open(&server.url(), "dialect=plain").await;
+    server.command(&["SET", "a", "theirs"]);
+    server.command(&["HSET", "x", "field", "value"]);
+    let mut waiting = JoinSet::new();
+    for _ in 0..5 {
+        waiting.spawn(locks.mutex("a").acquire());
+    }
+    for _ in 0..200 {
+        let tried = locks.mutex("x").try_acquire().await;
+        assert!(tried.is_err_and(|error| !error.is_unavailable()));
+        sleep(SOON / 2).await;
+    }
+    let ended = waiting.try_join_next();
+    assert!(ended.is_none(), "{ended:?}");
 }
 
 /// The client of the hold may crash at any time, and the clock may be set back then.
