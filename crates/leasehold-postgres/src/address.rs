@@ -278,7 +278,7 @@ mod tests {
             ("h/d?schema=two&sslmode=disable", "h:5432/d?schema=two"),
             ("/d?host=/var/run/postgresql", "/d"),
             (
-                "/d?host=/srv/a b&schema=two",
+                "/d?host=/srv/a%20b&schema=two",
                 "/d?host=/srv/a%20b&schema=two",
             ),
         ] {

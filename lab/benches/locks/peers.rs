@@ -3,7 +3,7 @@
 //! A peer in Rust is a lock library with the tasks of [`tasks`]. A peer in another language is a
 //! file here that runs the tasks of `workload.rs`. The first line of that file names the packages
 //! that it needs, and `cargo xtask bench` installs them. The peers in Java are one program with
-//! Redisson, Curator and ShedLock, which the lab needs too.
+//! Redisson, Curator and `ShedLock`, which the lab needs too.
 
 mod files;
 mod libraries;

@@ -161,7 +161,7 @@ mod tests {
         let seeds = &sentinels.seeds;
         assert_eq!(
             seeds.to_string(),
-            "redis+sentinel://a:26379,b:7/main",
+            "redis+sentinel://a:26379,b:7/main?db=2",
             "no secret is shown"
         );
         let password = seeds.server.password.as_ref().map(Password::as_str);

@@ -94,8 +94,8 @@ impl Raw {
     /// Acquires all names with one write. When all of them are granted, it releases all of them
     /// with another write.
     fn many_names(&mut self, names: usize, each: usize) -> Result<Vec<u64>> {
-        let named = |name| self.pair(&format!("n{name}"));
-        let mut pairs = (0..names).map(named).collect::<Result<Vec<_>>>()?;
+        let pair_of = |number| self.pair(&format!("n{number}"));
+        let mut pairs = (0..names).map(pair_of).collect::<Result<Vec<_>>>()?;
         let release = pairs.iter().flat_map(|pair| &pair.release).copied();
         let release: Vec<u8> = release.collect();
 
