@@ -28,6 +28,11 @@ pub(crate) fn server() -> Redis {
     Redis::setup().pinned(SERVER).start()
 }
 
+/// Lets the votes of masters count that have just started, because they can have forgotten none.
+pub(crate) fn new_masters(url: &str) -> String {
+    format!("{url}?quarantine=off")
+}
+
 /// Starts a server of PostgreSQL whose commits are durable, and returns its URL too. leasehold's grants
 /// are durable, whatever the role says.
 pub(crate) fn durable_postgres() -> (Postgres, String) {

@@ -115,10 +115,11 @@ pub(crate) fn command(peer: &str) -> Result<Vec<OsString>> {
         "redisson" | "curator" | "shedlock" => vec![
             "java".into(),
             "-cp".into(),
+            // Curator's JARs name older versions of what Redisson has in it.
             format!(
-                "{}:{}/*",
-                lab::foreign::curator(),
-                target().join("jars").display()
+                "{}/*:{}",
+                target().join("jars").display(),
+                lab::foreign::curator()
             )
             .into(),
             folder().join("JavaPeer.java").into(),

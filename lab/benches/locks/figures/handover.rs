@@ -11,7 +11,7 @@ use anyhow::{Result, bail};
 use lab_servers::{Redis, Wire};
 
 use super::{DELAY, ROUNDS, micros, permille};
-use crate::client::{Client, clients, durable_postgres, file_url, server};
+use crate::client::{Client, clients, durable_postgres, file_url, new_masters, server};
 use crate::holds::Contest;
 use crate::table::{Goal, Rounds, Table};
 use crate::workload::Workload;
@@ -68,7 +68,11 @@ fn five_masters(table: &mut Table) -> Result<()> {
     let masters: [_; 5] = std::array::from_fn(|_| server());
     let addresses = masters.each_ref().map(Redis::address).join(",");
     let mut one = clients("leasehold", 2, &masters[0].url())?;
-    let mut five = clients("leasehold", 2, &format!("redlock://{addresses}"))?;
+    let mut five = clients(
+        "leasehold",
+        2,
+        &new_masters(&format!("redlock://{addresses}")),
+    )?;
     let mut on_one: [Rounds; 2] = Default::default();
     let mut on_five: [Rounds; 2] = Default::default();
     for _ in 0..ROUNDS {

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use lab_servers::{Redis, Wire, ZooKeeper};
 
 use super::{DELAY, ROUNDS, micros, p50, permille};
-use crate::client::{Client, Cpus, SERVER, durable_postgres, file_url, server};
+use crate::client::{Client, Cpus, SERVER, durable_postgres, file_url, new_masters, server};
 use crate::peers::{ON_POSTGRES, ON_REDIS, ON_ZOOKEEPER};
 use crate::table::{Goal, Rounds, Table};
 use crate::workload::Workload;
@@ -49,7 +49,7 @@ pub(super) fn show() -> Result<()> {
     let redlock = format!("redlock://{addresses}");
     let peers = vec![
         Measured::start("quorum", Cpus::Split, &redlock)?,
-        Measured::start("leasehold", Cpus::Split, &redlock)?,
+        Measured::start("leasehold", Cpus::Split, &new_masters(&redlock))?,
         Measured::start("rslock", Cpus::Split, &redlock)?,
     ];
     compare(&mut table, "five masters", peers, None)?;
