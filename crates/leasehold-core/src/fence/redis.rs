@@ -43,10 +43,11 @@
 /// one does.
 ///
 /// **Limits.** On a cluster, all keys must be in one hash slot: give them one `{tag}`. A command
-/// has at most 7,900 words; with more, no key is changed. The mark never expires. Delete it only together with all data that it protects, when no earlier holder
-/// can still write. The mark is as durable as the server. A server that loses it (without
-/// `appendonly`, or by a failover to a replica that lags) accepts a stale writer until the next
-/// seal. The mark protects from clients that write through the script, and from no others.
+/// has at most 7,900 words; with more, no key is changed. The mark never expires. Delete it only
+/// together with all data that it protects, when no earlier holder can still write. The mark is as
+/// durable as the server. A server that loses it (without `appendonly`, or by a failover to a
+/// replica that lags) accepts a stale writer until the next seal. The mark protects from clients
+/// that write through the script, and from no others.
 ///
 /// **Errors.** A command that fails after the mark was raised leaves it raised. This is harmless,
 /// because the token is that of the current holder. A mark of another type, or without a token, is
