@@ -2,9 +2,9 @@
 //!
 //! A soak is a row of rounds on one testbed. Each round has new workers, a seed of its own, and the
 //! faults of the cell `STORE/mixed`. All checkers of the matrix read its history. Two more workers
-//! are never killed, so that a leak adds up in them. Their memory is checked when they end. After each
-//! injection the soak measures their descriptors and threads, and the keys, nodes, rows or files of
-//! the store. A value that grows without a bound fails the round.
+//! are never killed, so that a leak adds up in them. Their memory is checked when they end. After
+//! each injection the soak measures their descriptors and threads, and the keys, nodes, rows or
+//! files of the store. A value that grows without a bound fails the round.
 
 mod growth;
 mod measure;

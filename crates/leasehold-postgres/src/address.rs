@@ -36,7 +36,8 @@ pub(super) struct PostgresSettings {
     pub(super) records: Duration,
 }
 
-/// For how long a waiter lets a transaction pin a grant whose hold is over, before it ends the session.
+/// For how long a waiter lets a transaction pin a grant whose hold is over, before it ends the
+/// session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PinLimit {
     /// For the lease of the waiter.

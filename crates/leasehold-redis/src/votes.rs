@@ -2,8 +2,8 @@
 //! and [`RedisPlain`](plain::RedisPlain) share.
 //!
 //! A claim holds the lock once a majority of the masters has granted it. [`quorum`] counts the
-//! votes. `docs/protocols/redlock.md` describes the protocol in steps. A single server is one master,
-//! and its vote is the majority.
+//! votes. `docs/protocols/redlock.md` describes the protocol in steps. A single server is one
+//! master, and its vote is the majority.
 //!
 //! A [`VoteFormat`] defines how a lock is written on a master. `SingleKey` is the format of other
 //! libraries; both stores can use it.
@@ -561,8 +561,8 @@ impl Voting {
         drop(round);
     }
 
-    /// Leaves all masters. Returns whether a quorum of them had the claim, or may have had it: a slow
-    /// master keeps a single vote for longer than a hold that was broken, or left before.
+    /// Leaves all masters. Returns whether a quorum of them had the claim, or may have had it: a
+    /// slow master keeps a single vote for longer than a hold that was broken, or left before.
     async fn leave_all(&self, claim: &Claim, tracked: Option<&Arc<TrackedClaim>>) -> Result<bool> {
         let (keys, highest_token) = match tracked {
             Some(tracked) => (tracked.details.keys.clone(), tracked.highest_token()),

@@ -51,8 +51,8 @@ pub(crate) async fn open_on(url: &str, runtime: Option<Handle>) -> Result<Locks>
     opened.map_err(|error| error.during("open the store", &redacted(url), None))
 }
 
-/// Opens as [`open`], but connects to the store at the first request, so that a service starts while
-/// its store is down.
+/// Opens as [`open`], but connects to the store at the first request, so that a service starts
+/// while its store is down.
 ///
 /// A URL that is invalid is refused at once, and so is a store without a server that cannot be
 /// opened. [`Locks::guarantees`] and [`Locks::require`] need no connection either.

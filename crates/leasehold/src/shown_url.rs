@@ -12,8 +12,8 @@ const HIDDEN: &str = "…";
 /// Replaces a user name and a password.
 const HIDDEN_USER: &str = "…@";
 
-/// Returns a text without user, password, settings and control characters, and without what may be a
-/// part of them.
+/// Returns a text without user, password, settings and control characters, and without what may be
+/// a part of them.
 pub(crate) fn redacted(text: &str) -> String {
     let Some(scheme) = scheme(text) else {
         let is_path = bare_path(text).is_some() && !may_have_user(text);

@@ -33,8 +33,8 @@ pub(crate) fn new_masters(url: &str) -> String {
     format!("{url}?quarantine=off")
 }
 
-/// Starts a server of PostgreSQL whose commits are durable, and returns its URL too. leasehold's grants
-/// are durable, whatever the role says.
+/// Starts a server of PostgreSQL whose commits are durable, and returns its URL too. leasehold's
+/// grants are durable, whatever the role says.
 pub(crate) fn durable_postgres() -> (Postgres, String) {
     let server = Postgres::configured(&["fsync=on", "synchronous_commit=on"]);
     let url = format!("postgres://postgres@{}/postgres", server.address());

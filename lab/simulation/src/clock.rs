@@ -88,8 +88,8 @@ struct Standstill {
 }
 
 impl Standstill {
-    /// Counts a reading of the clock; returns whether there were too many at this time. Virtual time
-    /// would never pass again.
+    /// Counts a reading of the clock; returns whether there were too many at this time. Virtual
+    /// time would never pass again.
     fn lasts_at(&self, now: u64) -> bool {
         /// The busiest moment of ten thousand histories needs fewer than a thousandth of these.
         const READINGS_MAX: u32 = 1_000_000;

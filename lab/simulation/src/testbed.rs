@@ -1,9 +1,9 @@
 //! Servers of Redis, wires in front of them, and processes, in the virtual time of one test.
 //!
 //! The first server of a test stops the clock of its runtime, and the library on the thread of the
-//! test then follows that clock: a test of the real clients and scripts waits for hours of leases in
-//! a moment. The names are those of the real parts in `lab-servers`, so a source of tests can run on
-//! both.
+//! test then follows that clock: a test of the real clients and scripts waits for hours of leases
+//! in a moment. The names are those of the real parts in `lab-servers`, so a source of tests can
+//! run on both.
 //!
 //! ```
 //! use std::time::Duration;

@@ -76,8 +76,8 @@ pub(super) const SINGLE: Backend = Backend {
     check_clean,
 };
 
-/// Checks that the queues are empty, that no row counts more than it has, and that only the inspecting
-/// client has connections.
+/// Checks that the queues are empty, that no row counts more than it has, and that only the
+/// inspecting client has connections.
 fn check_clean(backend: &Backend, testbed: &Testbed, last: &WorkerConfig) -> Result<()> {
     wait_for_empty_queues(backend, testbed, last)?;
     testbed.hold_each_once(last)?;

@@ -319,7 +319,8 @@ pub(crate) fn masters(testbed: &Testbed) -> Vec<&Redis> {
     servers
 }
 
-/// Counts the keys that stay for a minute or longer. The number of the others follows from the load.
+/// Counts the keys that stay for a minute or longer. The number of the others follows from the
+/// load.
 fn count_lasting_keys(server: &Redis) -> u64 {
     const NO_EXPIRY: i64 = -1;
     const SHORT_LIFE_MILLIS: i64 = 60_000;

@@ -3,9 +3,9 @@
 //!
 //! `once STORE [once|hold-at-least|shedlock] [NAMES] [PERIODS] [SECONDS]`, where STORE is `file`,
 //! `redis`, `zookeeper` or `postgres`, and SECONDS is the length of a period. `ShedLock` is on
-//! `postgres`, with its JDBC provider, and has `lockAtLeastFor` of 40 s and `lockAtMostFor` of 60 s. The clocks of the machines are
-//! up to 30 s apart. Some of the runs fail, some are killed at a random moment, and the server is
-//! killed twice.
+//! `postgres`, with its JDBC provider, and has `lockAtLeastFor` of 40 s and `lockAtMostFor` of 60 s.
+//! The clocks of the machines are up to 30 s apart. Some of the runs fail, some are killed at a
+//! random moment, and the server is killed twice.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -27,8 +27,8 @@ use tempfile::TempDir;
 
 /// By how many seconds the clock of each machine is ahead.
 const MACHINES: [i64; 5] = [-15, -7, 0, 6, 15];
-/// The runs of the slowest machine, which starts last, neither fail nor are killed, so that each job
-/// is completed.
+/// The runs of the slowest machine, which starts last, neither fail nor are killed, so that each
+/// job is completed.
 const RELIABLE: usize = 0;
 /// The starts of a period are spread over this part of it, as those of different jobs are.
 const SPREAD: f64 = 0.4;

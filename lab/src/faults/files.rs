@@ -40,8 +40,8 @@ pub(super) fn replaced(run: &mut FaultRun, random: &mut Random) -> Result<Option
     Ok(Some(instant(format!("{name}.lock"))))
 }
 
-/// No new file can be written, and no table can grow. Known names still work; a new name is refused,
-/// and granted when there is space again.
+/// No new file can be written, and no table can grow. Known names still work; a new name is
+/// refused, and granted when there is space again.
 pub(super) fn disk_full(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let stores = [Capability::Folder, Capability::DurableGrants];
     if !run.cell.backend.has_any(&stores) {

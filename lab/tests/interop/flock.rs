@@ -163,8 +163,8 @@ fn waiter_is_granted_when_flock_holder_is_killed() -> Result<()> {
     waiters_are_granted_after(BY_NUMBER, |shell| shell.kill().map(|_| None))
 }
 
-/// Waiters of each exclusive kind wait while a shell holds. When it `ends` that, they are granted in
-/// order.
+/// Waiters of each exclusive kind wait while a shell holds. When it `ends` that, they are granted
+/// in order.
 fn waiters_are_granted_after(
     script: &str,
     ends: impl Fn(Peer) -> Result<Option<Peer>>,

@@ -81,7 +81,8 @@ impl Memory {
     /// Ends all holds of a name, as if an operator had broken the lock; returns their number.
     ///
     /// A program tests by it how it handles a loss. The guards are lost when it returns, with
-    /// [`LossReason::Revoked`](crate::LossReason::Revoked), and the next waiter is granted the lock.
+    /// [`LossReason::Revoked`](crate::LossReason::Revoked), and the next waiter is granted the
+    /// lock.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {

@@ -185,8 +185,8 @@ const SHOWN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'.');
 
-/// Adds a setting to a shown URL, which identifies its store: one that selects other locks on the same
-/// server.
+/// Adds a setting to a shown URL, which identifies its store: one that selects other locks on the
+/// same server.
 #[must_use]
 pub fn with_setting(shown_url: &str, name: &str, value: &str) -> String {
     let joint = if shown_url.contains('?') { '&' } else { '?' };

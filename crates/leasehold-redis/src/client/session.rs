@@ -47,8 +47,8 @@ pub(crate) struct Session {
     /// With RESP2, a subscription needs a connection of its own.
     subscription: Option<Arc<Wire>>,
     channel: String,
-    /// Closed with the connection. The value is the first error that shows that the connection leads
-    /// to the wrong server.
+    /// Closed with the connection. The value is the first error that shows that the connection
+    /// leads to the wrong server.
     life: Watched<Option<Error>>,
     tasks: Mutex<Vec<AbortHandle>>,
     /// Whether the user may run scripts only by the commands for reading.

@@ -42,8 +42,8 @@ const NAMES_MAX: usize = 4096;
 /// How many absences of a name are remembered.
 const ABSENCES_MAX: usize = 256;
 
-/// A claim that its caller enters, refreshes or polls, with the parts of the store that its requests
-/// read.
+/// A claim that its caller enters, refreshes or polls, with the parts of the store that its
+/// requests read.
 ///
 /// A reply is written into `tracked`, and into the observations of the claim's name.
 pub(super) struct Entering<'a> {

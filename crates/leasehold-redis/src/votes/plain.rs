@@ -32,9 +32,9 @@ use leasehold_core::internal::{UrlForm, with_setting};
 /// ```
 ///
 /// The store supports mutexes only, and rejects other shares as
-/// [unsupported](leasehold_core::Error::is_unsupported). The order of waiters is not guaranteed, and a
-/// crashed client's lock is free when its lease ends. The server does not know the waiters, so
-/// [`inspect`](leasehold_core::Locks::inspect) shows only the waiters of this client.
+/// [unsupported](leasehold_core::Error::is_unsupported). The order of waiters is not guaranteed,
+/// and a crashed client's lock is free when its lease ends. The server does not know the waiters,
+/// so [`inspect`](leasehold_core::Locks::inspect) shows only the waiters of this client.
 pub type RedisPlain = VotingStore<OneServer>;
 
 /// The only vote is that of one server.

@@ -160,8 +160,8 @@ impl RoundResult {
         refusal.unwrap_or_else(|| self.count.too_few(replied))
     }
 
-    /// Returns the error of a renewal in which no quorum has decided. `url` is that of the master at
-    /// a position.
+    /// Returns the error of a renewal in which no quorum has decided. `url` is that of the master
+    /// at a position.
     #[cold]
     pub(super) fn not_renewed(mut self, url: impl Fn(usize) -> String) -> Error {
         for at in &self.refused_by {

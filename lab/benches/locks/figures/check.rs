@@ -1,5 +1,5 @@
-//! A transaction of two updates on PostgreSQL, alone, with `leasehold.check` as a statement of its own,
-//! and with a locked row, as programs do that compare a token in the same transaction.
+//! A transaction of two updates on PostgreSQL, alone, with `leasehold.check` as a statement of its
+//! own, and with a locked row, as programs do that compare a token in the same transaction.
 
 use anyhow::Result;
 
@@ -7,8 +7,8 @@ use super::uncontended::{Measured, measure};
 use crate::client::{Cpus, durable_postgres};
 use crate::table::{Goal, Table};
 
-/// The transactions of one isolation level: alone, with the check, and with what programs do without
-/// leasehold. And the goal of the ratio.
+/// The transactions of one isolation level: alone, with the check, and with what programs do
+/// without leasehold. And the goal of the ratio.
 const LEVELS: [([&str; 3], f64); 3] = [
     (
         [

@@ -1,9 +1,10 @@
-//! The time of a hand-over to another process: on Redis when a round trip takes 1 ms, on PostgreSQL, and
-//! on files. And on five masters of Redis beside a single one.
+//! The time of a hand-over to another process: on Redis when a round trip takes 1 ms, on
+//! PostgreSQL, and on files. And on five masters of Redis beside a single one.
 //!
 //! The time begins when the holder begins to release. It ends when the next holder, in another
 //! process, has received its grant. The limit is one message: by way of the server, a durable
-//! commit that notifies, or a write that inotify reports. A library that sends another request after its wake-up needs two.
+//! commit that notifies, or a write that inotify reports. A library that sends another request
+//! after its wake-up needs two.
 
 use std::time::Duration;
 

@@ -78,8 +78,8 @@ fn start_all(peers: &[&'static str], cpus: Cpus, url: &str) -> Result<Vec<Measur
     peers.iter().map(start).collect()
 }
 
-/// Adds the figures of peers, of which the first is the limit of the others. The goal is that of the
-/// median of `leasehold`.
+/// Adds the figures of peers, of which the first is the limit of the others. The goal is that of
+/// the median of `leasehold`.
 fn compare(
     table: &mut Table,
     name: &str,

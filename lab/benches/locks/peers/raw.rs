@@ -1,5 +1,5 @@
-//! The limits on Redis, over a blocking socket: `SET NX PX` with a script that compares and deletes,
-//! and the requests that leasehold sends.
+//! The limits on Redis, over a blocking socket: `SET NX PX` with a script that compares and
+//! deletes, and the requests that leasehold sends.
 //!
 //! The first has neither a token nor a queue. The requests are built beforehand, so that the
 //! measured time is the time that the server and the system need.

@@ -1,5 +1,5 @@
-//! Locks by votes: masters that are slow or cut off, and what is left on them. A single server in the
-//! format of other libraries is one master.
+//! Locks by votes: masters that are slow or cut off, and what is left on them. A single server in
+//! the format of other libraries is one master.
 
 use std::time::Duration;
 
@@ -87,8 +87,8 @@ async fn claim_that_a_minority_refuses_leaves_no_vote() {
     assert!(!has_vote(&masters[2]));
 }
 
-/// A vote counts from before the request. Its master, whose clock may be faster, keeps it for longer
-/// than the lease, or until it receives the leave request.
+/// A vote counts from before the request. Its master, whose clock may be faster, keeps it for
+/// longer than the lease, or until it receives the leave request.
 ///
 /// Shows G-01, G-10, S4.
 #[tokio::test]

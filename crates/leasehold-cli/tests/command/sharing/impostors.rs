@@ -215,8 +215,8 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// Starts a process whose FIFO the attacker can remove. It is stopped, so that it does not notice
-    /// that and join again, and not in the middle of a step, which would hold up the victim.
+    /// Starts a process whose FIFO the attacker can remove. It is stopped, so that it does not
+    /// notice that and join again, and not in the middle of a step, which would hold up the victim.
     fn stopped_holder(self, sandbox: &Sandbox) -> Started {
         let user = if self.is_sticky() {
             ATTACKER

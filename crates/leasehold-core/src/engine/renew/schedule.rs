@@ -317,8 +317,8 @@ pub(super) fn renew_interval(
 
 /// Returns how soon to retry a renewal without a reply.
 ///
-/// It is at most half a heartbeat interval, and shrinks as the end of the claim comes near. The end of
-/// a `max_hold` does not count here, as the claim goes on after it.
+/// It is at most half a heartbeat interval, and shrinks as the end of the claim comes near. The end
+/// of a `max_hold` does not count here, as the claim goes on after it.
 pub(super) fn retry_delay(validity: &Validity, now: BootInstant) -> Duration {
     let remaining = validity.claim_ends_at().duration_since(now);
 
