@@ -92,8 +92,10 @@ async fn stranger_delays_grants_and_grants_nothing() {
         }
     }
 
+    // A request that is stopped is in front of the others of its client.
+    let others = open(&database.url()).await;
     let releasing = tokio::spawn(held.release());
-    assert!(is_free(&locks, "b").await, "other names go on");
+    assert!(is_free(&others, "b").await, "other clients go on");
     assert!(!releasing.is_finished() && !waiting.is_finished());
     stranger.run("SELECT pg_advisory_unlock_all()");
     within_timeout("released", releasing)
