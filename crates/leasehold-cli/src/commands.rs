@@ -28,7 +28,7 @@ pub(crate) use elect::Elect;
 pub(crate) use hold::{Acquire, Check, HeldLock, Hold, Release};
 pub(crate) use inspection::{Ls, Show, Wait, Watch};
 pub(crate) use mistakes::is_shell_line;
-pub(crate) use options::{LockOptions, LogFormat, LogOptions};
+pub(crate) use options::{BusyExit, LockOptions, LogFormat, LogOptions};
 pub(crate) use parse::parse;
 pub(crate) use run::{OnLost, Run};
 #[cfg(feature = "console")]

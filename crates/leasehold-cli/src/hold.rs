@@ -29,7 +29,7 @@ use crate::run::nested;
 use crate::run::retry::Retry;
 use crate::run::signals::Signals;
 use crate::run::stopping::{StopOptions, Stopping};
-use crate::run::waiting::{self, Acquired, NotGranted};
+use crate::run::waiting::{self, Acquired};
 use control::{Control, Outcome, ReleaseRequest};
 use ending::Ending;
 use loss_note::LossNote;
@@ -114,9 +114,8 @@ impl Holding<'_> {
             acquired = self.open_and_acquire(store, &mut retry, &mut signals) => acquired?,
         };
         let (locks, stopping, guards) = match acquired {
-            (locks, stopping, Ok(guards)) => (locks, stopping, guards),
-            (.., Err(NotGranted::TimedOut)) => return Ok(self.lock.busy.exit()),
-            (.., Err(NotGranted::Interrupted(signal))) => return Ok(Exit::by_signal(signal)),
+            Ok(held) => held,
+            Err(not_granted) => return Ok(not_granted.exit(self.lock.busy)),
         };
 
         let first = &guards.guards()[0];
@@ -147,14 +146,37 @@ impl Holding<'_> {
         Ok(held.end(end, &mut signals).await)
     }
 
+    async fn open(self, enters: bool) -> leasehold::Result<Locks> {
+        let HeldLock {
+            name,
+            store,
+            options,
+            ..
+        } = self.lock;
+        if enters {
+            let lock = |locks: &Locks| options.lock(locks, name, self.label);
+            store.open_entering(lock, options.wait).await
+        } else {
+            store.open().await
+        }
+    }
+
     async fn open_and_acquire(
         self,
         store: &Store,
         retry: &mut Retry,
         signals: &mut Signals,
-    ) -> Result<(Locks, Stopping, Acquired)> {
-        let opened = retry.until_available(|| store.open());
-        let locks = signals.during(opened).await??;
+    ) -> Result<Acquired<(Locks, Stopping, MultiGuard)>> {
+        // Nothing that the opened store shows can refuse the hold.
+        let enters_at_start = self.kill_after.is_none() && !nested::is_enclosed();
+        if enters_at_start {
+            signals.install()?;
+        }
+        let opened = retry.until_available(|| self.open(enters_at_start));
+        let locks = match waiting::open(opened, signals).await? {
+            Ok(locks) => locks,
+            Err(not_granted) => return Ok(Err(not_granted)),
+        };
         let options = StopOptions {
             lock: &self.lock.options,
             on_lost: self.on_lost,
@@ -164,7 +186,9 @@ impl Holding<'_> {
         signals
             .during(nested::check_not_enclosed(&locks, &self.lock.name))
             .await??;
-        signals.install()?;
+        if !enters_at_start {
+            signals.install()?;
+        }
 
         let request = Request {
             names: std::slice::from_ref(&self.lock.name),
@@ -176,7 +200,7 @@ impl Holding<'_> {
             also: None,
         };
         let acquired = waiting::acquire(request, retry, signals).await?;
-        Ok((locks, stopping, acquired))
+        Ok(acquired.map(|guards| (locks, stopping, guards)))
     }
 
     /// Reports that the owner ended before the grant, after the claim has left the queue.

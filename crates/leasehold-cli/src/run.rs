@@ -43,14 +43,21 @@ use stopping::{StopOptions, Stopping};
 use stores::Stores;
 pub(crate) use supervision::Ended;
 use supervision::{Stage, Supervision, Survivors};
-use waiting::NotGranted;
 
 pub(crate) async fn run(args: Run) -> Result<Exit> {
     let mut signals = Signals::new()?;
     let mut retry =
         Retry::within(args.lock.wait, &args.store).and_store(args.also_store.as_deref());
+    stopping::check_hold_at_least(&args)?;
+    let enters_at_start = args.enters_at_start();
+    if enters_at_start {
+        signals.install()?;
+    }
     let opened = retry.until_available(|| Stores::open(&args));
-    let stores = signals.during(opened).await??;
+    let stores = match waiting::open(opened, &mut signals).await? {
+        Ok(stores) => stores,
+        Err(not_granted) => return Ok(not_granted.exit(args.busy)),
+    };
     let job = args.job(&stores.main)?;
     if let Some(job) = &job {
         let checked = retry.until_available(|| job.check());
@@ -58,7 +65,6 @@ pub(crate) async fn run(args: Run) -> Result<Exit> {
             return Ok(once::already_done(&done, &args));
         }
     }
-    stopping::check_hold_at_least(&args)?;
     let both = [&stores.main].into_iter().chain(&stores.also);
     let stopping = Stopping::new(args.stop_options(), both)?;
     let names = args.names();
@@ -71,7 +77,9 @@ pub(crate) async fn run(args: Run) -> Result<Exit> {
         return nested::join(outer, &args);
     }
 
-    signals.install()?;
+    if !enters_at_start {
+        signals.install()?;
+    }
     let request = Request {
         names: &names,
         options: &args.lock,
@@ -94,8 +102,7 @@ pub(crate) async fn run(args: Run) -> Result<Exit> {
             let held = hold(guards, started, &args, &stopping, &mut signals).await?;
             Ok(held.exit)
         }
-        Err(NotGranted::TimedOut) => Ok(args.busy.exit()),
-        Err(NotGranted::Interrupted(signal)) => Ok(Exit::by_signal(signal)),
+        Err(not_granted) => Ok(not_granted.exit(args.busy)),
     }
 }
 
@@ -106,6 +113,15 @@ impl Run {
             on_lost: self.on_lost,
             kill_after: self.kill_after,
         }
+    }
+
+    /// Whether the claim of the only lock is entered while the store is opened: nothing that the
+    /// opened store shows can refuse this run, or replace its claim.
+    fn enters_at_start(&self) -> bool {
+        let is_job = self.once.id.is_some() || self.once.period.is_some();
+        let is_one = self.names().len() == 1 && self.also_store.is_none();
+        let is_refusable = self.kill_after.is_some() || nested::is_enclosed();
+        is_one && !is_job && !is_refusable && self.lock.slots.is_none()
     }
 
     /// Returns the program's file name as the label. Its arguments may be secret.

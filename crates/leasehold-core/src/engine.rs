@@ -10,6 +10,7 @@ mod depart;
 mod events;
 #[cfg(test)]
 mod expired_in_queue_tests;
+pub(crate) mod first;
 mod hold;
 mod limits;
 #[cfg(test)]
@@ -23,6 +24,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
@@ -32,6 +34,7 @@ use crate::{ClaimId, Error, Result, Store};
 
 pub(crate) use calls::{REPLY_TIMEOUT as LONGEST_REPLY, StoreCalls, StoreId};
 use cohort::Cohorts;
+use first::FirstEntry;
 pub(crate) use hold::{Hold, HoldWatch};
 pub(crate) use limits::{AcquireOptions, WaitLimit};
 pub(crate) use numbers::{NUMBERED_MAX, NumberedHold};
@@ -45,6 +48,8 @@ pub(crate) struct Engine {
     pub(crate) calls: StoreCalls,
     renewals: Arc<Renewals>,
     cohorts: Arc<Cohorts>,
+    /// The claim that was entered while the store was opened, until its acquire begins.
+    first: Mutex<Option<FirstEntry>>,
     renewal_task: AbortHandle,
 }
 
@@ -72,6 +77,7 @@ impl Engine {
             calls,
             renewals,
             cohorts: Arc::default(),
+            first: Mutex::default(),
             renewal_task,
         }))
     }

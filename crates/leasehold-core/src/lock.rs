@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::TryFutureExt;
 
-use crate::engine::{AcquireOptions, NUMBERED_MAX, WaitLimit, acquire, cohort, numbers};
+use crate::engine::{AcquireOptions, NUMBERED_MAX, WaitLimit, acquire, cohort, first, numbers};
 use crate::runtime::background::on_background;
 use crate::{Claim, ClaimId, Error, Guard, Locks, Name, Need, Refused, Result, Share};
 
@@ -356,6 +356,18 @@ impl Lock {
     #[must_use]
     pub fn locks(&self) -> &Locks {
         &self.locks
+    }
+
+    /// Enters the claim of the next acquire with the same limit, by the request that opens the store.
+    ///
+    /// `None` waits for ever.
+    #[doc(hidden)]
+    pub async fn enter_first(&self, limit: Option<Duration>) -> Result<()> {
+        let options = self
+            .acquire_options()
+            .map_err(|error| error.during("acquire", self.locks.url(), Some(&self.name)))?;
+        let limit = limit.map_or(WaitLimit::Forever, WaitLimit::AtMost);
+        on_background(first::enter(&self.locks.engine, &options, limit)).await
     }
 
     /// Returns whether the store has one of these claims as a holder of this lock.

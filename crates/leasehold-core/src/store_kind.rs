@@ -3,13 +3,15 @@
 use std::fmt::{self, Debug, Formatter};
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
+use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use tokio::runtime::Handle;
 
 use crate::stores::url::{Setting, UrlForm};
-use crate::{Examination, Guarantees, Result, Store};
+use crate::{Claim, Examination, Guarantees, OnContention, Result, Store};
 
 /// The stores of one kind. Each crate with stores exports one of these for each kind.
 pub struct StoreKind {
@@ -135,6 +137,33 @@ pub struct UnopenedStore {
     pub opened: Option<Arc<dyn Store>>,
     open: Box<dyn Fn(Option<Handle>) -> Opening + Send + Sync>,
     examine: Box<dyn Fn() -> Examining + Send + Sync>,
+    /// What opens the store and enters a claim at the same time, if it can.
+    pub enters: Option<Arc<dyn OpenEntering>>,
+}
+
+/// Opens a store, and meanwhile enters the first claim of its client.
+#[async_trait]
+pub trait OpenEntering: Send + Sync + 'static {
+    /// Opens the store. Its first [`enter`](Store::enter) of the same claim need not send a request.
+    ///
+    /// # Errors
+    /// As when the store is opened alone. The server may have the claim.
+    async fn open(&self, runtime: Option<Handle>, first: FirstClaim) -> Result<Arc<dyn Store>>;
+
+    /// Makes the claim leave after an opening has failed; returns whether it was there. It connects
+    /// without the checks, so that a server that they reject does not keep the claim. It may be
+    /// repeated.
+    async fn leave(&self, claim: &Claim) -> Result<bool>;
+}
+
+/// A claim that is entered while its store is opened.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "only the store crates use it")]
+pub struct FirstClaim {
+    pub claim: Claim,
+    pub on_contention: OnContention,
+    /// Whether the server may have the claim: set before the request is sent.
+    pub may_be_there: Arc<AtomicBool>,
 }
 
 /// The opening of a store.
@@ -161,6 +190,7 @@ impl UnopenedStore {
                 async move { Ok(Arc::new(connecting.await?) as Arc<dyn Store>) }.boxed()
             }),
             examine: Box::new(|| ready(Ok(Examination::default())).boxed()),
+            enters: None,
         }
     }
 
@@ -174,6 +204,7 @@ impl UnopenedStore {
             opened: Some(Arc::clone(&store)),
             open: Box::new(move |_| ready(Ok(Arc::clone(&store))).boxed()),
             examine: Box::new(|| ready(Ok(Examination::default())).boxed()),
+            enters: None,
         }
     }
 

@@ -136,8 +136,13 @@ impl<S: ServerStore> StoreBuilder<S> {
 }
 
 async fn connect_on<S: ServerStore>(address: S::Address, runtime: Option<Handle>) -> Result<S> {
+    connect_by(S::open(address, runtime)).await
+}
+
+/// Runs the opening of a store.
+pub(crate) async fn connect_by<S>(opening: impl Future<Output = Result<S>>) -> Result<S> {
     background::start()?;
-    background::on_background(S::open(address, runtime)).await
+    background::on_background(opening).await
 }
 
 impl<S: ServerStore> Clone for StoreBuilder<S> {

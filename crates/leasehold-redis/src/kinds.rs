@@ -1,11 +1,14 @@
 //! The kinds of stores on Redis servers.
 
-use leasehold_core::internal::{Dialect, StoreKind};
+use std::sync::Arc;
 
-use crate::client::{CLUSTER_URL, SENTINEL_URL, SINGLE_URL};
+use leasehold_core::internal::{Dialect, StoreKind, UnopenedStore};
+
+use crate::client::{CLUSTER_URL, SENTINEL_URL, SINGLE_URL, Topology};
+use crate::queue::Opener;
 use crate::redisson::address;
 use crate::votes::{plain, redlock};
-use crate::{Redis, RedisPlain, Redisson, Redlock};
+use crate::{Redis, RedisBuilder, RedisPlain, Redisson, Redlock};
 
 /// The stores on one Redis server, on the master of sentinels, and on a Redis Cluster.
 pub static REDIS: StoreKind = StoreKind {
@@ -80,13 +83,23 @@ pub static REDIS: StoreKind = StoreKind {
         ],
         |url| {
             Ok(match dialect(url) {
-                None => Redis::builder(url)?.unopened(),
+                None => unopened(Redis::builder(url)?),
                 Some("redisson") => Redisson::builder(url)?.unopened(),
                 Some(_) => RedisPlain::builder(url)?.unopened(),
             })
         },
     )
 };
+/// The store of one server at a time enters its first claim while it is opened.
+fn unopened(builder: RedisBuilder) -> UnopenedStore {
+    let topology = builder.address.clone();
+    let mut unopened = builder.unopened();
+    if !matches!(topology, Topology::Cluster(_)) {
+        unopened.enters = Some(Arc::new(Opener(topology)));
+    }
+    unopened
+}
+
 const SENTINEL: &str = "write redis+sentinel://host1,host2,host3/mymaster";
 
 /// The stores on several Redis servers.

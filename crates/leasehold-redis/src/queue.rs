@@ -13,6 +13,7 @@
 mod builder;
 mod claims;
 mod enter;
+mod first;
 mod layout;
 mod messages;
 mod orphans;
@@ -42,8 +43,12 @@ use crate::client::{
 pub use builder::RedisBuilder;
 
 use claims::{ClaimValidity, Claims, TrackedClaim};
-use enter::{Entering, Nonces, Observations};
-use leasehold_core::internal::{BootInstant, RevokeEnded, SeenHold, has_ended, revoke_ended};
+use enter::{Entering, Observations};
+use first::FirstEnter;
+pub(crate) use first::Opener;
+use leasehold_core::internal::{
+    BootInstant, FirstClaim, RevokeEnded, SeenHold, has_ended, revoke_ended,
+};
 use leasehold_core::store::{
     Claim, Entered, Extensions, Observe, OnContention, RecordReader, Records, Standing, Store,
     Subscription, record_time,
@@ -51,7 +56,7 @@ use leasehold_core::store::{
 use leasehold_core::{
     ClaimId, Completion, Error, Guarantees, LockState, Name, Record, Result, Token,
 };
-use messages::{EnterMode, EnterReply, LeaveArgument, Part, Push, with_longest_lease};
+use messages::{EnterMode, EnterReply, LeaveArgument, Nonces, Part, Push, with_longest_lease};
 use orphans::{Orphan, Orphans, apply_pushes, leave_arguments};
 use record::{EndedRequest, LockKey, LockKeys};
 use server::{Server, StoreContext, first_connections, longest_lease, protocol_error};
@@ -84,6 +89,8 @@ pub struct Redis {
     crash_grace: Option<Duration>,
     /// In milliseconds, if a master waits after a failover.
     longest_lease: Option<Arc<str>>,
+    /// The claim that was entered while the store was opened.
+    first: Option<Arc<FirstEnter>>,
 }
 
 impl Redis {
@@ -121,6 +128,48 @@ impl Redis {
     pub fn builder(url: &str) -> Result<RedisBuilder> {
         let topology = Topology::parse(url)?;
         Ok(RedisBuilder { address: topology })
+    }
+
+    /// Opens the store, and enters a claim, if there is one, behind the checks of the server.
+    async fn open_entering(
+        topology: Topology,
+        runtime: Option<Handle>,
+        first: Option<FirstClaim>,
+    ) -> Result<Self> {
+        let settings = topology.settings();
+        let first = first.and_then(|first| FirstEnter::new(first, settings));
+        let claims = Arc::<Claims>::default();
+        let crash_detection = Arc::<OnceLock<bool>>::default();
+
+        let servers = Arc::new_cyclic(|servers| {
+            let orphans = Orphans::new(Weak::clone(servers), settings);
+            let shared = StoreContext {
+                on_push: apply_pushes(Arc::clone(&claims), orphans),
+                crash_detection: Arc::clone(&crash_detection),
+                server_id: Arc::default(),
+                settings,
+                runtime,
+                first: first.clone(),
+                caller_epochs: Epochs::default(),
+                background_epochs: Epochs::default(),
+            };
+            let connect = move |endpoint| Server::connect(endpoint, &shared);
+            StoreServers::new(topology, Box::new(connect))
+        });
+        first_connections(&servers).await?;
+
+        let is_crash_detected = crash_detection.get() == Some(&true);
+        Ok(Self {
+            orphans: Orphans::new(Arc::downgrade(&servers), settings),
+            servers,
+            claims,
+            observations: Observations::default(),
+            nonces: Nonces::default(),
+            settings,
+            crash_grace: settings.crash_grace.filter(|_| is_crash_detected),
+            longest_lease: longest_lease(settings),
+            first,
+        })
     }
 
     /// Returns the server that keeps the lock of a claim.
@@ -311,37 +360,7 @@ impl ServerStore for Redis {
     type Address = Topology;
 
     async fn open(topology: Topology, runtime: Option<Handle>) -> Result<Self> {
-        let settings = topology.settings();
-        let claims = Arc::<Claims>::default();
-        let crash_detection = Arc::<OnceLock<bool>>::default();
-
-        let servers = Arc::new_cyclic(|servers| {
-            let orphans = Orphans::new(Weak::clone(servers), settings);
-            let shared = StoreContext {
-                on_push: apply_pushes(Arc::clone(&claims), orphans),
-                crash_detection: Arc::clone(&crash_detection),
-                server_id: Arc::default(),
-                settings,
-                runtime,
-                caller_epochs: Epochs::default(),
-                background_epochs: Epochs::default(),
-            };
-            let connect = move |endpoint| Server::connect(endpoint, &shared);
-            StoreServers::new(topology, Box::new(connect))
-        });
-        first_connections(&servers).await?;
-
-        let is_crash_detected = crash_detection.get() == Some(&true);
-        Ok(Self {
-            orphans: Orphans::new(Arc::downgrade(&servers), settings),
-            servers,
-            claims,
-            observations: Observations::default(),
-            nonces: Nonces::default(),
-            settings,
-            crash_grace: settings.crash_grace.filter(|_| is_crash_detected),
-            longest_lease: longest_lease(settings),
-        })
+        Self::open_entering(topology, runtime, None).await
     }
 }
 
@@ -357,13 +376,13 @@ impl Store for Redis {
         {
             return Err(too_long(longest));
         }
-        let mode = if on_contention == OnContention::Fail {
-            EnterMode::TryNow
-        } else {
-            EnterMode::Queue
-        };
+        let mode = EnterMode::of(on_contention);
         let tracked = self.claims.begin(claim, self.validity(claim));
-        let mut reply = self.entering(claim, &tracked)?.send(mode).await?;
+        let first = self.first.as_ref();
+        let mut reply = match first.and_then(|first| first.take(claim.id, self.crash_grace)) {
+            Some(first) => self.entering(claim, &tracked)?.apply_first(mode, first)?,
+            None => self.entering(claim, &tracked)?.send(mode).await?,
+        };
         if mode == EnterMode::TryNow && may_be_dead(&reply) && revoke_ended(self, claim).await {
             reply = self.entering(claim, &tracked)?.send(mode).await?;
         }

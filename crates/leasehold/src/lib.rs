@@ -215,6 +215,8 @@ pub use leasehold_core::{
     RenewalStatus, Result, RoundTrip, RunError, RwLock, SemaphoreSupport, ServerStatus, ServerVote,
     Severity, Share, Standing, Token, Watch, fence, multi_lock,
 };
+#[doc(hidden)]
+pub use open::open_entering;
 pub use open::{examine, open, open_lazy};
 #[doc(hidden)]
 pub use schemes::{kind_of, kinds};

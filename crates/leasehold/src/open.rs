@@ -14,7 +14,7 @@ use leasehold_core::store::Store;
 
 use crate::schemes::Entry;
 use crate::shown_url::{names_user, redacted};
-use crate::{Error, Locks, Result, unknown_url};
+use crate::{Error, Lock, Locks, Result, unknown_url};
 
 /// Opens the store of a URL. [The first page](crate#urls) lists all URLs.
 ///
@@ -85,6 +85,44 @@ pub(crate) fn open_lazy_on(url: &str, runtime: Option<Handle>) -> Result<Locks> 
         };
         locks(store, &shown_url, reply_timeout)
     });
+    opened.map_err(|error| error.during("open the store", &redacted(url), None))
+}
+
+/// Opens as [`open`], and enters the claim of a lock meanwhile, if the store can do so. The next
+/// acquire of an equal lock with the same limit takes it.
+///
+/// # Errors
+/// As [`open`] and the acquire. The claim has left, unless the server does not reply.
+///
+/// # Cancel safety
+/// As that of the acquire.
+#[doc(hidden)]
+pub async fn open_entering(
+    url: &str,
+    lock: impl FnOnce(&Locks) -> Lock,
+    limit: Option<Duration>,
+) -> Result<Locks> {
+    let opening = async {
+        let (unopened, reply_timeout) = prepare(url)?;
+        let runtime = Handle::try_current().ok();
+        let shown_url = unopened.shown_url.clone();
+        if unopened.enters.is_none() {
+            return locks(unopened.open(runtime).await?, &shown_url, reply_timeout);
+        }
+
+        let store = Arc::new(LazyStore::new(unopened, runtime).entering());
+        let opened = locks(Arc::clone(&store) as _, &shown_url, reply_timeout)?;
+        let lock = lock(&opened);
+        let entered = lock.enter_first(limit).await;
+        match entered {
+            Ok(()) => Ok(opened),
+            Err(error) if store.is_open() => {
+                Err(error.during("acquire", &shown_url, Some(lock.name())))
+            }
+            Err(error) => Err(error),
+        }
+    };
+    let opened = opening.await;
     opened.map_err(|error| error.during("open the store", &redacted(url), None))
 }
 

@@ -2,10 +2,11 @@
 #![allow(clippy::doc_markdown, reason = "these comments are read on a terminal")]
 
 use std::fmt;
+use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
-use leasehold::{Error, Locks, Result};
+use leasehold::{Error, Lock, Locks, Result};
 
 use super::options::heading;
 use crate::format::Escaped;
@@ -70,8 +71,22 @@ impl Store {
     }
 
     pub(crate) async fn open(&self) -> Result<Locks> {
+        self.open_by(leasehold::open(&self.url)).await
+    }
+
+    /// Opens the store, and enters the claim of the first acquire meanwhile.
+    pub(crate) async fn open_entering(
+        &self,
+        lock: impl FnOnce(&Locks) -> Lock,
+        wait: Option<Duration>,
+    ) -> Result<Locks> {
+        self.open_by(leasehold::open_entering(&self.url, lock, wait))
+            .await
+    }
+
+    async fn open_by(&self, opening: impl Future<Output = Result<Locks>>) -> Result<Locks> {
         self.check()?;
-        let opened = leasehold::open(&self.url).await;
+        let opened = opening.await;
         let locks = opened.map_err(|error| self.origin.explain(error))?;
 
         tracing::info!(store = locks.url(), origin = %self.origin, "store opened");

@@ -223,6 +223,11 @@ pub(super) fn innermost_holds(count: usize) -> Vec<EnclosingHold> {
     holds.split_off(holds.len().saturating_sub(count))
 }
 
+/// Whether the environment names a hold.
+pub(crate) fn is_enclosed() -> bool {
+    !enclosing_holds().is_empty()
+}
+
 fn enclosing_holds() -> Vec<EnclosingHold> {
     let text = std::env::var(HELD).unwrap_or_default();
     serde_json::from_str(&text).unwrap_or_default()

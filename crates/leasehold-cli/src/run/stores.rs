@@ -14,7 +14,12 @@ pub(crate) struct Stores {
 
 impl Stores {
     pub(crate) async fn open(args: &Run) -> Result<Self> {
-        let main = args.store.open().await?;
+        let main = if args.enters_at_start() {
+            let lock = |store: &Locks| args.lock.lock(store, &args.names()[0], &args.label());
+            args.store.open_entering(lock, args.lock.wait).await?
+        } else {
+            args.store.open().await?
+        };
 
         let also = match args.also_store.clone() {
             None => None,

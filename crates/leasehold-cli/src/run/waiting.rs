@@ -15,8 +15,8 @@ use super::own_script;
 use super::retry::Retry;
 use super::signals::Signals;
 use super::stores::same_store;
-use crate::commands::{LockOptions, Origin};
-use crate::exit::{is_stderr_writable, print_error};
+use crate::commands::{BusyExit, LockOptions, Origin};
+use crate::exit::{Exit, is_stderr_writable, print_error};
 use crate::format::{
     Escaped, NameArgument, claimant_and_age, is_missing, is_own, ordinal, whole_seconds, whole_unit,
 };
@@ -47,6 +47,35 @@ pub(crate) enum NotGranted {
     TimedOut,
     /// A signal arrived. The claims leave their queues.
     Interrupted(Signal),
+}
+
+impl NotGranted {
+    pub(crate) fn exit(self, busy: BusyExit) -> Exit {
+        match self {
+            Self::TimedOut => busy.exit(),
+            Self::Interrupted(signal) => Exit::by_signal(signal),
+        }
+    }
+}
+
+/// Opens stores until a signal ends leasehold. If no store is open then, the claim that was entered
+/// meanwhile has left.
+///
+/// # Cancel safety
+/// Dropping the future makes the claim leave.
+pub(crate) async fn open<S>(
+    opening: impl Future<Output = leasehold::Result<S>>,
+    signals: &mut Signals,
+) -> anyhow::Result<Acquired<S>> {
+    let opened = tokio::select! {
+        biased;
+        opened = opening => opened.map(Ok),
+        signal = signals.next_to_end() => Ok(Err(NotGranted::Interrupted(signal?))),
+    };
+    if !matches!(opened, Ok(Ok(_))) {
+        leave_queues().await;
+    }
+    Ok(opened?)
 }
 
 /// Acquires all names in all stores of the request, or none of them.

@@ -362,3 +362,36 @@ fn all_formats_need_a_server_with_formats() {
     let refused = sandbox.done(&["ls", "--all"]);
     refused.assert(64, "", "the store has no locks of other libraries");
 }
+
+/// The commands that know their lock send its claim with the checks of the server. So one that is
+/// refused has had the claim, which has left.
+#[test]
+fn server_that_is_refused_has_had_the_claim() {
+    let sandbox = Sandbox::on_redis();
+    let server = sandbox.server();
+    server.command(&["CONFIG", "SET", "maxmemory", "100mb"]);
+    server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    for (name, arguments) in [
+        ("a", &["run", "a", "--", "true"][..]),
+        ("b", &["acquire", "b", "--detach"][..]),
+        ("c", &["acquire", "c", "--detach", "--wait", "0"][..]),
+    ] {
+        let refused = sandbox.done(arguments);
+        assert!(
+            refused.err.contains("the server evicts keys"),
+            "{refused:?}"
+        );
+        let record = server.command(&["GET", &format!("leasehold:{{{name}}}")]);
+        assert_eq!(record.bytes().get(16), Some(&b'~'), "free: {record:?}");
+    }
+
+    // What the store may refuse is refused before the claim is sent.
+    for more in [&["--once"][..], &["--kill-after", "1s"], &["other"]] {
+        let arguments = [&["run", "d"], more, &["--", "true"]].concat();
+        assert_ne!(sandbox.done(&arguments).code(), 0);
+        assert!(
+            server.command(&["GET", "leasehold:{d}"]).is_nil(),
+            "{more:?}"
+        );
+    }
+}

@@ -105,6 +105,23 @@ struct Attempt<'a> {
     on_contention: OnContention,
     events: &'a AcquireEvents,
     pending_entry: PendingEntry,
+    /// The reply to the request to enter that was sent while the store was opened.
+    first: Option<Timed<Entered>>,
+}
+
+/// Returns a new claim with these options.
+pub(super) fn claim_of(options: &AcquireOptions) -> Result<Claim> {
+    let mut info = claimant_here(&options.label)?;
+    info.is_candidate = options.is_candidate;
+
+    let mut claim = Claim::new(options.name.clone(), options.share, Arc::new(info));
+    if let Some(whole) = options.part_of {
+        claim.id = draw_part_of(whole);
+    }
+    claim.lease = options.lease;
+    claim.auto_renew = !options.no_renewal;
+    claim.reserved = options.reserved;
+    Ok(claim)
 }
 
 enum Outcome {
@@ -122,24 +139,19 @@ impl<'a> Attempt<'a> {
         on_contention: OnContention,
         events: &'a AcquireEvents,
     ) -> Result<Self> {
-        let mut info = claimant_here(&options.label)?;
-        info.is_candidate = options.is_candidate;
-
-        let mut claim = Claim::new(options.name.clone(), options.share, Arc::new(info));
-        if let Some(whole) = options.part_of {
-            claim.id = draw_part_of(whole);
-        }
-        claim.lease = options.lease;
-        claim.auto_renew = !options.no_renewal;
-        claim.reserved = options.reserved;
-
+        let claim = Arc::new(claim_of(options)?);
+        let (claim, pending_entry, first) = match engine.take_first(&claim, on_contention) {
+            Some((claim, entered)) => (claim, PendingEntry::Replied, Some(entered)),
+            None => (claim, PendingEntry::Absent, None),
+        };
         Ok(Self {
             engine,
             options,
-            claim: Arc::new(claim),
+            claim,
             on_contention,
             events,
-            pending_entry: PendingEntry::Absent,
+            pending_entry,
+            first,
         })
     }
 
@@ -174,6 +186,9 @@ impl<'a> Attempt<'a> {
         deadline: Option<Instant>,
         outage: &Outage,
     ) -> Result<Timed<Entered>> {
+        if let Some(entered) = self.first.take() {
+            return Ok(entered);
+        }
         let started = Instant::now();
         let outage_ends_at = outage.ends_at().unwrap_or(started + REPLY_TIMEOUT);
         let give_up_at = match deadline {

@@ -143,6 +143,17 @@ impl StoreCalls {
         .await
     }
 
+    /// Enters a claim by the request that opens the store, without retries.
+    pub(super) async fn enter_first(
+        &self,
+        claim: &Claim,
+        on_contention: OnContention,
+    ) -> Result<Timed<Entered>> {
+        let sent_at = BootInstant::now();
+        let reply = self.store.enter(claim, on_contention).await?;
+        Ok(Timed { sent_at, reply })
+    }
+
     /// Waits for a change in the queue, without a timeout or retries.
     ///
     /// The caller knows how long an error may last.

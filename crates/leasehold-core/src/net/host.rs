@@ -58,9 +58,11 @@ impl Host {
     }
 
     pub(super) fn unreachable(&self, error: io::Error) -> Error {
-        Error::unavailable(format!("the server {self} cannot be reached: {error}"))
-            .help("check host and port, and that the server runs")
-            .caused_by(error)
+        let error = Error::exhausted(error, format_args!("the server {self} cannot be reached"));
+        if error.hint().is_some() {
+            return error;
+        }
+        error.help("check host and port, and that the server runs")
     }
 }
 

@@ -1,6 +1,7 @@
 //! A store that is opened by its first request.
 
 use std::fmt::{self, Debug, Formatter};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use tokio::runtime::Handle;
 
 use crate::runtime::background;
 use crate::store::{Extensions, Observe, RecordReader, Records, Subscription};
-use crate::store_kind::UnopenedStore;
+use crate::store_kind::{FirstClaim, UnopenedStore};
 use crate::{
     Claim, Completion, Entered, Error, Guarantees, LockState, Name, OnContention, Record, Result,
     Standing, Store, Token,
@@ -34,6 +35,8 @@ pub struct LazyStore {
     /// The requests that wait for one opening share its result, so that a store that is down gets
     /// one connection and not one for each request.
     opening: Mutex<Option<SharedOpening>>,
+    /// If the first claim is entered while the store is opened: whether the server may have it.
+    first: Option<Arc<AtomicBool>>,
 }
 
 type SharedOpening = Shared<BoxFuture<'static, Result<Arc<dyn Store>>>>;
@@ -47,14 +50,35 @@ impl LazyStore {
             runtime,
             opened: OnceLock::new(),
             opening: Mutex::default(),
+            first: None,
         }
     }
 
+    /// Makes the opening enter the claim that begins it, if the store can do so.
+    #[allow(missing_docs, reason = "only `leasehold` uses it")]
+    #[must_use]
+    pub fn entering(self) -> Self {
+        Self {
+            first: Some(Arc::default()),
+            ..self
+        }
+    }
+
+    #[allow(missing_docs, reason = "only `leasehold` uses it")]
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.opened.get().is_some()
+    }
+
     async fn store(&self) -> Result<&dyn Store> {
+        self.store_entering(None).await
+    }
+
+    async fn store_entering(&self, first: Option<FirstClaim>) -> Result<&dyn Store> {
         if let Some(store) = self.opened.get() {
             return Ok(&**store);
         }
-        let store = self.opening().await?;
+        let store = self.opening(first).await?;
         Ok(&**self.opened.get_or_init(|| store))
     }
 
@@ -63,7 +87,7 @@ impl LazyStore {
     }
 
     /// Returns the opening that is under way, or begins one.
-    fn opening(&self) -> SharedOpening {
+    fn opening(&self, first: Option<FirstClaim>) -> SharedOpening {
         let mut slot = self.opening.lock();
         // An opening whose requests have all given up has nobody who polls it.
         if let Some(opening) = &*slot
@@ -73,7 +97,12 @@ impl LazyStore {
         }
 
         // It continues if the request is dropped, because others may wait for it too.
-        let opening = background::handle().spawn(self.unopened.open(self.runtime.clone()));
+        let runtime = self.runtime.clone();
+        let opening = match (self.unopened.enters.clone(), first) {
+            (Some(opener), Some(first)) => async move { opener.open(runtime, first).await }.boxed(),
+            _ => self.unopened.open(runtime),
+        };
+        let opening = background::handle().spawn(opening);
         let opening = opening.map(|opened| opened.unwrap_or_else(|error| Err(interrupted(&error))));
         let opening = opening.boxed().shared();
         *slot = Some(opening.clone());
@@ -95,7 +124,13 @@ impl Store for LazyStore {
     }
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
-        self.store().await?.enter(claim, on_contention).await
+        let first = self.first.clone().map(|may_be_there| FirstClaim {
+            claim: claim.clone(),
+            on_contention,
+            may_be_there,
+        });
+        let store = self.store_entering(first).await?;
+        store.enter(claim, on_contention).await
     }
 
     async fn queued(&self, claim: &Claim, ahead: u32) -> Result<Standing> {
@@ -110,11 +145,19 @@ impl Store for LazyStore {
         self.store().await?.renew(claims).await
     }
 
-    /// A store that was never open has no entry of this client.
+    /// A store that was never open has no entry of this client, unless an opening that has failed
+    /// was to enter one.
     async fn leave(&self, claim: &Claim) -> Result<bool> {
-        match self.opened.get() {
-            Some(store) => store.leave(claim).await,
-            None => Ok(false),
+        if let Some(store) = self.opened.get() {
+            return store.leave(claim).await;
+        }
+        match (&self.first, &self.unopened.enters) {
+            (Some(first), Some(opener)) if first.load(Ordering::Acquire) => {
+                let left = opener.leave(claim).await?;
+                first.store(false, Ordering::Release);
+                Ok(left)
+            }
+            _ => Ok(false),
         }
     }
 

@@ -83,7 +83,7 @@ impl Endpoint {
     }
 
     /// Returns the address of the server that has the role now.
-    pub(super) async fn locate(&self) -> Result<Address> {
+    pub(crate) async fn locate(&self) -> Result<Address> {
         match &self.role {
             Role::Master(master) => master.locate().await,
             Role::Seed(_) | Role::Server(_) | Role::Node(_) => Ok(self.address().clone()),

@@ -4,14 +4,15 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::claims::TrackedClaim;
+use super::first::FirstReply;
 use super::messages::{
-    Absence, EnterMode, EnterReply, EnterRequest, Nonce, Part, Sent, with_longest_lease,
+    Absence, EnterMode, EnterReply, EnterRequest, NOT_AFTER, Nonces, Part, Sent, may_add_later,
+    with_longest_lease,
 };
 use super::record::{self, LivenessRef, LockKey, LockKeys};
 use super::scripts;
@@ -19,17 +20,12 @@ use super::server::{Server, protocol_error};
 use crate::client;
 use crate::client::{
     ReplyText, ServerCall, ServerClock, Session, StoreServers, Value, command, decode, id_text,
-    reply_timeout, shows_replica, with_reply_timeout,
+    reply_timeout, with_reply_timeout,
 };
 use leasehold_core::internal::BootInstant;
-use leasehold_core::store::{
-    Claim, Share, Standing, check_same_kind, draw_claim_id, share_from_parts,
-};
+use leasehold_core::store::{Claim, Share, Standing, check_same_kind, share_from_parts};
 use leasehold_core::{Error, Name, Result, Token};
 
-/// How long after it was sent the server may execute a request to enter. It is longer than the
-/// silence after which the client closes a connection.
-const NOT_AFTER: Duration = Duration::from_secs(5);
 /// After this time the server is certain to refuse the request, unless its clock was set back.
 /// Whole seconds are compared, and clocks differ in rate.
 const LATE_MAX: Duration = Duration::from_secs(7);
@@ -81,9 +77,23 @@ impl Entering<'_> {
         }
 
         let replied = reply.map_err(|error| mismatch(error, self.claim.share))?;
-        let reply = self.parse(replied)?;
-        self.observations
-            .observe(&self.claim.name, &reply, &request.expired);
+        self.apply(mode, replied, sent, &request.expired)
+    }
+
+    /// Applies the reply to a request that was sent while the store was opened.
+    pub(super) fn apply_first(&self, mode: EnterMode, first: FirstReply) -> Result<EnterReply> {
+        self.apply(mode, first.reply, first.sent, "")
+    }
+
+    fn apply(
+        &self,
+        mode: EnterMode,
+        reply: Value,
+        sent: Sent,
+        expired: &str,
+    ) -> Result<EnterReply> {
+        let reply = self.parse(reply)?;
+        self.observations.observe(&self.claim.name, &reply, expired);
         self.tracked.apply_reply(mode, &reply, sent);
         Ok(reply)
     }
@@ -210,13 +220,6 @@ fn mismatch(error: Error, requested: Share) -> Error {
         Some(Err(mismatch)) => mismatch,
         _ => error,
     }
-}
-
-/// Whether the server may have executed a request with this error, or may execute it later.
-///
-/// A replica executes none. A request that a client did not send to one has the same error.
-fn may_add_later(error: &Error) -> bool {
-    error.is_unavailable() && !shows_replica(error)
 }
 
 /// Whether the server refused a request as late. Sets the local copy of its clock if so.
@@ -372,35 +375,8 @@ impl Observed {
     }
 }
 
-/// Draws nonces that differ from all earlier ones, of this client and of any other.
-///
-/// A repeated nonce would turn two short absences into one long absence, and lead to two holders.
-/// So nonces count up from a number that the system has drawn. A random generator in the process
-/// may have the same seed as one in another process: after a fork, or because the user seeded it.
-#[derive(Debug)]
-pub(super) struct Nonces(AtomicU64);
-
-impl Default for Nonces {
-    fn default() -> Self {
-        let drawn = u128::from_be_bytes(draw_claim_id().to_bytes());
-        // The last bits are random in every version of an id.
-        let last = drawn & u128::from(u64::MAX);
-        Self(AtomicU64::new(u64::try_from(last).expect("it is masked")))
-    }
-}
-
-impl Nonces {
-    pub(super) fn fresh(&self) -> Nonce {
-        Nonce(self.0.fetch_add(1, Ordering::Relaxed))
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
-
-    use super::super::layout::record::NONCE;
-    use super::super::record::NO_NONCE;
     use super::*;
     use crate::client::{parse_reply, store_error};
 
@@ -491,26 +467,5 @@ mod tests {
         assert!(observed.next_expiry().is_some());
         observed.observe(&about(&[]), "claimnonce", now);
         assert_eq!(observed.next_expiry(), None);
-    }
-
-    /// Shows G-01.
-    #[test]
-    fn nonces_never_repeat() {
-        let draw = || {
-            fastrand::seed(7);
-            let nonces = Nonces::default();
-            (0..1_000)
-                .map(|_| nonces.fresh().to_string())
-                .collect::<HashSet<String>>()
-        };
-        let ours = draw();
-        let theirs = draw();
-
-        assert_eq!(ours.len(), 1_000);
-        assert_eq!(ours.intersection(&theirs).count(), 0);
-        for nonce in ours {
-            assert_eq!(nonce.len(), NONCE.len);
-            assert_ne!(nonce, NO_NONCE);
-        }
     }
 }

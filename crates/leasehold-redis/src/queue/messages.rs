@@ -2,6 +2,7 @@
 //! renewals, and notifications.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use base64::display::Base64Display;
@@ -9,10 +10,14 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::layout::{absence, grant, reply, request};
 use super::record::{HolderRecord, LivenessRef};
-use crate::client::{IdText, id_from};
+use crate::client::{IdText, id_from, shows_replica};
 use leasehold_core::internal::BootInstant;
-use leasehold_core::store::{Claim, Standing};
-use leasehold_core::{ClaimId, Token};
+use leasehold_core::store::{Claim, OnContention, Standing, draw_claim_id};
+use leasehold_core::{ClaimId, Error, Token};
+
+/// How long after it was sent the server may execute a request to enter. It is longer than the
+/// silence after which the client closes a connection.
+pub(super) const NOT_AFTER: Duration = Duration::from_secs(5);
 
 /// What the server does with the claim of a request to enter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +35,15 @@ pub(super) enum EnterMode {
 }
 
 impl EnterMode {
+    /// Returns the mode that adds a claim.
+    pub(super) fn of(on_contention: OnContention) -> Self {
+        if on_contention == OnContention::Fail {
+            Self::TryNow
+        } else {
+            Self::Queue
+        }
+    }
+
     pub(super) fn adds_claim(self) -> bool {
         matches!(self, Self::Queue | Self::TryNow)
     }
@@ -89,6 +103,29 @@ impl fmt::Display for Nonce {
     }
 }
 
+/// Draws nonces that differ from all earlier ones, of this client and of any other.
+///
+/// A repeated nonce would turn two short absences into one long absence, and lead to two holders.
+/// So nonces count up from a number that the system has drawn. A random generator in the process
+/// may have the same seed as one in another process: after a fork, or because the user seeded it.
+#[derive(Debug)]
+pub(super) struct Nonces(AtomicU64);
+
+impl Default for Nonces {
+    fn default() -> Self {
+        let drawn = u128::from_be_bytes(draw_claim_id().to_bytes());
+        // The last bits are random in every version of an id.
+        let last = drawn & u128::from(u64::MAX);
+        Self(AtomicU64::new(u64::try_from(last).expect("it is masked")))
+    }
+}
+
+impl Nonces {
+    pub(super) fn fresh(&self) -> Nonce {
+        Nonce(self.0.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 /// A request to leave: `H` of the claim's own client, `B` of another one, `K` of a watchdog.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeaveArgument {
@@ -123,6 +160,13 @@ pub(crate) struct Sent {
     pub(crate) liveness_epoch: u32,
     /// The epoch of the caller link.
     pub(crate) caller_epoch: u32,
+}
+
+/// Whether the server may have executed a request with this error, or may execute it later.
+///
+/// A replica executes none. A request that a client did not send to one has the same error.
+pub(super) fn may_add_later(error: &Error) -> bool {
+    error.is_unavailable() && !shows_replica(error)
 }
 
 /// The reply to a request to enter.
@@ -333,11 +377,13 @@ fn parse_renewal<'a>(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::super::layout::record;
+    use super::super::record::NO_NONCE;
     use super::*;
     use crate::client::id_text;
     use crate::test_inputs::altered_text;
-    use leasehold_core::store::draw_claim_id;
     use proptest::prelude::*;
 
     #[test]
@@ -451,6 +497,27 @@ mod tests {
             count in 0..9_usize,
         ) {
             let _renewed = parse_renewals(&text, "id", count);
+        }
+    }
+
+    /// Shows G-01.
+    #[test]
+    fn nonces_never_repeat() {
+        let draw = || {
+            fastrand::seed(7);
+            let nonces = Nonces::default();
+            (0..1_000)
+                .map(|_| nonces.fresh().to_string())
+                .collect::<HashSet<String>>()
+        };
+        let ours = draw();
+        let theirs = draw();
+
+        assert_eq!(ours.len(), 1_000);
+        assert_eq!(ours.intersection(&theirs).count(), 0);
+        for nonce in ours {
+            assert_eq!(nonce.len(), record::NONCE.len);
+            assert_ne!(nonce, NO_NONCE);
         }
     }
 }

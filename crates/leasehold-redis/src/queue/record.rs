@@ -21,7 +21,7 @@ const RECORD: &str = ":record";
 /// The nonce of a holder that is present.
 pub(super) const NO_NONCE: &str = "-----------";
 /// The server of a claim without crash detection.
-const NO_SERVER: &str = "----------";
+pub(super) const NO_SERVER: &str = "----------";
 /// The version of the layout. A client refuses a lock of another version.
 const VERSION: &str = " v1";
 /// A record outlives its lease by this time, so that its token outlives it too.

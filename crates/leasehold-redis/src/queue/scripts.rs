@@ -25,6 +25,8 @@ macro_rules! queue_script {
 }
 
 pub(super) static ENTER: Script = queue_script!("enter");
+/// Enters by the first request of a client.
+pub(super) static ENTER_FIRST: Script = queue_script!("enter", after "lua/enter/first.lua");
 pub(super) static LEAVE: Script = queue_script!("leave");
 /// Records a completion, and leaves.
 pub(super) static COMPLETE: Script = queue_script!("leave", after "lua/record/complete.lua");
@@ -44,6 +46,7 @@ mod tests {
     fn all_scripts_expand() {
         for script in [
             &ENTER,
+            &ENTER_FIRST,
             &LEAVE,
             &COMPLETE,
             &RENEW,

@@ -3,10 +3,11 @@
 
 use std::sync::{Arc, OnceLock};
 
-use futures_util::future::{join_all, join3};
+use futures_util::future::{OptionFuture, join_all, join4};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
+use super::first::FirstEnter;
 use super::record::millis;
 use super::scripts;
 use crate::client;
@@ -47,6 +48,8 @@ pub(super) struct StoreContext {
     pub(super) server_id: Arc<ServerId>,
     pub(super) settings: Settings,
     pub(super) runtime: Option<Handle>,
+    /// The claim that the first connection enters.
+    pub(super) first: Option<Arc<FirstEnter>>,
     pub(super) caller_epochs: Epochs,
     pub(super) background_epochs: Epochs,
 }
@@ -110,13 +113,13 @@ pub(super) async fn first_connections(servers: &StoreServers<Server>) -> Result<
 
 fn background_link(
     endpoint: Endpoint,
-    client: &str,
+    client: &Arc<str>,
     clock: &Arc<ServerClock>,
     shared: &StoreContext,
 ) -> Link {
     let alive_channel = format!("leasehold:alive:{client}");
     Link::spawn(LinkConfig {
-        handshake: background_handshake(alive_channel.clone(), Arc::clone(clock), shared),
+        handshake: background_handshake(client, alive_channel.clone(), Arc::clone(clock), shared),
         epochs: shared.background_epochs.clone(),
         ..LinkConfig::new(endpoint, alive_channel)
     })
@@ -171,6 +174,7 @@ impl Checks {
 
 /// The handshake of the background link.
 fn background_handshake(
+    client: &Arc<str>,
     channel: String,
     clock: Arc<ServerClock>,
     shared: &StoreContext,
@@ -178,6 +182,8 @@ fn background_handshake(
     let crash_detection = Arc::clone(&shared.crash_detection);
     let server_id = Arc::clone(&shared.server_id);
     let settings = shared.settings;
+    let first = shared.first.clone();
+    let client = Arc::clone(client);
     let checks = Mutex::<Checks>::default();
 
     Arc::new(move |session: Arc<Session>| {
@@ -185,6 +191,8 @@ fn background_handshake(
         let clock = Arc::clone(&clock);
         let crash_detection = Arc::clone(&crash_detection);
         let server_id = Arc::clone(&server_id);
+        let first = first.clone();
+        let client = Arc::clone(&client);
         let check = checks.lock().next(session.epoch);
 
         Box::pin(async move {
@@ -204,7 +212,10 @@ fn background_handshake(
 
             // All send their requests at once.
             let noting = note_longest_lease(&session, settings);
-            let (checked, server, noted) = Box::pin(join3(checking, reading, noting)).await;
+            let first = first.as_ref();
+            let entering = OptionFuture::from(first.map(|it| it.send(&session, &client, &channel)));
+            let all = Box::pin(join4(checking, reading, noting, entering));
+            let (checked, server, noted, _) = all.await;
             checked?;
             let server = server?;
             noted?;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lab_servers::Redis;
+use leasehold::{Guard, Locks};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -103,6 +104,115 @@ async fn open_takes_two_round_trips_and_an_acquire_takes_one() {
         .await
         .expect("held");
     assert_eq!(proxy.flights(), 4, "one flight to enter, and one to leave");
+}
+
+/// Opens a store as the command does, which knows its lock before it connects.
+async fn acquired_at_the_opening(url: &str) -> leasehold::Result<Guard> {
+    let lock = |locks: &Locks| locks.mutex("a");
+    let locks = leasehold::open_entering(url, lock, None).await?;
+    lock(&locks).acquire().await
+}
+
+/// The command sends its first claim with the checks. So it starts COMMAND after the TCP connection
+/// and one round trip, with the lock bound to its connection, as a later claim is.
+#[tokio::test]
+async fn first_claim_of_the_command_takes_no_round_trip_of_its_own() {
+    let server = Redis::start();
+    let first = acquired_at_the_opening(&server.url()).await;
+    let released = first.expect("granted").release().await;
+    released.expect("the server knows the scripts");
+
+    let proxy = Proxy::start(&server).await;
+    let guard = acquired_at_the_opening(&proxy.url).await.expect("granted");
+    assert_eq!(proxy.flights(), 2, "one flight on each connection");
+
+    let replication = server.info("replication");
+    let history = replication.split("master_replid:").nth(1);
+    let history = &history.expect("it has one")[..10];
+    let record = server.command(&["GET", "leasehold:{a}"]);
+    assert!(record.text().contains(history), "{record:?}");
+    guard.release().await.expect("held");
+}
+
+/// Requests behind a login that fails would be those of the default user.
+#[tokio::test]
+async fn first_claim_of_the_command_follows_the_password() {
+    let server = Redis::start();
+    server.command(&[
+        "ACL",
+        "SETUSER",
+        "other",
+        "on",
+        ">right",
+        "allkeys",
+        "allchannels",
+        "+@all",
+    ]);
+    let wrong = server.url().replace("//", "//other:wrong@");
+    let refused = acquired_at_the_opening(&wrong).await;
+    assert!(refused.expect_err("the login fails").is_denied());
+    assert_eq!(server.command(&["DBSIZE"]).int(), 0);
+
+    let first = acquired_at_the_opening(&server.url()).await;
+    let released = first.expect("granted").release().await;
+    released.expect("the server knows the scripts");
+    let proxy = Proxy::start(&server).await;
+    let right = proxy.url.replace("//", "//other:right@");
+    let _guard = acquired_at_the_opening(&right).await.expect("granted");
+    assert_eq!(proxy.flights(), 4, "two flights on each connection");
+}
+
+/// A server whose clock is ahead refuses the claim as late, and gets it once more.
+#[tokio::test]
+async fn first_claim_is_repeated_on_a_server_whose_clock_is_ahead() {
+    let server = Redis::setup().own_clock().start();
+    server.set_clock(3_600);
+    let guard = acquired_at_the_opening(&server.url()).await;
+    guard.expect("granted").release().await.expect("held");
+}
+
+/// A later connection of the same client enters nothing by itself.
+#[tokio::test]
+async fn first_claim_is_not_repeated_by_a_reconnect() {
+    let server = Redis::start();
+    let lock = |locks: &Locks| locks.mutex("a");
+    let opened = leasehold::open_entering(&server.url(), lock, None).await;
+    let locks = opened.expect("opened");
+    let guard = lock(&locks).acquire().await.expect("granted");
+    guard.release().await.expect("held");
+
+    for kind in ["normal", "pubsub"] {
+        server.command(&["CLIENT", "KILL", "TYPE", kind]);
+    }
+    // Each of them uses one of the two connections, which are open again then.
+    use_once(&locks.mutex("b")).await;
+    locks.list("", 10).await.expect("listed");
+    let record = server.command(&["GET", "leasehold:{a}"]);
+    assert_eq!(record.bytes().get(16), Some(&b'~'), "free: {record:?}");
+}
+
+/// The server executes the request to enter, although one of its rules makes the client refuse it:
+/// its user may not subscribe to grants, or it evicts keys.
+#[tokio::test]
+async fn server_that_is_refused_keeps_no_claim() {
+    let server = Redis::start();
+    let denying = "ACL SETUSER other on >right allkeys &leasehold:alive:* +@all";
+    let evicting = "CONFIG SET maxmemory-policy allkeys-lru";
+    server.command(&["CONFIG", "SET", "maxmemory", "100mb"]);
+    let user = server.url().replace("//", "//other:right@");
+    for (setting, url) in [(denying, user), (evicting, server.url())] {
+        let words: Vec<&str> = setting.split(' ').collect();
+        server.command(&words);
+        let refused = acquired_at_the_opening(&url).await;
+        let error = refused.expect_err(setting);
+        assert!(
+            error.to_string().contains("cannot open the store"),
+            "{error}"
+        );
+        let record = server.command(&["GET", "leasehold:{a}"]);
+        assert_eq!(record.bytes().get(16), Some(&b'~'), "free: {record:?}");
+        server.command(&["DEL", "leasehold:{a}"]);
+    }
 }
 
 /// Requests behind a login that fails would be those of the default user.
