@@ -137,8 +137,8 @@ impl Redis {
         first: Option<FirstClaim>,
     ) -> Result<Self> {
         let settings = topology.settings();
-        let first = first.and_then(|first| FirstEnter::new(first, settings));
         let claims = Arc::<Claims>::default();
+        let first = first.and_then(|first| FirstEnter::new(first, settings, &claims));
         let crash_detection = Arc::<OnceLock<bool>>::default();
 
         let servers = Arc::new_cyclic(|servers| {
@@ -159,6 +159,9 @@ impl Redis {
         first_connections(&servers).await?;
 
         let is_crash_detected = crash_detection.get() == Some(&true);
+        if let Some(first) = first.as_ref().filter(|_| !is_crash_detected) {
+            first.without_crash_detection();
+        }
         Ok(Self {
             orphans: Orphans::new(Arc::downgrade(&servers), settings),
             servers,

@@ -255,3 +255,20 @@ async fn daily_job_runs_once_a_day_on_three_machines() {
     let expected: Vec<_> = days("by-id").chain(days("by-period")).collect();
     assert_eq!(runs, expected);
 }
+
+/// Shows G-58.
+#[tokio::test(start_paused = true)]
+async fn each_use_of_a_record_keeps_it_for_forty_days() {
+    const DAY: Duration = Duration::from_secs(86_400);
+    let locks = open();
+    let acquire = async || locks.once("a").id("1").acquire().await.expect("it replies");
+    let guard = acquire().await.expect("it is not done");
+    guard.complete().await.expect("it is recorded");
+
+    for _ in 0..3 {
+        sleep(DAY * 39).await;
+        assert!(acquire().await.is_err(), "it is done");
+    }
+    sleep(DAY * 41).await;
+    assert!(acquire().await.is_ok(), "the record has ended");
+}

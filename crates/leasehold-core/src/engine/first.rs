@@ -55,8 +55,10 @@ pub(crate) async fn enter(
             Ok(())
         }
         Err(error) => {
-            if let Some(departing) = first.start_departure() {
-                // What matters to the caller is why the store was not opened.
+            let departing = first.start_departure();
+            // What matters to the caller is why the store was not opened. If it does not reply, it
+            // does not reply to a departure either, which then goes on in the background.
+            if let Some(departing) = departing.filter(|_| !error.is_unavailable()) {
                 let _ = timeout(REPLY_TIMEOUT, departing).await;
             }
             Err(error)

@@ -224,6 +224,8 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
+    use crate::Share;
+    use crate::store_kind::OpenEntering;
     use crate::stores::Memory;
 
     /// A request gives up before the opening fails. The next one begins another opening.
@@ -255,5 +257,50 @@ mod tests {
         }
         is_down.store(false, Ordering::SeqCst);
         lazy.store().await.expect("it is up");
+    }
+
+    /// An opener whose server takes the claim, and that gets a reply to the second leave only.
+    #[derive(Default)]
+    struct Failing(AtomicBool);
+
+    #[async_trait]
+    impl OpenEntering for Failing {
+        async fn open(&self, _: Option<Handle>, first: FirstClaim) -> Result<Arc<dyn Store>> {
+            first.may_be_there.store(true, Ordering::SeqCst);
+            Err(Error::unavailable("it is down"))
+        }
+
+        async fn leave(&self, _: &Claim) -> Result<bool> {
+            let is_up = self.0.swap(true, Ordering::SeqCst);
+            is_up
+                .then_some(true)
+                .ok_or_else(|| Error::unavailable("it is down"))
+        }
+    }
+
+    /// Shows G-10.
+    #[tokio::test]
+    async fn claim_of_a_failed_opening_leaves_until_there_is_a_reply() {
+        background::start().expect("it starts");
+        let guarantees = Memory::new().guarantees();
+        let connect = |_| async { Ok(Memory::new()) };
+        let mut store = UnopenedStore::new("memory:".to_owned(), guarantees, connect);
+        store.enters = Some(Arc::new(Failing::default()));
+        let lazy = LazyStore::new(store, None).entering();
+
+        let name = Name::parse("a").expect("it is valid");
+        let info = crate::store::claimant_here("").expect("it is valid");
+        let claim = Claim::new(name, Share::MUTEX, Arc::new(info));
+        let entered = lazy.enter(&claim, OnContention::Queue).await;
+        entered.expect_err("it is down");
+        lazy.leave(&claim).await.expect_err("it is down");
+        assert!(
+            lazy.leave(&claim).await.expect("it replies"),
+            "it was there"
+        );
+        assert!(
+            !lazy.leave(&claim).await.expect("it replies"),
+            "it has left"
+        );
     }
 }

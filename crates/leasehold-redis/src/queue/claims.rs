@@ -148,12 +148,22 @@ impl TrackedClaim {
         *late_until = Some(late_until.map_or(until, |known| known.max(until)));
     }
 
+    /// Records that the only request so far has its reply.
+    pub(super) fn is_answered(&self) {
+        *self.late_until.lock() = None;
+    }
+
     pub(super) fn late_until(&self) -> Option<BootInstant> {
         *self.late_until.lock()
     }
 
     pub(super) fn validity(&self) -> ClaimValidity {
         self.state.lock().validity
+    }
+
+    /// Records that no other client can notice a crash of this one.
+    pub(super) fn without_grace(&self) {
+        self.state.lock().validity.grace = None;
     }
 
     /// Records that a round of renewals that began at `sent_at` has renewed the claim. Returns how

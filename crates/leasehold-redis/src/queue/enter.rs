@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use super::claims::TrackedClaim;
 use super::first::FirstReply;
 use super::messages::{
-    Absence, EnterMode, EnterReply, EnterRequest, NOT_AFTER, Nonces, Part, Sent, may_add_later,
-    with_longest_lease,
+    Absence, EnterMode, EnterReply, EnterRequest, LATE_MAX, NOT_AFTER, Nonces, Part, Sent,
+    may_add_later, with_longest_lease,
 };
 use super::record::{self, LivenessRef, LockKey, LockKeys};
 use super::scripts;
@@ -26,9 +26,6 @@ use leasehold_core::internal::BootInstant;
 use leasehold_core::store::{Claim, Share, Standing, check_same_kind, share_from_parts};
 use leasehold_core::{Error, Name, Result, Token};
 
-/// After this time the server is certain to refuse the request, unless its clock was set back.
-/// Whole seconds are compared, and clocks differ in rate.
-const LATE_MAX: Duration = Duration::from_secs(7);
 /// How long `WAIT` waits for replicas. It is less than the silence after which a connection counts
 /// as broken.
 const REPLICATION_MAX: Duration = Duration::from_millis(1500);

@@ -14,19 +14,21 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 use super::Redis;
+use super::claims::{ClaimValidity, Claims, TrackedClaim};
 use super::layout;
 use super::messages::{
-    EnterMode, EnterRequest, LeaveArgument, NOT_AFTER, Nonces, Part, Sent, may_add_later,
+    EnterMode, EnterRequest, LATE_MAX, LeaveArgument, NOT_AFTER, Nonces, Part, Sent, may_add_later,
 };
 use super::record::{self, CrashCheck, LivenessRef, LockKey, NO_SERVER};
 use super::scripts;
 use crate::builder::connect_by;
+use crate::client;
 use crate::client::{
     ReplyText, Session, Settings, Topology, Value, decode, fresh_client, id_text, protocol_error,
 };
-use leasehold_core::internal::{BootInstant, FirstClaim, OpenEntering};
+use leasehold_core::internal::{BootInstant, FirstClaim, OpenEntering, background};
 use leasehold_core::store::{Claim, Store};
-use leasehold_core::{ClaimId, Result};
+use leasehold_core::{ClaimId, Error, Result};
 
 /// The epoch of the first connection. No later one sends the request.
 const FIRST_EPOCH: u32 = 1;
@@ -37,9 +39,18 @@ pub(crate) struct Opener(pub(crate) Topology);
 #[async_trait]
 impl OpenEntering for Opener {
     async fn open(&self, runtime: Option<Handle>, first: FirstClaim) -> Result<Arc<dyn Store>> {
-        let topology = self.0.clone();
-        let store = connect_by(Redis::open_entering(topology, runtime, Some(first))).await?;
-        Ok(Arc::new(store))
+        let claim = first.claim.clone();
+        let may_be_there = Arc::clone(&first.may_be_there);
+        let opening = Redis::open_entering(self.0.clone(), runtime, Some(first));
+        match connect_by(opening).await {
+            Ok(store) => Ok(Arc::new(store)),
+            Err(error) => {
+                if may_be_there.load(Ordering::Acquire) {
+                    background::spawn(leave_late(Self(self.0.clone()), claim));
+                }
+                Err(error)
+            }
+        }
     }
 
     async fn leave(&self, claim: &Claim) -> Result<bool> {
@@ -64,12 +75,25 @@ impl OpenEntering for Opener {
     }
 }
 
+/// Leaves once more when the server can no longer execute the request to enter. No store does so,
+/// because the opening has failed.
+async fn leave_late(opener: Opener, claim: Claim) {
+    tokio::time::sleep(LATE_MAX).await;
+    if let Err(error) = opener.leave(&claim).await {
+        tracing::debug!(name = %claim.name, %error, "a claim may be left; it ends with its lease");
+    }
+}
+
 /// The first claim, and the reply to its request.
+///
+/// The claim is tracked before the request is sent, because its grant may arrive before the store is
+/// open.
 #[derive(Debug)]
 pub(super) struct FirstEnter {
     first: FirstClaim,
     /// `None` if the claim is kept for its lease.
     grace: Option<Duration>,
+    tracked: Arc<TrackedClaim>,
     state: Mutex<FirstState>,
 }
 
@@ -97,18 +121,21 @@ pub(super) struct FirstReply {
 impl FirstEnter {
     /// Returns `None` for a store that waits after a failover: its connections note the longest
     /// lease first.
-    pub(super) fn new(first: FirstClaim, settings: Settings) -> Option<Arc<Self>> {
+    pub(super) fn new(first: FirstClaim, settings: Settings, claims: &Claims) -> Option<Arc<Self>> {
+        if settings.failover_wait.is_some() {
+            return None;
+        }
         let claim = &first.claim;
         let grace = settings
             .crash_grace
             .filter(|grace| claim.auto_renew && *grace < claim.lease);
-        settings.failover_wait.is_none().then(|| {
-            Arc::new(Self {
-                first,
-                grace,
-                state: Mutex::default(),
-            })
-        })
+        let tracked = claims.begin(claim, ClaimValidity::new(claim.lease, grace));
+        Some(Arc::new(Self {
+            first,
+            grace,
+            tracked,
+            state: Mutex::default(),
+        }))
     }
 
     /// Sends the request over the first connection, which is subscribed to `channel`.
@@ -128,12 +155,17 @@ impl FirstEnter {
             caller_epoch: 0,
         };
         self.first.may_be_there.store(true, Ordering::Release);
+        self.tracked.may_be_late(sent.at.saturating_add(LATE_MAX));
         let reply = self.run(session, client, channel).await;
         *self.state.lock() = match reply {
-            Ok(reply) => FirstState::Replied(FirstReply { reply, sent }),
+            Ok(reply) => {
+                self.tracked.is_answered();
+                FirstState::Replied(FirstReply { reply, sent })
+            }
             Err(error) => {
                 tracing::debug!(name = %claim.name, %error, "the claim was not entered at the start");
-                if !may_add_later(&error) {
+                if !may_add_later(&error) || is_refused_unread(&error) {
+                    self.tracked.is_answered();
                     self.first.may_be_there.store(false, Ordering::Release);
                 }
                 FirstState::Done
@@ -175,18 +207,33 @@ impl FirstEnter {
             .await
     }
 
+    /// Notes that the checks have found no crash detection.
+    pub(super) fn without_crash_detection(&self) {
+        self.tracked.without_grace();
+    }
+
     /// Takes the reply about this claim.
     ///
     /// A store without crash detection enters the claim again: the script may have bound it to the
     /// connection, although the checks did not.
     pub(super) fn take(&self, id: ClaimId, crash_grace: Option<Duration>) -> Option<FirstReply> {
-        // The first request of the store ends it: nothing is sent any more.
-        let state = std::mem::replace(&mut *self.state.lock(), FirstState::Done);
-        let FirstState::Replied(reply) = state else {
+        if self.first.claim.id != id {
             return None;
-        };
-        let is_usable =
-            self.first.claim.id == id && (self.grace.is_none() || crash_grace.is_some());
-        is_usable.then_some(reply)
+        }
+        let state = std::mem::replace(&mut *self.state.lock(), FirstState::Done);
+        match state {
+            FirstState::Replied(reply) if self.grace.is_none() || crash_grace.is_some() => {
+                Some(reply)
+            }
+            _ => None,
+        }
     }
+}
+
+/// Whether the server has not even read the keys of the request: it loads its data, or executes
+/// another script.
+fn is_refused_unread(error: &Error) -> bool {
+    ["LOADING", "BUSY"]
+        .iter()
+        .any(|code| client::detail(error, code).is_some())
 }

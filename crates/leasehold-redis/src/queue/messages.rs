@@ -18,6 +18,9 @@ use leasehold_core::{ClaimId, Error, Token};
 /// How long after it was sent the server may execute a request to enter. It is longer than the
 /// silence after which the client closes a connection.
 pub(super) const NOT_AFTER: Duration = Duration::from_secs(5);
+/// After this time the server is certain to refuse the request, unless its clock was set back.
+/// Whole seconds are compared, and clocks differ in rate.
+pub(super) const LATE_MAX: Duration = Duration::from_secs(7);
 
 /// What the server does with the claim of a request to enter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

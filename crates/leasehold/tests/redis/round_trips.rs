@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use lab_servers::Redis;
 use leasehold::{Guard, Locks};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
+use leasehold_conformance::support::{waiters, within_timeout};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy, copy_bidirectional};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, yield_now};
 use tokio::time::timeout;
 
-use crate::use_once;
+use crate::{calls, use_once};
 
 /// Bytes that follow the bytes before them within this time belong to the same flight.
 const QUIET: Duration = Duration::from_millis(200);
@@ -213,6 +215,162 @@ async fn server_that_is_refused_keeps_no_claim() {
         assert_eq!(record.bytes().get(16), Some(&b'~'), "free: {record:?}");
         server.command(&["DEL", "leasehold:{a}"]);
     }
+}
+
+/// Starts a server that knows the scripts.
+async fn warm_server() -> Redis {
+    let server = Redis::setup().own_clock().start();
+    let first = acquired_at_the_opening(&server.url()).await;
+    let released = first.expect("granted").release().await;
+    released.expect("held");
+    server
+}
+
+/// A proxy that holds back what goes over background connections, in one direction, until it is
+/// opened.
+async fn gate(server: &Redis, holds_requests: bool) -> (String, watch::Sender<bool>) {
+    let (open, opened) = watch::channel(false);
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let url = format!("redis://{}", listener.local_addr().expect("bound"));
+    let server = server.address();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut server = TcpStream::connect(&server).await.expect("it runs");
+            let mut opened = opened.clone();
+            tokio::spawn(async move {
+                let mut flight = Vec::new();
+                while let Ok(Ok(1..)) = timeout(QUIET, client.read_buf(&mut flight)).await {}
+                let is_held = flight.windows(6).any(|word| word == b":alive");
+                if holds_requests && is_held {
+                    opened.wait_for(|is_open| *is_open).await?;
+                }
+                server.write_all(&flight).await?;
+                if is_held {
+                    opened.wait_for(|is_open| *is_open).await?;
+                }
+                copy_bidirectional(&mut client, &mut server).await?;
+                anyhow::Ok(())
+            });
+        }
+    });
+    (url, open)
+}
+
+/// The server may grant the lock, and notify the client, before the client has the reply to its
+/// first request.
+///
+/// Shows G-01.
+#[tokio::test]
+async fn grant_that_arrives_before_the_store_is_open_is_kept() {
+    let server = warm_server().await;
+    let theirs = leasehold::open(&server.url()).await.expect("opened");
+    let held = theirs.mutex("a").acquire().await.expect("granted");
+    let (url, open) = gate(&server, false).await;
+    let acquiring = tokio::spawn(async move { acquired_at_the_opening(&url).await });
+    waiters(&theirs, "a", 1).await;
+
+    held.release().await.expect("held");
+    let granted = async || {
+        let lock_state = theirs.inspect("a").await.expect("inspected");
+        lock_state.holders().next().map(|holder| holder.id)
+    };
+    let claim = granted().await.expect("granted by the release");
+    // Each look gives the client time to answer the notification.
+    for _ in 0..200 {
+        assert_eq!(granted().await, Some(claim), "before the reply");
+    }
+    open.send_replace(true);
+    let guard = acquiring.await.expect("it ran").expect("granted");
+    for _ in 0..200 {
+        assert_eq!(granted().await, Some(claim), "held");
+    }
+    guard.release().await.expect("held");
+}
+
+/// The server executes the request after the client has given up to open the store.
+///
+/// Shows G-10.
+#[tokio::test]
+async fn claim_that_is_entered_after_a_failed_opening_leaves() {
+    let server = warm_server().await;
+    // It accepts the request for longer.
+    server.set_clock(-3_600);
+    let theirs = leasehold::open(&server.url()).await.expect("opened");
+    let before = calls(&server, "evalsha");
+    let (url, open) = gate(&server, true).await;
+    let failed = acquired_at_the_opening(&url).await;
+    assert!(failed.expect_err("it is silent").is_unavailable());
+    // The claim leaves before it is entered.
+    while calls(&server, "evalsha") == before {
+        yield_now().await;
+    }
+    open.send_replace(true);
+
+    let entries = async || theirs.inspect("a").await.expect("read").entries.len();
+    let entered_and_left = async {
+        while entries().await == 0 {}
+        while entries().await > 0 {}
+    };
+    let limit = Duration::from_secs(20);
+    timeout(limit, entered_and_left)
+        .await
+        .expect("long before its lease ends");
+}
+
+/// The server has granted the claim, and its reply is late.
+///
+/// Shows G-10.
+#[tokio::test]
+async fn claim_of_an_opening_without_replies_leaves() {
+    let server = warm_server().await;
+    let theirs = leasehold::open(&server.url()).await.expect("opened");
+    let entries = async || theirs.inspect("a").await.expect("read").entries.len();
+    let (url, _open) = gate(&server, false).await;
+    let acquiring = tokio::spawn(async move { acquired_at_the_opening(&url).await });
+    while entries().await == 0 {}
+
+    let failed = acquiring.await.expect("it ran");
+    assert!(failed.expect_err("it is silent").is_unavailable());
+    let leaving = async { while entries().await > 0 {} };
+    within_timeout("long before its lease ends", leaving).await;
+}
+
+/// A claim that was to wait leaves if the acquire that takes it does not wait.
+///
+/// Shows G-09.
+#[tokio::test]
+async fn first_claim_that_waits_leaves_before_a_try() {
+    let server = Redis::start();
+    let theirs = leasehold::open(&server.url()).await.expect("opened");
+    let _held = theirs.mutex("a").acquire().await.expect("granted");
+    let lock = |locks: &Locks| locks.mutex("a");
+    let opened = leasehold::open_entering(&server.url(), lock, None).await;
+    let ours = opened.expect("opened");
+    waiters(&theirs, "a", 1).await;
+
+    let tried = lock(&ours).try_acquire().await.expect("it replies");
+    tried.expect_err("it is held");
+    waiters(&theirs, "a", 0).await;
+}
+
+/// What the server says is the error, and not that the claim cannot leave either.
+///
+/// Shows G-26.
+#[tokio::test]
+async fn opening_that_fails_does_not_wait_for_its_claim() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let url = format!("redis://{}", listener.local_addr().expect("bound"));
+    let refusing = tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let _ = client.read(&mut [0]).await;
+        }
+    });
+    let opening = acquired_at_the_opening(&url);
+    // The time limit of an opening.
+    let failed = timeout(Duration::from_secs(5), opening).await;
+    let error = failed.expect("in time").expect_err("it is refused");
+    assert!(error.is_unavailable(), "{error}");
+    refusing.abort();
 }
 
 /// Requests behind a login that fails would be those of the default user.
