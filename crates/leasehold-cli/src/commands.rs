@@ -366,10 +366,10 @@ impl Action {
             Self::Check(check) => Some(&mut check.store),
             Self::Release(release) => Some(&mut release.store),
             Self::Wait(wait) => Some(&mut wait.store),
-            Self::Ls(ls) => Some(&mut ls.store.store),
-            Self::Show(show) => Some(&mut show.store.store),
-            Self::Watch(watch) => Some(&mut watch.store.store),
-            Self::Break { store, .. } => Some(&mut store.store),
+            Self::Ls(ls) => Some(&mut ls.store.own.store),
+            Self::Show(show) => Some(&mut show.store.own.store),
+            Self::Watch(watch) => Some(&mut watch.store.own.store),
+            Self::Break { store, .. } => Some(&mut store.own.store),
             #[cfg(feature = "console")]
             Self::Serve(serve) => Some(&mut serve.store.store),
             Self::Doctor { store, .. } | Self::Gc { store } | Self::SetupPostgres { store, .. } => {

@@ -22,7 +22,7 @@ const COMPLETION_TIMEOUT: Duration = Duration::from_millis(300);
 /// Prints names alone, for the completions of a shell: none of a store that does not reply soon.
 pub(crate) async fn list_names(args: &Ls) -> Result<Exit> {
     let scanned = async {
-        let locks = args.store.open().await?;
+        let locks = args.store.own.open().await?;
         scan(&locks, &args.prefix, |_| Ok(())).await
     };
     let Ok(Ok(found)) = timeout(COMPLETION_TIMEOUT, scanned).await else {
@@ -86,7 +86,7 @@ struct NamedRecordJson<'a> {
 
 /// Lists the records of the store, for `ls --once`.
 async fn list_records(args: &Ls) -> Result<Exit> {
-    let locks = args.store.open().await?;
+    let locks = args.store.own.open().await?;
     let mut exit = Exit::DONE;
     let skip = |error| skip(error, false, &mut exit);
     let records = scan_records(&locks, &args.prefix, skip).await?;

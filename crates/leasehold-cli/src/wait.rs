@@ -30,6 +30,11 @@ pub(crate) async fn wait(args: &Wait) -> Result<Exit> {
     let mut observer = retry.until_available(|| locks.observe(name)).await?;
     while !is_free(&last_seen) {
         let Some(changed) = within(retry.remaining(), observer.next()).await else {
+            // The state that was seen last may be as old as the silence of a server.
+            last_seen = locks.inspect(name).await?;
+            if is_free(&last_seen) {
+                break;
+            }
             print_timed_out(args, &locks, &last_seen);
             return Ok(args.busy.exit());
         };

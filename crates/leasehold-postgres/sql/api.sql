@@ -322,6 +322,11 @@ CREATE FUNCTION leasehold.acquire_1(
 DECLARE
     e record;
 BEGIN
+    -- A client has no other names, so it could not list, show or break the lock.
+    IF octet_length(name) NOT BETWEEN 1 AND 512 THEN
+        RAISE EXCEPTION 'leasehold: the name has % bytes, not 1 to 512', octet_length(name)
+            USING ERRCODE = '22023';
+    END IF;
     SELECT * INTO e FROM leasehold.enter_1(
         name, (CASE WHEN wait THEN 'Q' ELSE 'R' END)::"char", claim,
         1, CASE WHEN shared THEN 1073741824 ELSE 1 END, leasehold_private.millis(lease), 0,

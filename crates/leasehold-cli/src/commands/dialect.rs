@@ -7,14 +7,21 @@ use leasehold::{Dialect, Error, LockState, Locks, Result, kind_of, kinds};
 
 use super::store::Store;
 
+/// A store, with the locks of one library.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct InspectedStore {
+pub(crate) struct StoreInDialect {
     #[command(flatten)]
     pub(crate) store: Store,
 
     /// Use the locks of another library on the server of the store
     #[arg(long, value_name = "LIBRARY", value_parser = libraries())]
     dialect: Option<&'static Dialect>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct InspectedStore {
+    #[command(flatten)]
+    pub(crate) own: StoreInDialect,
 
     /// Use the locks of all known libraries on the server of the store
     ///
@@ -30,7 +37,7 @@ pub(crate) struct Inspected {
     pub(crate) locks: Locks,
 }
 
-impl InspectedStore {
+impl StoreInDialect {
     pub(crate) async fn open(&self) -> Result<Locks> {
         match self.dialect {
             Some(dialect) => self.at(in_dialect(&self.store.url, dialect)?).open().await,
@@ -38,21 +45,29 @@ impl InspectedStore {
         }
     }
 
+    /// Returns the store with the URL of another dialect.
+    fn at(&self, url: String) -> Store {
+        let origin = self.store.origin;
+        Store { url, origin }
+    }
+}
+
+impl InspectedStore {
     /// Opens the store, and with --all the same server for the locks of each other library.
     pub(crate) async fn open_all(&self) -> Result<Vec<Inspected>> {
         let own = Inspected {
-            format: self.dialect.map_or("leasehold", |dialect| dialect.name),
-            locks: self.open().await?,
+            format: self.own.dialect.map_or("leasehold", |dialect| dialect.name),
+            locks: self.own.open().await?,
         };
         let mut opened = vec![own];
         if !self.all {
             return Ok(opened);
         }
 
-        for (dialect, url) in others(&self.store.url)? {
+        for (dialect, url) in others(&self.own.store.url)? {
             opened.push(Inspected {
                 format: dialect.name,
-                locks: self.at(url).open().await?,
+                locks: self.own.at(url).open().await?,
             });
         }
         Ok(opened)
@@ -61,13 +76,7 @@ impl InspectedStore {
     /// Names the store, and where its URL comes from.
     pub(crate) fn describe(&self, opened: &[Inspected]) -> String {
         let url = opened.first().map_or("", |inspected| inspected.locks.url());
-        self.store.origin.describe(url)
-    }
-
-    /// Returns the store with the URL of another dialect.
-    fn at(&self, url: String) -> Store {
-        let origin = self.store.origin;
-        Store { url, origin }
+        self.own.store.origin.describe(url)
     }
 }
 

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::dialect::InspectedStore;
+use super::dialect::StoreInDialect;
 
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     #[command(flatten)]
-    pub(crate) store: InspectedStore,
+    pub(crate) store: StoreInDialect,
 
     /// The address and port to listen on; port 0 takes a free port
     ///

@@ -11,8 +11,10 @@ use serde::Deserialize;
 use tokio::time::timeout;
 
 use super::access::Access;
+use super::connections::{Activity, Place};
 use super::replies::{self, Reply, TEXT};
 use super::routes::Site;
+use crate::format::Escaped;
 
 /// The body of the request.
 #[derive(Deserialize)]
@@ -22,8 +24,8 @@ struct Order {
     token: String,
 }
 
-pub(super) async fn reply(site: &Site, request: Request<Incoming>) -> Reply {
-    match execute(site, request).await {
+pub(super) async fn reply(site: &Site, request: Request<Incoming>, place: &Place) -> Reply {
+    match execute(site, request, place).await {
         Ok(message) => replies::text(StatusCode::OK, TEXT, message),
         Err((status, message)) => replies::text(status, TEXT, format!("{message}\n")),
     }
@@ -31,7 +33,11 @@ pub(super) async fn reply(site: &Site, request: Request<Incoming>) -> Reply {
 
 type Refused = (StatusCode, String);
 
-async fn execute(site: &Site, request: Request<Incoming>) -> Result<String, Refused> {
+async fn execute(
+    site: &Site,
+    request: Request<Incoming>,
+    place: &Place,
+) -> Result<String, Refused> {
     if !site.is_breaking_allowed {
         let message = "leasehold serve was started without --allow-break";
         return Err((StatusCode::FORBIDDEN, message.to_owned()));
@@ -39,16 +45,18 @@ async fn execute(site: &Site, request: Request<Incoming>) -> Result<String, Refu
     check_sender(&request)?;
 
     let (name, token) = parse(request).await?;
+    place.note_request(Activity::Reply);
     let broken = site.scanner.break_hold(&name, token).await;
     match broken {
         Ok(true) => {
-            tracing::info!(%name, %token, "a user of the page broke a hold");
+            tracing::info!(name = %Escaped(&name), %token, "a user of the page broke a hold");
             Ok(format!("broke the hold with token {token}\n"))
         }
         Ok(false) => {
             let message = format!("the lock is not held with token {token}");
             Err((StatusCode::CONFLICT, message))
         }
+        Err(error) if error.is_invalid() => Err((StatusCode::BAD_REQUEST, error.to_string())),
         Err(error) => Err((StatusCode::BAD_GATEWAY, error.to_string())),
     }
 }
@@ -62,8 +70,11 @@ fn check_sender(request: &Request<Incoming>) -> Result<(), Refused> {
     })?;
 
     // A form of another site can send text, but JSON only with the permission of this server.
-    let content_type = headers.get(CONTENT_TYPE);
-    if content_type.is_some_and(|sent| sent == "application/json") {
+    let content_type = headers
+        .get(CONTENT_TYPE)
+        .and_then(|sent| sent.to_str().ok());
+    let media_type = content_type.and_then(|sent| sent.split(';').next());
+    if media_type.is_some_and(|sent| sent.trim().eq_ignore_ascii_case("application/json")) {
         return Ok(());
     }
     let message = "send application/json";

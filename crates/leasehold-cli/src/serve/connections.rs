@@ -105,7 +105,7 @@ impl OpenTable {
 }
 
 impl Place {
-    /// Notes that the head of the request has arrived, and what it asks for.
+    /// Notes what has arrived of the request, and what it asks for.
     pub(super) fn note_request(&self, activity: Activity) {
         let mut table = self.connections.table();
         if let Some(connection) = table.open.get_mut(&self.number) {

@@ -8,7 +8,7 @@ use hyper::{Method, Request, StatusCode};
 use percent_encoding::percent_decode_str;
 
 use super::access::{Access, Refusal};
-use super::connections::Activity;
+use super::connections::{Activity, Place};
 use super::replies::{self, Reply, TEXT};
 use super::scanner::Scanner;
 use super::{breaking, events, metrics, page};
@@ -20,25 +20,28 @@ pub(super) struct Site {
     pub(super) is_breaking_allowed: bool,
 }
 
-pub(super) async fn reply(site: Arc<Site>, request: Request<Incoming>) -> Reply {
+pub(super) async fn reply(site: Arc<Site>, request: Request<Incoming>, place: &Place) -> Reply {
     if let Err(refusal) = check(&site, &request) {
         return replies::refused(refusal);
     }
 
     let is_break = request.uri().path() == BREAK;
     match (is_break, request.method()) {
-        (true, &Method::POST) | (false, &Method::GET | &Method::HEAD) => route(site, request).await,
+        (true, &Method::POST) | (false, &Method::GET | &Method::HEAD) => {
+            route(site, request, place).await
+        }
         (true, _) => replies::method_not_allowed("POST"),
         (false, _) => replies::method_not_allowed("GET, HEAD"),
     }
 }
 
-/// What the connection of a request does until it ends.
+/// What the connection of a request does once the head of the request has arrived.
 pub(super) fn activity_of(request: &Request<Incoming>) -> Activity {
-    if request.uri().path() == LOCKS && accepts_events(request) {
-        Activity::Events
-    } else {
-        Activity::Reply
+    match request.uri().path() {
+        LOCKS if accepts_events(request) => Activity::Events,
+        // Its body has not arrived.
+        BREAK => Activity::None,
+        _ => Activity::Reply,
     }
 }
 
@@ -52,7 +55,7 @@ fn check(site: &Site, request: &Request<Incoming>) -> Result<(), Refusal> {
     site.access.check_token(request.headers())
 }
 
-async fn route(site: Arc<Site>, request: Request<Incoming>) -> Reply {
+async fn route(site: Arc<Site>, request: Request<Incoming>, place: &Place) -> Reply {
     let prefix = prefix_in(request.uri().query().unwrap_or_default());
     match request.uri().path() {
         "/" => page::reply(&site, &prefix).await,
@@ -67,7 +70,7 @@ async fn route(site: Arc<Site>, request: Request<Incoming>) -> Reply {
             replies::text(StatusCode::OK, metrics::CONTENT_TYPE, text)
         }
         HEALTH => health(&site).await,
-        BREAK => breaking::reply(&site, request).await,
+        BREAK => breaking::reply(&site, request, place).await,
         _ => replies::text(StatusCode::NOT_FOUND, TEXT, "no such page\n".to_owned()),
     }
 }

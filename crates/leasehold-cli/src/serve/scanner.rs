@@ -38,9 +38,13 @@ impl Scanner {
     /// # Cancel safety
     /// As [`current`](Self::current).
     pub(super) async fn checked(&self) -> Arc<Snapshot> {
+        let started = Instant::now();
         let checked = timeout(SCAN_MAX, async {
             self.check().await?;
-            Ok(self.current().await)
+            // The store replies again, whatever an earlier scan has found.
+            Ok(self
+                .read_unless(|last| last.error.is_none() || last.ended > started)
+                .await)
         });
         match checked.await.unwrap_or_else(|_| Err(too_late())) {
             Ok(snapshot) => snapshot,
@@ -75,9 +79,15 @@ impl Scanner {
     /// # Cancel safety
     /// If the future is dropped, the next call reads the locks again.
     pub(super) async fn current(&self) -> Arc<Snapshot> {
+        self.read_unless(|_| true).await
+    }
+
+    /// Returns the last scan if it is fresh and usable, and reads the locks otherwise.
+    async fn read_unless(&self, is_usable: impl FnOnce(&Snapshot) -> bool) -> Arc<Snapshot> {
         let mut last = self.last.lock().await;
         if let Some(last) = &*last
             && last.ended.elapsed() < freshness(last)
+            && is_usable(last)
         {
             return Arc::clone(last);
         }

@@ -38,10 +38,12 @@ async fn connection(stream: TcpStream, site: Arc<Site>, place: Place) {
     if let Err(error) = set_tcp_user_timeout(&stream, WRITE_MAX_MILLIS) {
         tracing::debug!(%error, "cannot limit how long a reply may be sent");
     }
+    let place = Arc::new(place);
     let service = service_fn(move |request| {
         place.note_request(routes::activity_of(&request));
         let site = Arc::clone(&site);
-        async move { Ok::<_, Infallible>(routes::reply(site, request).await) }
+        let place = Arc::clone(&place);
+        async move { Ok::<_, Infallible>(routes::reply(site, request, &place).await) }
     });
 
     // A connection that waits for its next request would look like one that never sends a request.

@@ -8,6 +8,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::sandbox::{Sandbox, Started, until};
+use crate::serve::site::Site;
 
 #[test]
 fn showing_a_free_lock_succeeds() {
@@ -240,6 +241,10 @@ fn flock_holder_is_shown_as_external_holder() {
                 "external_holders": [{"pid": flock.id(), "program": "cat"}],
             })
     });
+    sandbox.done(&["ls"]).assert_names(&["a"]);
+    let metrics = Site::start(&sandbox, &[]).get("/metrics");
+    let series = "leasehold_external_holders{name=\"a\",kind=\"external\"} 1\n";
+    assert!(metrics.contains(series), "{metrics}");
     drop(flock.stdin.take());
     flock.wait().unwrap();
 }
@@ -294,6 +299,26 @@ fn ls_reports_damaged_locks_and_lists_the_others() {
         done.err
     );
     holder.end();
+}
+
+/// A key that is not of this version of leasehold is not a free lock.
+///
+/// Shows G-23.
+#[test]
+fn foreign_key_is_not_shown_as_a_free_lock() {
+    let sandbox = Sandbox::on_redis();
+    let later = format!("1795923551547650L v2 1 2 1 0 {}", "-".repeat(22));
+    for (key, code) in [("x", 70), ("1795923551547650X", 70), (&later, 64)] {
+        sandbox.server().command(&["SET", "leasehold:{a}", key]);
+        for command in [
+            &["show", "--exit-code", "a"][..],
+            &["wait", "-n", "a"],
+            &["ls"],
+        ] {
+            let done = sandbox.done(command);
+            assert_eq!(done.code(), code, "{command:?}, {key}: {done:?}");
+        }
+    }
 }
 
 #[test]

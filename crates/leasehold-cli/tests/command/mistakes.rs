@@ -72,6 +72,15 @@ fn wrong_store_url_is_refused_with_the_url_to_write() {
     assert_eq!(made.count(), 0, "nothing is made");
 }
 
+#[test]
+fn serve_refuses_all() {
+    let sandbox = Sandbox::new();
+    refused(
+        &sandbox.done(&["serve", "--listen", "127.0.0.1:0", "--all"]),
+        "--all",
+    );
+}
+
 #[track_caller]
 fn shows_no_secret(done: &Finished) {
     assert_eq!(done.code(), 64, "{done:?}");

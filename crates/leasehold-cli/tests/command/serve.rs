@@ -426,6 +426,69 @@ fn hold_is_broken_only_with_permission() {
     assert_eq!(site.curl("/break", &options).status, 409);
 }
 
+/// A name with a line break would begin a line of its own in the log.
+///
+/// Shows G-57.
+#[test]
+fn name_of_a_broken_hold_is_escaped_in_the_log() {
+    const NAME: &str = "a\n\u{1b}[31mforged";
+    let mut sandbox = Sandbox::on_redis();
+    sandbox.set("dialect=plain");
+    acquire_elsewhere(&sandbox, NAME);
+    let site = Site::start(&sandbox, &["--allow-break", "-v"]);
+    let locks: Value = serde_json::from_str(&site.get("/locks")).unwrap();
+    let token = &locks["locks"][0]["holders"][0]["token"];
+    assert_eq!(
+        break_by(&site, &json!({"name": NAME, "token": token})).status,
+        200
+    );
+
+    let log = site.stop().err;
+    let mut lines = log.lines();
+    assert!(!log.contains('\u{1b}'), "{log:?}");
+    let event = lines.find(|line| line.contains("broke a hold")).unwrap();
+    assert!(event.contains("[31mforged"), "{log:?}");
+}
+
+/// Shows G-57.
+#[test]
+fn order_may_name_its_charset_and_a_wrong_name_is_refused() {
+    let sandbox = Sandbox::new();
+    let site = Site::start(&sandbox, &["--allow-break"]);
+    let order = json!({"name": "a", "token": "1"}).to_string();
+    for content_type in ["application/json; charset=utf-8", "Application/JSON"] {
+        let header = format!("Content-Type: {content_type}");
+        let reply = site.curl("/break", &["--header", &header, "--data", &order]);
+        assert_eq!(reply.status, 409, "{content_type}: {}", reply.body);
+    }
+    let reply = break_by(&site, &json!({"name": "", "token": "1"}));
+    assert_eq!(reply.status, 400, "{}", reply.body);
+}
+
+fn break_by(site: &Site, order: &Value) -> site::Reply {
+    let json = "Content-Type: application/json";
+    site.curl("/break", &["--header", json, "--data", &order.to_string()])
+}
+
+/// Shows G-57.
+#[test]
+fn store_that_replies_again_is_healthy_at_once() {
+    let server = Redis::start();
+    let rights = |rights: &str| {
+        let set = ["ACL", "SETUSER", "site", "on", "nopass", "~*", "&*", rights];
+        server.command(&set);
+    };
+    rights("+@all");
+    let sandbox = Sandbox::at(format!("redis://site:any@{}", server.address()));
+    let site = Site::start(&sandbox, &[]);
+    assert_eq!(site.get("/healthz"), "ok\n");
+
+    rights("-@all");
+    assert_eq!(site.curl("/healthz", &[]).status, 503);
+    rights("+@all");
+    assert_eq!(site.get("/healthz"), "ok\n");
+}
+
 /// Shows G-57.
 #[test]
 fn outage_of_the_store_is_reported_and_ends() {
@@ -512,6 +575,20 @@ fn half_requests_do_not_delay_other_requests() {
     assert_eq!(healthy.body, "ok\n");
 }
 
+/// As many as one client may have connections.
+///
+/// Shows G-57.
+#[test]
+fn requests_without_their_body_do_not_delay_other_requests() {
+    let sandbox = Sandbox::new();
+    let site = Site::start(&sandbox, &["--allow-break"]);
+    let half = || begun_request(&site, HALF_ORDER);
+    let _half_requests: Vec<TcpStream> = repeat_with(half).take(140).collect();
+
+    let healthy = site.curl("/healthz", &["--max-time", "20"]);
+    assert_eq!(healthy.body, "ok\n");
+}
+
 /// More streams of events than one client may have connections.
 ///
 /// Shows G-57.
@@ -550,9 +627,7 @@ fn connection_whose_head_does_not_arrive_is_closed() {
 fn body_that_does_not_arrive_is_refused() {
     let sandbox = Sandbox::new();
     let site = Site::start(&sandbox, &["--allow-break"]);
-    let head = "POST /break HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n\
-                Content-Length: 9\r\n\r\n{";
-    let mut stream = begun_request(&site, head);
+    let mut stream = begun_request(&site, HALF_ORDER);
 
     let mut reply = String::new();
     stream.read_to_string(&mut reply).unwrap();
@@ -600,3 +675,6 @@ fn begun_request(site: &Site, beginning: &str) -> TcpStream {
 }
 
 const HALF_HEAD: &str = "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n";
+
+const HALF_ORDER: &str = "POST /break HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n\
+     Content-Length: 50\r\n\r\n{";

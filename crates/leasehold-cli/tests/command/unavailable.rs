@@ -122,6 +122,27 @@ fn wait_without_server_ends_with_69() {
     wait_ends_by_its_store(&Sandbox::at(server.url()), || server.kill());
 }
 
+/// The last state that it saw may be as old as the silence of the server.
+///
+/// Shows G-26.
+#[test]
+fn wait_on_a_silent_server_ends_with_69() {
+    let server = Redis::start();
+    let sandbox = Sandbox::at(server.url());
+    let _holder = sandbox.holder("a", &["--lease", "1m"]);
+    let wait = sandbox.started(&["wait", "--wait", "4s", "a"]);
+    until("the wait is notified of changes", || {
+        let clients = server.command(&["CLIENT", "LIST"]);
+        let flags = |line: &str| line.split(" flags=").nth(1)?.split(' ').next()?.find('t');
+        clients.text().lines().any(|line| flags(line).is_some())
+    });
+
+    server.pause();
+    let done = wait.wait();
+    server.resume();
+    assert_eq!(done.code(), 69, "{done:?}");
+}
+
 /// Shows G-26.
 #[test]
 fn wait_without_masters_ends_with_69() {

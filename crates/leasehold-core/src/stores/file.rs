@@ -313,7 +313,7 @@ impl Store for File {
 
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
         let mut names = Vec::new();
-        for name in self.shared.folder().names()? {
+        for name in self.shared.folder().names_of_files()? {
             if names.len() == count_max {
                 break;
             }
@@ -322,7 +322,8 @@ impl Store for File {
             }
 
             match self.inspect(&name).await {
-                Ok(lock_state) if lock_state.entries.is_empty() => {}
+                Ok(lock_state)
+                    if lock_state.entries.is_empty() && lock_state.external_holders.is_empty() => {}
                 Err(error) if error.is_unavailable() => return Err(error),
                 // Inspecting a damaged or forbidden queue reports why. It does not hide the other
                 // names.

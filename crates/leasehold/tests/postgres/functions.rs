@@ -80,6 +80,22 @@ async fn shared_claims_of_psql_are_readers() {
     assert!(is_free(&locks, "a").await);
 }
 
+/// No client could list, show or break such a lock.
+#[tokio::test]
+async fn name_that_no_client_can_use_is_not_granted() {
+    let database = Database::new();
+    let _locks = open(&database.url()).await;
+    let mut session = database.session();
+    session.run("\\set VERBOSITY verbose\n");
+    for name in ["''", "repeat('x', 513)", "repeat('ü', 257)"] {
+        let error = session.run(&format!("CALL leasehold.acquire({name})"));
+        assert!(error.join("\n").contains("22023"), "{name}: {error:?}");
+    }
+    let rows = session.run("SELECT count(*) FROM leasehold_private.lock");
+    assert_eq!(rows, ["0"]);
+    acquired(&mut session, "repeat('ü', 256)");
+}
+
 /// psycopg and JDBC open a transaction by themselves. An uncommitted grant would block all clients.
 ///
 /// Shows G-01.

@@ -119,7 +119,10 @@ async fn lock_names_are_not_parsed_as_error_codes() {
         server.command(&["SET", &format!("leasehold:{{{name}}}"), "something else"]);
         let error = locks.mutex(name).try_acquire().await.expect_err("foreign");
         assert!(error.is_damaged(), "{name}: {error}");
+        let error = locks.inspect(name).await.expect_err("foreign");
+        assert!(error.is_damaged(), "{name}: {error}");
     }
+    assert_eq!(locks.list("", 9).await.expect("listed").len(), 5);
 }
 
 /// A user ran PERSIST on the key of a held lock. The lock stays held, and its key expires again.
@@ -164,6 +167,8 @@ async fn token_ten_years_ahead_is_damage() {
         server.command(&["SET", "leasehold:{a}", &state, "PX", "60000"]);
         let error = locks.mutex("a").acquire().await.expect_err("damaged");
         assert!(error.is_damaged(), "{error}");
+        let error = locks.inspect("a").await.expect_err("damaged");
+        assert!(error.is_damaged(), "{error}");
         assert_eq!(server.command(&["GET", "leasehold:{a}"]).text(), state);
     }
 }
@@ -192,11 +197,14 @@ async fn record_of_another_version_is_refused() {
         shared,
     ] {
         server.command(&["SET", "leasehold:{a}", &other, "KEEPTTL"]);
-        let error = theirs.mutex("a").try_acquire().await.expect_err("refused");
-        assert!(
-            error.is_unsupported() && error.to_string().contains("version of leasehold"),
-            "{error}"
-        );
+        let refused = theirs.mutex("a").try_acquire().await.expect_err("refused");
+        let unread = theirs.inspect("a").await.expect_err("refused");
+        for error in [refused, unread] {
+            assert!(
+                error.is_unsupported() && error.to_string().contains("version of leasehold"),
+                "{error}"
+            );
+        }
         assert_eq!(
             server.command(&["GET", "leasehold:{a}"]).text(),
             other,

@@ -70,6 +70,18 @@ function badge(text) {
   return element("span", text, { class: "badge warn" });
 }
 
+// Describes the processes that keep a hold whose own process does not. format.rs has the same
+// texts.
+function processText({ state, processes }) {
+  if (state === "other_namespace") {
+    return `of another PID namespace, process ${processes[0].pid} here`;
+  }
+  if (state !== "ended") return "whose processes are not visible here";
+  const shown = processes.slice(0, 10).map(({ pid, program }) => `${pid} (${program})`).join(", ");
+  const others = processes.length > 10 ? ` and ${processes.length - 10} others` : "";
+  return `which has ended; its processes ${visible(shown)}${others} still hold it`;
+}
+
 // Shows what its user calls a claim first, then its process, what hinders it, and its age.
 function entryItem(entry) {
   const item = document.createElement("li");
@@ -78,7 +90,8 @@ function entryItem(entry) {
     element("bdi", visible(entry.label || entry.program), { class: "label" }), " ",
     element("bdi", visible(process), { class: "who" }), " ",
   );
-  if (entry.connected === false) item.append(badge("connection missing"), " ");
+  if (entry.process) item.append(badge(processText(entry.process)), " ");
+  else if (entry.connected === false) item.append(badge("connection missing"), " ");
   else if (entry.stopped) item.append(badge("stopped"), " ");
   else if (entry.command_stopped) item.append(badge("its command is stopped"), " ");
   if (hasTime(entry)) item.append(element("time", age(entry.since), { datetime: entry.since }));

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use nix::sys::signal::{Signal, kill};
 use serde_json::{Value, json};
 
 use super::browser::Browser;
@@ -56,6 +57,28 @@ fn locks_with_waiters_come_first_and_then_old_holds() {
     let _second = sandbox.waiter(&["run", "a", "--quiet", "--", "true"]);
     let _third = sandbox.waiter(&["run", "a", "--quiet", "--", "true"]);
     browser.wait_for(&format!("{names}.join() === 'a,z,b'"));
+}
+
+/// The server draws the first row, and the script the same one from the first event on.
+#[test]
+fn processes_that_a_killed_run_leaves_are_shown_after_an_event() {
+    let sandbox = Sandbox::new();
+    let line = "sleep 1000 & echo $! > left; wait";
+    let run = sandbox.started(&["run", "a", "--", "sh", "-c", line]);
+    let left = sandbox.pid("left");
+    run.signal(Signal::SIGKILL);
+    drop(run);
+    let badge = format!("which has ended; its processes {left} (sleep) still hold it");
+    let site = Site::start(&sandbox, &[]);
+    until("only its process holds the lock", || {
+        site.get("/").contains(&badge)
+    });
+
+    let mut browser = Browser::open(&site.url("/"));
+    browser.wait_for("typeof rows === 'object' && rows.size === 1");
+    let drawn = browser.value("document.querySelector('#locks .badge')?.textContent ?? ''");
+    kill(left, Signal::SIGKILL).unwrap();
+    assert_eq!(drawn, badge);
 }
 
 /// The formats of other libraries have no times.

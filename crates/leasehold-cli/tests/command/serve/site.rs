@@ -3,12 +3,13 @@
 use std::io::{BufRead, BufReader};
 use std::process::Command;
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::sandbox::{Sandbox, Started};
+use crate::sandbox::{Finished, Sandbox, Started};
 
 pub(crate) struct Site {
-    _process: Started,
+    process: Started,
     /// The beginning of every URL, such as `http://127.0.0.1:4711`.
     base: String,
 }
@@ -21,7 +22,7 @@ pub(super) struct Reply {
 
 impl Site {
     /// Serves the store of a sandbox on a free port.
-    pub(super) fn start(sandbox: &Sandbox, options: &[&str]) -> Self {
+    pub(crate) fn start(sandbox: &Sandbox, options: &[&str]) -> Self {
         let mut arguments = vec!["serve"];
         if !options.contains(&"--listen") {
             arguments.extend(["--listen", "127.0.0.1:0"]);
@@ -41,9 +42,15 @@ impl Site {
         };
         let port = address.trim_end_matches('/').rsplit(':').next().unwrap();
         Self {
-            _process: process,
+            process,
             base: format!("http://127.0.0.1:{port}"),
         }
+    }
+
+    /// Stops serving, and returns what was printed after the address.
+    pub(super) fn stop(self) -> Finished {
+        self.process.signal(Signal::SIGTERM);
+        self.process.wait()
     }
 
     pub(super) fn url(&self, path: &str) -> String {

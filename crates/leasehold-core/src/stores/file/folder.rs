@@ -90,11 +90,6 @@ impl Folder {
         sharing_of(&self.root, &self.path, self.stated)
     }
 
-    /// Every name that has a queue file, sorted.
-    pub(super) fn names(&self) -> Result<Vec<Name>> {
-        listing::names(&self.root, &self.path, &[QUEUE])
-    }
-
     /// Every name that has a record, sorted.
     pub(super) fn names_of_records(&self) -> Result<Vec<Name>> {
         listing::names(&self.root, &self.path, &[RECORD])

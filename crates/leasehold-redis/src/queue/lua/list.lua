@@ -1,4 +1,5 @@
--- Finds the locks with a holder or a waiter among keys. Writes nothing.
+-- Finds the locks with a holder or a waiter among keys, and the keys that are no locks, because
+-- inspecting one of them reports that. Writes nothing.
 --
 -- layout   Names between at signs stand for the positions of fields; layout.rs has the table.
 -- KEYS     some keys, all of them strings
@@ -13,7 +14,9 @@ for i = 1, #KEYS do
     if type(mode) == 'table' and not string.find(mode.err, 'non local key', 1, true) then
         return mode
     end
-    local is_used = mode == 'L'
+    -- The mode of a key that has expired since the scan is empty too.
+    local is_used = type(mode) == 'string' and not string.find(mode, '^[~HW]$')
+        and redis.call('EXISTS', KEYS[i]) == 1
     if mode == 'H' or mode == 'W' then
         local life = redis.call('PTTL', KEYS[i])
         is_used = life > DAY or life == -1
