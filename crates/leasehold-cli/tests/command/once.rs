@@ -31,8 +31,10 @@ on_stores! {
     waiter_runs_the_job_of_a_killed_holder
     success_of_a_lost_hold_is_not_recorded
     job_that_was_asked_to_end_is_not_done
+    job_that_gets_another_signal_after_that_is_not_done
     job_that_ends_by_a_signal_to_all_processes_is_not_done
     period_is_done_until_half_of_it_has_passed
+    waiter_finds_a_job_of_more_than_half_a_period_done
     missed_job_is_reported
 }
 
@@ -169,6 +171,18 @@ fn job_that_was_asked_to_end_is_not_done(sandbox: &Sandbox) {
         .assert(0, "x\n", "");
 }
 
+/// Shows G-58.
+fn job_that_gets_another_signal_after_that_is_not_done(sandbox: &Sandbox) {
+    let line = "trap 'touch asked' TERM; trap 'exit 0' USR1; touch begun; \
+                while :; do sleep 0.01; done";
+    let run = sandbox.started(&["run", "--once", "1", "a", "-c", line]);
+    until("the job runs", || sandbox.path("begun").exists());
+    run.signal(Signal::SIGTERM);
+    until("the job goes on", || sandbox.path("asked").exists());
+    run.signal(Signal::SIGUSR1);
+    run.end().assert(0, "", "is not recorded as done");
+}
+
 /// systemd and others send the signal to leasehold and to the job at the same time. leasehold is
 /// stopped meanwhile, so that it finds the signal and the end of the job together.
 fn job_that_ends_by_a_signal_to_all_processes_is_not_done(sandbox: &Sandbox) {
@@ -195,6 +209,20 @@ fn period_is_done_until_half_of_it_has_passed(sandbox: &Sandbox) {
     run("0.000001").assert(0, "x\n", "");
     run("90d").assert(64, "", "longer than the store keeps a record");
     assert_eq!(sandbox.show("a")["last_success"]["id"], Value::Null);
+}
+
+/// A run that waited while the job was done does not run it again, however long ago it began.
+///
+/// Shows G-58.
+fn waiter_finds_a_job_of_more_than_half_a_period_done(sandbox: &Sandbox) {
+    let run = |line: &str| sandbox.started(&["run", "--once-per", "1s", "a", "-c", line]);
+    let first = run("touch begun; sleep 1; until [ -e end ]; do sleep 0.01; done");
+    until("the job runs", || sandbox.path("begun").exists());
+    let second = run("echo again");
+    until("the second waits", || sandbox.waiters("a").len() == 1);
+    sandbox.touch("end");
+    first.end().assert(0, "", "");
+    second.end().assert(0, "", "a is done: leasehold[");
 }
 
 fn missed_job_is_reported(sandbox: &Sandbox) {

@@ -136,20 +136,18 @@ async fn first_claim_of_the_command_takes_no_round_trip_of_its_own() {
     guard.release().await.expect("held");
 }
 
+/// Starts a server with the user `other`, whose password is `right`.
+fn server_with_a_user() -> Redis {
+    let server = Redis::start();
+    let user = "ACL SETUSER other on >right allkeys allchannels +@all";
+    server.command(&user.split(' ').collect::<Vec<_>>());
+    server
+}
+
 /// Requests behind a login that fails would be those of the default user.
 #[tokio::test]
 async fn first_claim_of_the_command_follows_the_password() {
-    let server = Redis::start();
-    server.command(&[
-        "ACL",
-        "SETUSER",
-        "other",
-        "on",
-        ">right",
-        "allkeys",
-        "allchannels",
-        "+@all",
-    ]);
+    let server = server_with_a_user();
     let wrong = server.url().replace("//", "//other:wrong@");
     let refused = acquired_at_the_opening(&wrong).await;
     assert!(refused.expect_err("the login fails").is_denied());
@@ -376,17 +374,7 @@ async fn opening_that_fails_does_not_wait_for_its_claim() {
 /// Requests behind a login that fails would be those of the default user.
 #[tokio::test]
 async fn nothing_is_sent_before_a_password_is_accepted() {
-    let server = Redis::start();
-    server.command(&[
-        "ACL",
-        "SETUSER",
-        "other",
-        "on",
-        ">right",
-        "allkeys",
-        "allchannels",
-        "+@all",
-    ]);
+    let server = server_with_a_user();
 
     let wrong = server.url().replace("//", "//other:wrong@");
     let refused = leasehold::open(&wrong).await;

@@ -16,7 +16,7 @@ for i = 1, #KEYS do
     end
     -- The mode of a key that has expired since the scan is empty too.
     local is_used = type(mode) == 'string' and not string.find(mode, '^[~HW]$')
-        and redis.call('EXISTS', KEYS[i]) == 1
+        and redis.call('PTTL', KEYS[i]) ~= -2
     if mode == 'H' or mode == 'W' then
         local life = redis.call('PTTL', KEYS[i])
         is_used = life > DAY or life == -1
