@@ -155,6 +155,8 @@ fn table(listed: &[Listed<'_>], has_formats: bool) -> String {
 fn row(format: Option<&str>, lock_state: &LockState) -> Vec<String> {
     let usage = Usage::of(lock_state);
     let first = lock_state.holders().next();
+    let flock = lock_state.external_holders.first();
+    let flock = flock.map_or_else(String::new, |process| format!("{process} (flock)"));
 
     vec![
         lock_state.name.to_string(),
@@ -165,6 +167,6 @@ fn row(format: Option<&str>, lock_state: &LockState) -> Vec<String> {
         first
             .and_then(known_age)
             .map_or_else(String::new, whole_seconds),
-        first.map_or_else(String::new, |entry| entry.info.to_string()),
+        first.map_or(flock, |entry| entry.info.to_string()),
     ]
 }

@@ -241,7 +241,10 @@ fn flock_holder_is_shown_as_external_holder() {
                 "external_holders": [{"pid": flock.id(), "program": "cat"}],
             })
     });
-    sandbox.done(&["ls"]).assert_names(&["a"]);
+    let listed = sandbox.done(&["ls"]);
+    listed.assert_names(&["a"]);
+    let holder = format!("cat[{}] (flock)\n", flock.id());
+    assert!(listed.out.ends_with(&holder), "{listed:?}");
     let metrics = Site::start(&sandbox, &[]).get("/metrics");
     let series = "leasehold_external_holders{name=\"a\",kind=\"external\"} 1\n";
     assert!(metrics.contains(series), "{metrics}");
