@@ -55,7 +55,7 @@ pub(crate) const ON_POSTGRES: [&str; 7] = [
 ];
 
 /// The limit on ZooKeeper, leasehold, and the other libraries.
-pub(crate) const ON_ZOOKEEPER: [&str; 4] = ["nodes", "leasehold", "curator", "kazoo"];
+pub(crate) const ON_ZOOKEEPER: [&str; 4] = ["nodes", "leasehold", "curator", "kazoo_lock"];
 
 /// How the peers begin that execute transactions of two updates.
 pub(crate) const TRANSACTIONS: &str = "two updates, ";
@@ -106,7 +106,7 @@ pub(crate) fn serve(peer: &str, url: &str) -> Result<()> {
 pub(crate) fn command(peer: &str) -> Result<Vec<OsString>> {
     let file = |extension: &str| folder().join(peer).with_extension(extension);
     Ok(match peer {
-        "redis_py" | "python_redis_lock" | "kazoo" => {
+        "redis_py" | "python_redis_lock" | "kazoo_lock" => {
             vec!["python3".into(), file("py").into()]
         }
         "node_redlock" => vec!["node".into(), file("js").into()],

@@ -54,7 +54,10 @@ pub(super) fn show() -> Result<()> {
     ];
     compare(&mut table, "five masters", peers, None)?;
 
-    let server = ZooKeeper::setup().pinned(SERVER).start();
+    let server = ZooKeeper::setup()
+        .config("maxSessionTimeout", "600000")
+        .pinned(SERVER)
+        .start();
     let peers = start_all(&ON_ZOOKEEPER, Cpus::Split, &server.url())?;
     compare(&mut table, "ZooKeeper", peers, Some(1.1))?;
 

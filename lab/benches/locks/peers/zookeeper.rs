@@ -1,5 +1,7 @@
 //! The least that ZooKeeper needs for a lock: an ephemeral sequential node is created and deleted.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error};
 
@@ -8,11 +10,17 @@ use super::libraries::Library;
 const NODE: CreateOptions<'static> = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
 const FOLDER: CreateOptions<'static> = CreateMode::Persistent.with_acls(Acls::anyone_all());
 
+/// The client sends nothing while the other peers run, because its runtime then stands still.
+const SESSION: Duration = Duration::from_mins(10);
+
 pub(super) struct Nodes(Client);
 
 impl Nodes {
     pub(super) async fn connect(url: &str) -> Result<Self> {
-        let client = Client::connect(url.trim_start_matches("zookeeper://")).await?;
+        let client = Client::connector()
+            .with_session_timeout(SESSION)
+            .connect(url.trim_start_matches("zookeeper://"))
+            .await?;
         match client.mkdir("/bare", &FOLDER).await {
             Ok(()) | Err(Error::NodeExists) => Ok(Self(client)),
             Err(error) => Err(error.into()),

@@ -1,6 +1,8 @@
 # needs: kazoo==2.11.0
 """The Lock of kazoo, by which the holder finds out that it is first with a second request."""
 
+# Python looks for modules in the folder of this file first, so its name is not that of the library.
+
 from kazoo.client import KazooClient
 
 from line import serve
