@@ -6,5 +6,5 @@ cd "$(dirname "$0")/.."
 
 for target in x86_64-apple-darwin aarch64-apple-darwin; do
     rustup target add "$target"
-    cargo check --quiet -p leasehold --features redis,zookeeper,metrics --target "$target"
+    cargo check --quiet -p leasehold --features postgres,redis,zookeeper,metrics --target "$target"
 done
