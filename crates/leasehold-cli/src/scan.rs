@@ -120,7 +120,8 @@ fn is_number<'a>(lock: &LockState, find: impl FnOnce(&str) -> Option<&'a LockSta
         let mut holders = semaphore.holders();
         holders.any(|holder| is_part_of(entry.id, holder.id))
     };
-    lock.entries.iter().all(is_slot)
+    let is_claimed = !lock.entries.is_empty() && lock.external_holders.is_empty();
+    is_claimed && lock.entries.iter().all(is_slot)
 }
 
 #[cfg(test)]

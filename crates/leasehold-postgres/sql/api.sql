@@ -311,6 +311,12 @@ BEGIN
     COMMIT;
     token := e.token;
     "position" := e."position";
+    -- As the first waiter of the library does after `?pin-limit`, which is one lease by default.
+    IF "position" = 1 THEN
+        PERFORM leasehold.end_pins_1(
+            name, least(pg_catalog.date_part('epoch', lease) * 1000, 2147483647)::int);
+        COMMIT;
+    END IF;
     IF "position" IS NULL THEN channel := NULL; END IF;
 END $$;
 

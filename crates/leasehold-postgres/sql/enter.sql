@@ -87,6 +87,27 @@ BEGIN
             VALUES (enter_1.name, 0, 0, whole, 0, clock_timestamp()) ON CONFLICT DO NOTHING;
         l := leasehold_private.load(name);
     END IF;
+
+    -- Somebody has the whole of the lock, and the first waiter's session is alive: the claim enters at
+    -- the end, and nothing else changes.
+    c := l.holder;
+    IF mode = 'Q' AND c.claim <> enter_1.claim AND NOT c.is_leaving
+        AND c.deadline > clock_timestamp() AND l.capacity = whole
+        AND (l.next).claim <> enter_1.claim AND leasehold_private.is_ready(l, client) THEN
+        request.place := l.last_place + 1;
+        INSERT INTO leasehold_private.claim
+            VALUES (l.name, request.claim, request.place, false, request) ON CONFLICT DO NOTHING;
+        IF FOUND THEN
+            l.waiting := l.waiting + 1;
+            UPDATE leasehold_private.lock k SET last_place = request.place, waiting = l.waiting,
+                min_token = greatest(k.min_token, hint), used = clock_timestamp()
+            WHERE k.name = enter_1.name;
+            SELECT * INTO standing, token, ahead, place, next_end, absences
+                FROM leasehold_private.standing(l, request.claim);
+            RETURN;
+        END IF;
+    END IF;
+
     before := l;
     l.min_token := greatest(l.min_token, hint);
 

@@ -7,7 +7,8 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 DECLARE
     l leasehold_private.lock;
     c leasehold_private.claimant;
-    last bigint;
+    second leasehold_private.claimant;
+    has_left boolean := false;
     -- An assignment is cheaper than PERFORM, which plans and starts a query.
     done text;
 BEGIN
@@ -15,35 +16,46 @@ BEGIN
     done := pg_advisory_xact_lock(leasehold_private.queue_key(name));
 
     -- The claim has the whole of the lock. If nobody waits, or one that wants the whole and whose
-    -- session is alive, this is one update.
+    -- session is alive, and behind it nobody or one whose session is alive too, this is one update.
     l := leasehold_private.peek(leave_1.name);
     IF (l.holder).claim = leave_1.claim AND NOT (l.holder).is_leaving
-        AND (l.waiting = 0 OR leasehold_private.is_ready(l, caller))
         AND pg_try_advisory_xact_lock(leasehold_private.pin_key(leave_1.name, l.last_token)) THEN
+        c := l.next;
+        IF l.waiting > 1 THEN
+            SELECT (k.data).* INTO second FROM leasehold_private.claim k
+                WHERE k.name = leave_1.name AND NOT k.holds ORDER BY k.place LIMIT 1;
+        END IF;
+
         IF l.waiting = 0 THEN
             UPDATE leasehold_private.lock k SET taken = 0, holder = NULL, used = clock_timestamp()
             WHERE k.name = leave_1.name AND (k.holder).claim = leave_1.claim AND k.waiting = 0;
-            IF FOUND THEN
-                IF (l.holder).client IS DISTINCT FROM caller THEN
-                    PERFORM leasehold_private.notify(l.holder, NULL, 'G');
-                END IF;
-                RETURN true;
-            END IF;
-        ELSE
-            c := l.next;
+            has_left := FOUND;
+        ELSIF leasehold_private.is_ready(l, caller) AND c.weight = c.capacity
+            AND (l.waiting = 1 OR second.deadline > clock_timestamp() AND second.nonce IS NULL
+                AND NOT leasehold_private.is_absent(second)) THEN
             c.deadline := leasehold_private.after(c.lease);
             c.token := leasehold_private.next_token(l, c.reserved);
-            UPDATE leasehold_private.lock k SET last_token = c.token, min_token = 0, waiting = 0,
-                used = clock_timestamp(), holder = c, next = NULL
+            UPDATE leasehold_private.lock k SET last_token = c.token, min_token = 0,
+                waiting = k.waiting - 1, used = clock_timestamp(), holder = c, next = second
             WHERE k.name = leave_1.name AND (k.holder).claim = leave_1.claim
-                AND (k.next).claim = c.claim AND k.waiting = 1 AND k.min_token = l.min_token;
-            IF FOUND THEN
-                PERFORM leasehold_private.notify(c, NULL, 'H');
-                IF (l.holder).client IS DISTINCT FROM caller THEN
-                    PERFORM leasehold_private.notify(l.holder, NULL, 'G');
-                END IF;
-                RETURN true;
+                AND (k.next).claim = c.claim AND k.waiting = l.waiting
+                AND k.min_token = l.min_token;
+            has_left := FOUND;
+        END IF;
+
+        IF has_left THEN
+            IF c.claim IS NOT NULL THEN
+                done := leasehold_private.notify(c, NULL, 'H');
             END IF;
+            IF second.claim IS NOT NULL THEN
+                DELETE FROM leasehold_private.claim k
+                    WHERE k.name = leave_1.name AND k.claim = second.claim;
+                done := leasehold_private.notify(second, NULL, 'N');
+            END IF;
+            IF (l.holder).client IS DISTINCT FROM caller THEN
+                done := leasehold_private.notify(l.holder, NULL, 'G');
+            END IF;
+            RETURN true;
         END IF;
     END IF;
 
@@ -65,12 +77,11 @@ BEGIN
     RETURN true;
 END $$;
 
--- Whether the only waiter wants the whole of the lock, and can be granted without a further look.
+-- Whether the next waiter can be granted without a further look, if the lock is free.
 CREATE FUNCTION leasehold_private.is_ready(l leasehold_private.lock, caller uuid) RETURNS boolean
 LANGUAGE sql VOLATILE
-RETURN l.waiting = 1 AND (l.next).claim IS NOT NULL AND (l.next).weight = (l.next).capacity
-    AND (l.next).deadline > pg_catalog.clock_timestamp() AND (l.next).nonce IS NULL
-    AND NOT leasehold_private.is_absent(l.next);
+RETURN (l.next).claim IS NOT NULL AND (l.next).deadline > pg_catalog.clock_timestamp()
+    AND (l.next).nonce IS NULL AND NOT leasehold_private.is_absent(l.next);
 
 -- Extends the leases of claims, in the order of their names, so that no two renewals wait for each
 -- other. A hold whose lease is over is not made again. One letter for each claim: 1 holds, Q waits,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::layout::Dialect;
 use leasehold_core::internal::net::{Host, Login, Password, Tls};
-use leasehold_core::internal::{Setting, StoreUrl, Transport, UrlForm};
+use leasehold_core::internal::{Setting, StoreUrl, Transport, UrlForm, with_setting};
 use leasehold_core::{Error, Result};
 
 /// The servers of an ensemble, and how a client connects to them.
@@ -65,12 +65,17 @@ impl Address {
     pub(super) fn parse(text: &str) -> Result<Self> {
         let url = FORM.parse(text)?;
         let base = base(&url.path)?;
+        let settings = ZooKeeperSettings::parse(&url);
+        let mut shown_url = url.shown_with(folder(&base));
+        if settings.dialect == Dialect::Kazoo {
+            shown_url = with_setting(&shown_url, "dialect", "kazoo");
+        }
         let address = Self {
             servers: url.servers()?.to_vec(),
             credentials: login(&url)?,
             tls: Tls::of_url(&url, "zookeeper+tls://")?,
-            settings: ZooKeeperSettings::parse(&url),
-            shown_url: url.shown_with(folder(&base)),
+            settings,
+            shown_url,
             record_folder: format!("{base}/%records"),
             base,
         };

@@ -14,7 +14,12 @@ use leasehold_core::{Entry, Name, Result};
 
 /// Reads all claims of a lock, including those of other libraries.
 pub(super) async fn entries(lock_node: LockNode<'_>, dialect: Dialect) -> Result<Vec<Entry>> {
-    let queue = Queue::read_known(&lock_node.list().await?, dialect);
+    let children = lock_node.list().await?;
+    let queue = Queue::read_known(&children, dialect);
+    if queue.members.is_empty() {
+        // Claims of another layout hold the lock too.
+        Queue::read(&children, dialect)?;
+    }
     let members = queue.members.iter();
     let nodes: Vec<String> = members.map(|member| member.node.clone()).collect();
 

@@ -2,7 +2,7 @@
 #![cfg(feature = "redis")]
 #![allow(missing_docs)]
 
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, mpsc};
 use std::time::{Duration, Instant};
 
 use lab_servers::Redis;
@@ -74,6 +74,27 @@ fn blocking_acquire_with_all_workers_blocked_is_granted() {
             .block_on(task)
             .expect("every step had a reply in time");
     }
+}
+
+/// tokio gives each poll of a task a budget, and a call that blocks lets no poll end.
+///
+/// Shows G-09.
+#[test]
+fn blocking_calls_in_one_task_are_not_limited_by_its_budget() {
+    let (ended, is_ended) = mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(async {
+            let locks = blocking::open("memory:").expect("it opens");
+            let guard = locks.mutex("a").acquire().expect("it is granted");
+            for _ in 0..300 {
+                assert_eq!(guard.lost_for(Duration::from_millis(1)), None);
+            }
+            ended.send(()).expect("the test waits");
+        });
+    });
+    let deadline = Duration::from_secs(60);
+    is_ended.recv_timeout(deadline).expect("a call never ends");
 }
 
 /// Shows G-11.

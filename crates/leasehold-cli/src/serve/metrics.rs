@@ -15,11 +15,16 @@ pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 type PerLock = (&'static str, &'static str, fn(&LockState) -> Option<f64>);
 
 /// docs/operate.md documents these names; they are stable.
-const PER_LOCK: [PerLock; 8] = [
+const PER_LOCK: [PerLock; 9] = [
     (
         "leasehold_holders",
         "Claims that hold the lock.",
         |lock_state| Some(count(lock_state.holders().count())),
+    ),
+    (
+        "leasehold_held",
+        "How much of the capacity is held.",
+        |lock_state| Usage::of(lock_state).map(|usage| usage.held.into()),
     ),
     (
         "leasehold_waiters",

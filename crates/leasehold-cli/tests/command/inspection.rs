@@ -252,6 +252,27 @@ fn flock_holder_is_shown_as_external_holder() {
     flock.wait().unwrap();
 }
 
+/// Such a lock keeps a slot of the semaphore from its number.
+#[test]
+fn number_of_a_slot_that_flock_holds_is_listed() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.holder("a", &["--slots", "2"]);
+    let mut flock = Command::new("flock")
+        .args(["--no-fork".into(), sandbox.path("store/a%2Fslot%2F1.lock")])
+        .arg("cat")
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("flock holds the lock", || {
+        sandbox.show("a/slot/1")["external_holders"] != json!([])
+    });
+    sandbox.done(&["ls"]).assert_names(&["a", "a/slot/1"]);
+
+    drop(flock.stdin.take());
+    flock.wait().unwrap();
+    holder.end().assert(0, "", "");
+}
+
 #[test]
 fn ls_lists_names_with_the_prefix() {
     let sandbox = Sandbox::new();

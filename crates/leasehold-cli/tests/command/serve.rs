@@ -63,6 +63,18 @@ fn holders_and_waiters_are_served_as_json_page_and_metrics() {
     until("the lock is free", || site.locks("").is_empty());
 }
 
+#[test]
+fn held_part_of_a_semaphore_is_exported() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.holder("gpu", &["--slots", "4", "--permits", "3"]);
+    let metrics = Site::start(&sandbox, &[]).get("/metrics");
+    for (metric, value) in [("held", 3), ("capacity", 4), ("holders", 1)] {
+        let series = format!("leasehold_{metric}{{name=\"gpu\",kind=\"semaphore\"}} {value}\n");
+        assert!(metrics.contains(&series), "{series}: {metrics}");
+    }
+    holder.end().assert(0, "", "");
+}
+
 /// The page, the events and `/locks` list locks in use only, also with `--once`.
 ///
 /// Shows G-58.

@@ -162,9 +162,13 @@ static STEPS: Semaphore = Semaphore::const_new(512);
 ///
 /// Its requests use the background link. The caller link may belong to a runtime that cannot run
 /// while this thread is blocked.
+///
+/// Inside a task of tokio the future ignores the budget of that task. tokio renews the budget when
+/// the task returns to its scheduler, which it does not do while it blocks here, and what waits for
+/// a new budget, timers included, would then wait for ever.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let _caller_scope = CallerScope::begin_blocking();
-    pollster::block_on(future)
+    pollster::block_on(tokio::task::coop::unconstrained(future))
 }
 
 /// Lets any executor poll `future`: timers and I/O inside it belong to the background thread.

@@ -11,6 +11,30 @@ fn acquired(session: &mut PostgresSession, arguments: &str) -> [String; 4] {
     columns.try_into().unwrap_or_else(|_| panic!("{reply:?}"))
 }
 
+/// The first waiter ends it, once the hold has been over for the lease that it waits with. Those
+/// behind it look for nothing.
+///
+/// Shows G-01, G-02.
+#[tokio::test]
+async fn waiting_psql_ends_the_session_that_pins_a_grant_for_too_long() {
+    let database = Database::new();
+    database.set_up(&[]).await;
+    let mut holder = database.session();
+    let [_, token, ..] = acquired(&mut holder, "'a', lease => '1 s'");
+    holder.run("BEGIN");
+    let pinned = holder.run(&format!("SELECT leasehold.check('a', {token})"));
+    assert_eq!(pinned, [""]);
+
+    let mut session = database.session();
+    let [claim, ..] = acquired(&mut session, "'a', lease => '1 s'");
+    let again = format!("'a', '{claim}', lease => '1 s'");
+    let deadline = std::time::Instant::now() + TIMEOUT;
+    while acquired(&mut session, &again)[1].is_empty() {
+        assert!(std::time::Instant::now() < deadline, "it stays pinned");
+    }
+    assert!(holder.run("COMMIT").concat().contains("terminating"));
+}
+
 /// Shows G-01, G-02.
 #[tokio::test]
 async fn session_of_psql_shares_a_queue_with_clients() {

@@ -18,12 +18,16 @@ async fn foreign_nodes_are_refused_with_help() {
     let error = kazoo.mutex("a").try_acquire().await.expect_err("refused");
     assert!(error.is_mismatch(), "{error}");
     assert!(error.to_string().contains("dialect=curator"), "{error}");
+    let error = kazoo.inspect("a").await.expect_err("it is not free");
+    assert!(error.is_mismatch(), "{error}");
     held.release().await.expect("released");
 
     let held = kazoo.mutex("b").acquire().await.expect("granted");
     let error = curator.mutex("b").acquire().await.expect_err("refused");
     assert!(error.is_mismatch(), "{error}");
     assert!(error.to_string().contains("dialect=kazoo"), "{error}");
+    let error = curator.inspect("b").await.expect_err("it is not free");
+    assert!(error.is_mismatch(), "{error}");
     held.release().await.expect("released");
 
     let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
