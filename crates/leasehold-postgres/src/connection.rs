@@ -9,7 +9,7 @@ use futures_util::future::poll_fn;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, duplex};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Notification};
 use tokio_util::io::InspectReader;
@@ -28,29 +28,50 @@ pub(super) struct Connection {
     /// Whether the other end is the server itself, and not a pooler, which accepts LISTEN, settings and
     /// advisory locks, and gives them to somebody else.
     pub(super) is_direct: bool,
+    /// Counts how many times something has arrived.
+    heard: Arc<AtomicU64>,
+    /// Closed when a connection of the session has ended.
+    ended: Watched<()>,
     task: AbortHandle,
 }
 
-/// What is known of the connections of one session.
-#[derive(Clone, Debug)]
-pub(super) struct Pulse {
-    /// Closed when one of them has ended.
-    pub(super) ended: Watched<()>,
-    /// Counts how many times something has arrived on any of them.
+/// A request without a reply. If nothing at all arrives on its connection until a moment, the
+/// connection may be dead, and its session ends. That does not need the caller, who may wait for a
+/// shorter time, and send the next request to the same connection.
+///
+/// A server that is only slow keeps its session: without it every waiter of this client would be
+/// passed over.
+#[derive(Debug)]
+pub(super) struct Unanswered {
     heard: Arc<AtomicU64>,
+    heard_before: u64,
+    ended: Watched<()>,
+    until: Instant,
 }
 
-impl Pulse {
-    pub(super) fn new() -> Self {
-        Self {
-            ended: Watched::new(()),
-            heard: Arc::default(),
-        }
+impl Unanswered {
+    fn is_silent(&self) -> bool {
+        self.heard.load(Ordering::Relaxed) == self.heard_before
     }
+}
 
-    /// How many times something has arrived.
-    pub(super) fn heard(&self) -> u64 {
-        self.heard.load(Ordering::Relaxed)
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if !self.is_silent() {
+            return;
+        }
+        if Instant::now() >= self.until {
+            return self.ended.close();
+        }
+        let later = Self {
+            heard: Arc::clone(&self.heard),
+            ended: self.ended.clone(),
+            ..*self
+        };
+        background::spawn(async move {
+            sleep_until(later.until).await;
+            drop(later);
+        });
     }
 }
 
@@ -64,7 +85,7 @@ impl Connection {
         address: &Address,
         connector: &Connector,
         target: &Target,
-        pulse: &Pulse,
+        ended: &Watched<()>,
         on_notification: OnNotification,
     ) -> Result<Self> {
         let mut config = Config::new();
@@ -84,10 +105,10 @@ impl Connection {
             {
                 let opened = request_encryption(host);
                 let stream = connector.encrypt(opened, host, tls).await?;
-                log_in(&config, stream, pulse, on_notification).await?
+                log_in(&config, stream, ended, on_notification).await?
             } else {
                 let stream = connector.connect(target).await?;
-                log_in(&config, stream, pulse, on_notification).await?
+                log_in(&config, stream, ended, on_notification).await?
             };
             let client = &connection.client;
             let server_pid = schema::check_server(client).await?;
@@ -100,6 +121,21 @@ impl Connection {
         timeout(CONNECT_TIMEOUT, opening).await.map_err(|_| {
             Error::unavailable(format!("no reply to the login within {CONNECT_TIMEOUT:?}"))
         })?
+    }
+
+    /// Notes that a request is sent, which is answered within `silence_max` unless the connection is
+    /// dead.
+    pub(super) fn unanswered(&self, silence_max: Duration) -> Unanswered {
+        Unanswered {
+            heard: Arc::clone(&self.heard),
+            heard_before: self.heard(),
+            ended: self.ended.clone(),
+            until: Instant::now() + silence_max,
+        }
+    }
+
+    pub(super) fn heard(&self) -> u64 {
+        self.heard.load(Ordering::Relaxed)
     }
 
     pub(super) fn close(&self) {
@@ -133,21 +169,22 @@ const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 async fn log_in<S>(
     config: &Config,
     stream: S,
-    pulse: &Pulse,
+    ended: &Watched<()>,
     on_notification: OnNotification,
 ) -> Result<Connection>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let heard = Arc::clone(&pulse.heard);
+    let heard = Arc::<AtomicU64>::default();
+    let counter = Arc::clone(&heard);
     let stream = InspectReader::new(stream, move |_| {
-        heard.fetch_add(1, Ordering::Relaxed);
+        counter.fetch_add(1, Ordering::Relaxed);
     });
     let connecting = config.connect_raw(stream, NoTls);
     let (client, mut connection) = connecting.await.map_err(login_error)?;
-    let ended = CloseOnDrop(pulse.ended.clone());
+    let close_on_drop = CloseOnDrop(ended.clone());
     let task = background::spawn(async move {
-        let _ended = ended;
+        let _ended = close_on_drop;
         while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
             match message {
                 Ok(AsyncMessage::Notification(notification)) => on_notification(&notification),
@@ -161,6 +198,8 @@ where
     Ok(Connection {
         client,
         is_direct: false,
+        heard,
+        ended: ended.clone(),
         task,
     })
 }

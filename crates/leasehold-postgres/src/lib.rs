@@ -124,13 +124,6 @@ impl Postgres {
         Ok(PostgresBuilder { address })
     }
 
-    fn grace(&self, session: &Session) -> Option<Duration> {
-        self.address
-            .settings
-            .crash_grace
-            .filter(|_| session.proof.is_some())
-    }
-
     /// The grace, unless there is a session that proves nothing.
     fn possible_grace(&self) -> Option<Duration> {
         let session = self.supervisor.current();
@@ -162,7 +155,7 @@ impl Postgres {
             mode => mode,
         };
         let ended = self.absences.ended(&claim.name);
-        let grace = self.grace(&session);
+        let grace = session.grace;
         let request = steps::Request {
             claim,
             mode,
@@ -431,7 +424,7 @@ impl Store for Postgres {
         let limit = claims.iter().map(|claim| steps::reply_timeout(claim.lease));
         let limit = limit.min().unwrap_or_default();
         let session = self.supervisor.session(limit).await?;
-        let grace = self.grace(&session);
+        let grace = session.grace;
         let until = sent_at.saturating_add(grace.map_or(limit, |grace| limit.min(grace / 3)) / 2);
 
         let tracked: Vec<_> = claims

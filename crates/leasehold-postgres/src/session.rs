@@ -16,12 +16,12 @@ use uuid::Uuid;
 
 use super::address::Address;
 use super::claims::Claims;
-use super::connection::{Connection, HELP, OnNotification, Pulse};
+use super::connection::{Connection, HELP, OnNotification};
 use super::function::Function;
 use super::reply_error::store_error;
 use super::schema;
 use leasehold_core::internal::net::{
-    self, Connect, Connector, Epochs, Pauses, State, Supervised, Target, Up,
+    self, Connect, Connector, Epochs, Pauses, State, Supervised, Target, Up, Watched,
 };
 use leasehold_core::internal::{BootInstant, without_panic};
 use leasehold_core::{Error, Result};
@@ -36,6 +36,8 @@ pub(super) struct Session {
     pub(super) client: Uuid,
     /// Proves the client; `None` behind a pooler, which shares connections between clients.
     pub(super) proof: Option<Proof>,
+    /// How long others wait for a client whose session is gone; `None` if that ends no hold of it.
+    pub(super) grace: Option<Duration>,
     /// The server's identity and its timeline.
     pub(super) server: String,
     pub(super) schema: String,
@@ -44,7 +46,7 @@ pub(super) struct Session {
     /// given more time than its client waits.
     clock: Mutex<(i64, BootInstant)>,
     is_listening: tokio::sync::Mutex<bool>,
-    pulse: Pulse,
+    ended: Watched<()>,
 }
 
 /// What proves that a client is there, and what reaches it.
@@ -119,12 +121,12 @@ impl Session {
     async fn open_at(context: &Context, target: &Target, epoch: u32) -> Result<Self> {
         let address = &context.address;
         let channel = format!("{}_{}", address.schema, Uuid::new_v4().simple());
-        let pulse = Pulse::new();
+        let ended = Watched::new(());
         let listener = Connection::open(
             address,
             &context.connector,
             address.direct.as_ref().unwrap_or(target),
-            &pulse,
+            &ended,
             on_notification(context, &channel),
         )
         .await?;
@@ -147,7 +149,7 @@ impl Session {
             address,
             &context.connector,
             target,
-            &pulse,
+            &ended,
             Box::new(|_| {}),
         )
         .await?;
@@ -162,13 +164,14 @@ impl Session {
             listener,
             epoch,
             client: context.client,
+            grace: address.settings.crash_grace.filter(|_| proof.is_some()),
             proof,
             server: server.server,
             schema: address.schema.clone(),
             functions,
             clock: Mutex::new((server.clock, read_at)),
             is_listening: tokio::sync::Mutex::new(false),
-            pulse,
+            ended,
         })
     }
 
@@ -217,23 +220,49 @@ impl Session {
 
     async fn subscribe(&self, verb: &str, proof: &Proof) -> Result<()> {
         let statement = format!("{verb} \"{}\"", proof.channel);
-        let client = &self.listener.client;
-        client.batch_execute(&statement).await.map_err(store_error)
+        let subscribing = self.listener.client.batch_execute(&statement);
+        let limit = self.listener_limit([]);
+        let subscribed = self.reply(&self.listener, limit, subscribing).await?;
+        subscribed.map_err(store_error)
     }
 
-    /// How many times something has arrived, for [`missed_reply`](Self::missed_reply).
-    pub(super) fn heard(&self) -> u64 {
-        self.pulse.heard()
-    }
-
-    /// Notes that a request got no reply in time. `heard` is from before it was sent.
+    /// Returns how long a request about claims with these leases waits for its reply on the listener,
+    /// where no request waits for others for long.
     ///
-    /// If nothing else has arrived either, the connection may be dead, and another one is opened. A
-    /// server that is only slow keeps it: without it every waiter of this client would be passed over.
-    pub(super) fn missed_reply(&self, heard: u64) {
-        if self.heard() == heard {
-            net::Session::close(self);
-        }
+    /// A dead connection must be replaced while the holds are still safe, and before the engine renews
+    /// them again, after a third of the remaining time.
+    pub(super) fn listener_limit(&self, leases: impl IntoIterator<Item = Duration>) -> Duration {
+        let shortest = leases.into_iter().chain(self.grace).min();
+        shortest.map_or(SILENCE_MAX, |shortest| {
+            (shortest / 4).clamp(LISTENER_SILENCE_MIN, SILENCE_MAX)
+        })
+    }
+
+    /// Waits for the reply to a request, at most for `limit`. A connection on which nothing arrives is
+    /// replaced, also if the caller waits no longer: see `Unanswered`.
+    pub(super) async fn reply<T>(
+        &self,
+        on: &Connection,
+        limit: Duration,
+        reply: impl Future<Output = T>,
+    ) -> Result<T> {
+        let is_listener = std::ptr::eq(on, &self.listener);
+        let silence_max = if is_listener { limit } else { SILENCE_MAX };
+        let _unanswered = on.unanswered(silence_max);
+        let heard = self.heard();
+        let replied = timeout(limit, reply).await;
+        replied.map_err(|_elapsed| {
+            // A request that waits for others says nothing of its connection, but the server is there.
+            if self.heard() == heard {
+                net::Session::close(self);
+            }
+            Error::unavailable(format!("PostgreSQL has sent no reply within {limit:?}"))
+        })
+    }
+
+    /// How many times something has arrived on any connection.
+    fn heard(&self) -> u64 {
+        self.requests.heard() + self.listener.heard()
     }
 
     /// Calls a function that needs no connection of its own, and is not repeated.
@@ -242,7 +271,8 @@ impl Session {
         function: &Function,
         arguments: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>> {
-        let rows = function.call(&self.requests.client, arguments).await;
+        let calling = function.call(&self.requests.client, arguments);
+        let rows = self.reply(&self.requests, SILENCE_MAX, calling).await?;
         rows.map_err(|error| self.failed(error))
     }
 
@@ -269,12 +299,12 @@ impl net::Session for Session {
     }
 
     fn is_closed(&self) -> bool {
-        self.pulse.ended.is_closed()
+        self.ended.is_closed()
     }
 
     /// Ends both connections, so that the next session is opened.
     fn close(&self) {
-        self.pulse.ended.close();
+        self.ended.close();
         self.requests.close();
         self.listener.close();
     }
@@ -552,7 +582,7 @@ fn rand_part() -> f64 {
 /// Waits until the session has ended, and keeps its subscription as it is needed.
 async fn keep(context: &Context, session: &Arc<Session>) {
     let mut idle_checks = 0;
-    while !session.pulse.ended.is_closed() {
+    while !session.ended.is_closed() {
         idle_checks += 1;
         if context.claims.has_near_waiter() {
             idle_checks = 0;
@@ -564,7 +594,7 @@ async fn keep(context: &Context, session: &Arc<Session>) {
             return;
         }
         tokio::select! {
-            () = session.pulse.ended.closed() => {}
+            () = session.ended.closed() => {}
             () = sleep(CHECK_INTERVAL) => {}
         }
     }
@@ -572,6 +602,11 @@ async fn keep(context: &Context, session: &Arc<Session>) {
 
 /// How long a client goes on listening without a waiter near the front: ten seconds.
 const IDLE_CHECKS_MAX: u32 = 10;
+/// A connection on which nothing arrives for so long after a request is dead: none waits for the lock
+/// of a queue for more than two seconds.
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(5);
+/// On the listener none waits for more than a tenth of a second.
+const LISTENER_SILENCE_MIN: Duration = Duration::from_millis(250);
 /// How long one server has to open a session, the schema included.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
 const BACKOFF_MIN: Duration = Duration::from_millis(50);

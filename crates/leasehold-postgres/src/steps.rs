@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::time::timeout;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -14,7 +13,7 @@ use super::connection::Connection;
 use super::function::Function;
 use super::reply_error::{claim_error, is_in_the_way, is_queue_full, late_clock, store_error};
 use super::schema;
-use super::session::Session;
+use super::session::{SILENCE_MAX, Session};
 use leasehold_core::internal::BootInstant;
 use leasehold_core::store::{Claim, Standing, write_words};
 use leasehold_core::{Error, Name, Result, Token};
@@ -153,13 +152,9 @@ pub(super) async fn enter(
             &late_at,
             &request.ended,
         ];
-        let heard = session.heard();
-        let client = &session.requests.client;
-        let sending = session.functions.enter.call(client, &arguments);
-        let Ok(replied) = timeout(limit, sending).await else {
-            session.missed_reply(heard);
-            return Err(no_reply(limit));
-        };
+        let on = &session.requests;
+        let sending = session.functions.enter.call(&on.client, &arguments);
+        let replied = session.reply(on, limit, sending).await?;
         // Without a reply of the server the request may still be executed.
         let is_reply = |error: &tokio_postgres::Error| error.as_db_error().is_some();
         if replied.as_ref().err().is_none_or(is_reply) {
@@ -205,7 +200,7 @@ pub(super) async fn call_step(
     arguments: &[&(dyn ToSql + Sync)],
 ) -> Result<bool> {
     let on = &session.requests;
-    let rows = call(session, on, function, arguments, LEAVE_TIMEOUT).await?;
+    let rows = call(session, on, function, arguments, SILENCE_MAX).await?;
     Ok(rows.first().is_some_and(|row| row.get(0)))
 }
 
@@ -220,29 +215,14 @@ async fn call(
     let mut tries = 0;
     loop {
         tries += 1;
-        match call_once(session, connection, function, arguments, limit).await? {
+        let calling = function.call(&connection.client, arguments);
+        match session.reply(connection, limit, calling).await? {
             Ok(rows) => return Ok(rows),
             Err(error) if tries < TRIES_MAX && is_queue_full(&error) => be_quiet(session).await?,
             Err(error) if tries < TRIES_MAX && is_in_the_way(&error) => {}
             Err(error) => return Err(session.failed(error)),
         }
     }
-}
-
-/// Calls a function once; returns the server's reply.
-async fn call_once(
-    session: &Session,
-    connection: &Connection,
-    function: &Function,
-    arguments: &[&(dyn ToSql + Sync)],
-    limit: Duration,
-) -> Result<std::result::Result<Vec<Row>, tokio_postgres::Error>> {
-    let heard = session.heard();
-    let calling = function.call(&connection.client, arguments);
-    timeout(limit, calling).await.map_err(|_| {
-        session.missed_reply(heard);
-        no_reply(limit)
-    })
 }
 
 /// Claims, and what this client knows of each.
@@ -299,7 +279,9 @@ async fn renew(
     let sent_at = BootInstant::now();
     let on = &session.listener;
     let function = &session.functions.renew;
-    let rows = match call_once(session, on, function, &arguments, shortest(claims)).await? {
+    let limit = renewal_limit(session, claims);
+    let calling = function.call(&on.client, &arguments);
+    let rows = match session.reply(on, limit, calling).await? {
         Ok(rows) => rows,
         Err(error) if is_in_the_way(&error) => return Ok(false),
         Err(error) => {
@@ -336,7 +318,8 @@ pub(super) async fn look_at_holds(
     let (names, ids) = names_and_ids(claims);
     let on = &session.listener;
     let function = &session.functions.held;
-    let rows = call(session, on, function, &[&names, &ids], shortest(claims)).await?;
+    let limit = renewal_limit(session, claims);
+    let rows = call(session, on, function, &[&names, &ids], limit).await?;
     for ((_, tracked), row) in claims.iter().zip(&rows) {
         if !row.get::<_, bool>(0) {
             tracked.apply_renewal(Renewed::Gone, (BootInstant::now(), session.epoch));
@@ -354,8 +337,9 @@ fn names_and_ids(claims: &[(&Claim, &TrackedClaim)]) -> (Vec<String>, Vec<Uuid>)
 async fn be_quiet(session: &Session) -> Result<()> {
     tracing::warn!("the queue of notifications is full: waiters look from time to time instead");
     let statement = schema::named(&session.schema, "SET leasehold.quiet = on");
-    let quiet = session.requests.client.batch_execute(&statement);
-    quiet.await.map_err(store_error)
+    let on = &session.requests;
+    let quiet = session.reply(on, SILENCE_MAX, on.client.batch_execute(&statement));
+    quiet.await?.map_err(store_error)
 }
 
 /// The absence of a holder's client.
@@ -483,13 +467,8 @@ pub(super) fn reply_timeout(lease: Duration) -> Duration {
     (lease / 3).clamp(Duration::from_millis(250), Duration::from_secs(5))
 }
 
-fn shortest(claims: &[(&Claim, &TrackedClaim)]) -> Duration {
-    let limits = claims.iter().map(|(claim, _)| reply_timeout(claim.lease));
-    limits.min().unwrap_or(LEAVE_TIMEOUT)
-}
-
-fn no_reply(limit: Duration) -> Error {
-    Error::unavailable(format!("PostgreSQL has sent no reply within {limit:?}"))
+fn renewal_limit(session: &Session, claims: &[(&Claim, &TrackedClaim)]) -> Duration {
+    session.listener_limit(claims.iter().map(|(claim, _)| claim.lease))
 }
 
 fn letter(byte: i8) -> char {
@@ -517,7 +496,6 @@ pub(super) fn millis(duration: Duration) -> i32 {
 
 /// A deadlock or a conflict ends one of two statements, and the other one passes.
 const TRIES_MAX: u32 = 4;
-const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many names are remembered. For a forgotten name the time of its absences starts again.
 const NAMES_MAX: usize = 4096;
 

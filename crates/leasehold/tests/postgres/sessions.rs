@@ -457,6 +457,75 @@ async fn request_that_waits_keeps_the_session() {
     held.check().expect("still held");
 }
 
+/// Only what arrives on the connection that proves the client counts for it. The second client has the
+/// other one beside it, which works.
+///
+/// Shows G-13.
+#[tokio::test]
+async fn hold_survives_a_deaf_connection() {
+    const GRACE: Duration = Duration::from_secs(3);
+    let database = Database::new();
+    let wire = Wire::to(SERVER.address());
+    let both = database.url_at(&wire.address());
+    let one = format!("{}?direct={}", database.url(), wire.address());
+    for (url, joint) in [(&both, '?'), (&one, '&')] {
+        let locks = open(&format!("{url}{joint}crash-grace=3s")).await;
+        let held = acquire(&locks, "a").await;
+        wire.drop_replies_silently();
+
+        let reading = async {
+            loop {
+                // The pace of the requests.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                let _ = tokio::time::timeout(Duration::from_secs(1), locks.inspect("b")).await;
+            }
+        };
+        tokio::select! {
+            reason = held.lost() => panic!("{url}: {reason:?}"),
+            () = reading => {}
+            () = tokio::time::sleep(GRACE * 2) => {}
+        }
+        held.release().await.expect("released");
+    }
+}
+
+/// A caller that waits for a shorter time than a reply may take does not hide that none arrives.
+///
+/// Shows G-26.
+#[tokio::test]
+async fn reads_recover_from_a_deaf_connection() {
+    let database = Database::new();
+    let wire = Wire::to(SERVER.address());
+    let locks = open(&database.url_at(&wire.address())).await;
+    locks.inspect("a").await.expect("inspected");
+
+    wire.drop_replies_silently();
+    eventually("the server is read again", || async {
+        let brief = Duration::from_millis(200);
+        let read = tokio::time::timeout(brief, locks.inspect("a")).await;
+        read.is_ok_and(|read| read.is_ok())
+    })
+    .await;
+}
+
+/// A waiter begins to listen on the connection that proves its client.
+///
+/// Shows G-02.
+#[tokio::test]
+async fn waiter_behind_a_deaf_connection_is_granted() {
+    let database = Database::new();
+    let wire = Wire::to(SERVER.address());
+    let url = format!("{}?direct={}", database.url(), wire.address());
+    let [locks, others] = [open(&url).await, open(&database.url()).await];
+    let held = acquire(&others, "a").await;
+    wire.drop_replies_silently();
+
+    let waiting = tokio::spawn(locks.mutex("a").acquire());
+    leasehold_conformance::support::waiters(&others, "a", 1).await;
+    held.release().await.expect("released");
+    granted(waiting).await.release().await.expect("released");
+}
+
 /// Any role that may connect can lock the queue of a name. That hold ends with its lease, and no
 /// other one.
 ///
