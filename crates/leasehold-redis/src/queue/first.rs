@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
+use tokio::time::timeout;
 
 use super::Redis;
 use super::claims::{ClaimValidity, Claims, TrackedClaim};
@@ -79,10 +80,16 @@ impl OpenEntering for Opener {
 /// because the opening has failed.
 async fn leave_late(opener: Opener, claim: Claim) {
     tokio::time::sleep(LATE_MAX).await;
-    if let Err(error) = opener.leave(&claim).await {
+    let left = timeout(LEAVE_MAX, opener.leave(&claim)).await;
+    let left = left.unwrap_or_else(|_| Err(Error::unavailable("the server does not reply")));
+    if let Err(error) = left {
         tracing::debug!(name = %claim.name, %error, "a claim may be left; it ends with its lease");
     }
 }
+
+/// How long the server has to accept a connection and the login, and to reply. A server may accept
+/// connections and never reply, and each failed opening begins one more.
+const LEAVE_MAX: Duration = Duration::from_secs(10);
 
 /// The first claim, and the reply to its request.
 ///
@@ -236,4 +243,27 @@ fn is_refused_unread(error: &Error) -> bool {
     ["LOADING", "BUSY"]
         .iter()
         .any(|code| client::detail(error, code).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use leasehold_core::Name;
+    use leasehold_core::store::{Share, claimant_here};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn departure_from_a_server_that_never_replies_ends() {
+        let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let url = format!("redis://{}", silent.local_addr().expect("it is bound"));
+        let opener = Opener(Topology::parse(&url).expect("a URL"));
+        let name = Name::parse("a").expect("a name");
+        let info = claimant_here("").expect("a label");
+        let claim = Claim::new(name, Share::MUTEX, Arc::new(info));
+
+        let ended = timeout(LEAVE_MAX + LATE_MAX * 2, leave_late(opener, claim)).await;
+        ended.expect("the connection is given up");
+    }
 }
