@@ -32,6 +32,25 @@ async fn wrong_passwords_are_refused() {
     drop(hold(&open(&format!("redis://:hunter2@{at}")).await, "a").await);
 }
 
+/// Without a login, the client would act as the user `default`.
+///
+/// Shows G-28.
+#[tokio::test]
+async fn user_without_a_password_logs_in() {
+    let server = Redis::setup().acl("me on nopass ~* &* +@all").start();
+    for setting in ["", "?protocol=2"] {
+        let _locks = open(&format!("redis://me@{}{setting}", server.address())).await;
+        let clients = server.command(&["CLIENT", "LIST", "TYPE", "pubsub"]);
+        let is_of = |user: &str| clients.text().contains(&format!(" user={user} "));
+        assert!(is_of("me") && !is_of("default"), "{setting}: {clients:?}");
+    }
+    check(
+        &refused(&format!("redis://nobody@{}", server.address())).await,
+        Error::is_denied,
+        "does not accept the user name and password",
+    );
+}
+
 /// Ends all connections of other clients than the one that sends the request.
 pub(super) fn kill_clients(admin: &mut lab_servers::Raw) {
     for kind in ["normal", "pubsub"] {

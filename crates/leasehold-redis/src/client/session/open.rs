@@ -70,7 +70,7 @@ impl Session {
         let (wire, driver) = opening.wire(Pushes::Marked, on_push).await?;
         let session = Self::of(opening, wire);
         let login = session.begin_login(driver, address).await;
-        if address.password.is_none() && address.database == 0 {
+        if address.user.is_none() && address.password.is_none() && address.database == 0 {
             return Ok((session, login));
         }
         // Requests behind a login that fails would be those of the default user, or for another
@@ -205,6 +205,8 @@ fn ignored() -> PushHandler {
 fn user_request(address: &Address, pushes: Pushes) -> Option<Command> {
     let user = address.user.as_deref();
     let password = address.password.as_ref().map(Password::as_str);
+    // A user without a password is one that needs none: such a user accepts any.
+    let password = password.or(user.map(|_| ""));
     match pushes {
         Pushes::Marked => {
             let mut hello = command("HELLO");
