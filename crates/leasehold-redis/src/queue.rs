@@ -351,7 +351,7 @@ impl Redis {
         if mode == EnterMode::Poll && is_change {
             let server = self.server_of(claim);
             if let Ok(server) = server {
-                probe_push_channel(&server.links.caller);
+                probe_push_channel(&server.links.caller.states());
             }
         }
         Ok(())

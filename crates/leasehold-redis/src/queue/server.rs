@@ -10,12 +10,14 @@ use tokio::runtime::Handle;
 use super::first::FirstEnter;
 use super::record::millis;
 use super::scripts;
+use super::wait::probe_push_channel;
 use crate::client;
 use crate::client::{
     ClusterNode, DoHandshake, Endpoint, Epochs, Link, LinkConfig, Links, PushHandler, ServerClock,
-    ServerId, Session, Settings, StoreServers,
+    ServerId, Session, Settings, State, StoreServers,
 };
 use leasehold_core::internal::ProcessFile;
+use leasehold_core::internal::net::Watched;
 use leasehold_core::{Error, Result};
 
 /// The largest `longest-lease=` of all clients.
@@ -61,11 +63,13 @@ impl Server {
         let has_grace = shared.settings.crash_grace.is_some();
         let replicas = shared.settings.replicas;
         let wait_link = (replicas > 0).then(|| wait_link(endpoint.clone(), &client));
+        let caller = caller_link(endpoint.clone(), &client, shared);
+        let callers = caller.states();
 
         Self {
             links: Links {
-                caller: caller_link(endpoint.clone(), &client, shared),
-                background: background_link(endpoint.clone(), &client, &clock, shared),
+                caller,
+                background: background_link(endpoint.clone(), &client, &clock, callers, shared),
             },
             wait_link,
             _process_file: has_grace.then(|| ProcessFile::create(&client)).flatten(),
@@ -115,11 +119,14 @@ fn background_link(
     endpoint: Endpoint,
     client: &Arc<str>,
     clock: &Arc<ServerClock>,
+    caller: Watched<State>,
     shared: &StoreContext,
 ) -> Link {
     let alive_channel = format!("leasehold:alive:{client}");
+    let channel = alive_channel.clone();
+    let clock = Arc::clone(clock);
     Link::spawn(LinkConfig {
-        handshake: background_handshake(client, alive_channel.clone(), Arc::clone(clock), shared),
+        handshake: background_handshake(client, channel, clock, caller, shared),
         epochs: shared.background_epochs.clone(),
         ..LinkConfig::new(endpoint, alive_channel)
     })
@@ -170,6 +177,11 @@ impl Checks {
         self.epoch = epoch;
         self.count
     }
+
+    /// Whether this is the first check of a connection that follows another one.
+    fn is_reconnect(&self, epoch: u32) -> bool {
+        ![0, epoch].contains(&self.epoch)
+    }
 }
 
 /// The handshake of the background link.
@@ -177,6 +189,7 @@ fn background_handshake(
     client: &Arc<str>,
     channel: String,
     clock: Arc<ServerClock>,
+    caller: Watched<State>,
     shared: &StoreContext,
 ) -> DoHandshake {
     let crash_detection = Arc::clone(&shared.crash_detection);
@@ -193,7 +206,13 @@ fn background_handshake(
         let server_id = Arc::clone(&server_id);
         let first = first.clone();
         let client = Arc::clone(&client);
-        let check = checks.lock().next(session.epoch);
+        let check = {
+            let mut checks = checks.lock();
+            if checks.is_reconnect(session.epoch) {
+                probe_push_channel(&caller);
+            }
+            checks.next(session.epoch)
+        };
 
         Box::pin(async move {
             let checking = async {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::claims::{ClaimState, PollDue};
-use crate::client::{Link, State, with_reply_timeout};
+use crate::client::{State, with_reply_timeout};
+use leasehold_core::internal::net::Watched;
 use leasehold_core::internal::{BootInstant, background};
 
 /// How often the first waiter checks the holder.
@@ -60,21 +61,20 @@ pub(super) fn may_poll(state: &ClaimState, is_foremost: bool) -> bool {
     state.is_next || state.due == PollDue::Grant || is_foremost
 }
 
-/// Pings the caller link after a poll that found a change.
+/// Pings the caller link after a poll that found a change, or after the background link broke.
 ///
 /// The notification of that change may have been sent to a connection that no longer delivers
-/// anything. Without another request the link would not detect this.
-pub(super) fn probe_push_channel(caller: &Link) {
-    caller.with_state(|state| {
-        if let State::Up(session, _) = state {
-            let session = Arc::clone(session);
-            background::spawn(async move {
-                let pinging = session.ping();
-                // A failed ping closes the session, which ends the link.
-                let _ = with_reply_timeout(&session, FOREMOST_POLL_INTERVAL, pinging).await;
-            });
-        }
-    });
+/// anything, and what broke one connection may have broken both. Without another request the link
+/// would not detect this.
+pub(super) fn probe_push_channel(caller: &Watched<State>) {
+    if let State::Up(session, _) = &*caller.borrow() {
+        let session = Arc::clone(session);
+        background::spawn(async move {
+            let pinging = session.ping();
+            // A failed ping closes the session, which ends the link.
+            let _ = with_reply_timeout(&session, FOREMOST_POLL_INTERVAL, pinging).await;
+        });
+    }
 }
 
 /// Finds that a link is up with another connection than that of `epoch`.

@@ -68,6 +68,25 @@ async fn lock_survives_a_deaf_connection() {
     held_for(&held, Duration::from_secs(5)).await;
 }
 
+/// The holder sends no request before it releases, so nothing but the other connection shows that
+/// this one is dead.
+///
+/// Shows G-10.
+#[tokio::test]
+async fn idle_deaf_connection_is_replaced_before_the_release() {
+    let server = Redis::start();
+    let (wire, locks) = remote(&server, "").await;
+    let held = locks.mutex("a").acquire().await.expect("granted");
+    let before = wire.traffic().connections;
+
+    wire.drop_replies_silently();
+    eventually("both connections are replaced", || async {
+        wire.traffic().connections >= 2 * before
+    })
+    .await;
+    held.release().await.expect("released");
+}
+
 /// A server, or a proxy before it, closes the connection after the handshake. The client does not
 /// reconnect over and over without a pause.
 #[tokio::test]
