@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::claims::uuid_of;
 use super::function::Function;
 use super::pins;
+use super::reply_error::{column, has_done, not_understood};
 use super::session::Session;
 use super::steps::{name_of, stored, stored_text};
 use leasehold_core::internal::SeenHold;
@@ -42,27 +43,26 @@ pub(super) async fn inspect(session: &Session, name: &Name) -> Result<LockState>
     let mut lock_state = replies::lock_state(name.clone());
     let mut is_pinned = false;
     for (ahead, row) in (0..).zip(&rows) {
-        let last_token: Option<i64> = row.get("last_token");
+        let last_token: Option<i64> = column(row, "last_token")?;
         lock_state.last_token = last_token
             .and_then(|token| u64::try_from(token).ok())
             .and_then(Token::new);
-        lock_state.ended = row
-            .get::<_, Option<&str>>("last_end")
-            .and_then(parse_ended_hold);
-        let Some(text) = row.get::<_, Option<&str>>("record") else {
+        let last_end: Option<&str> = column(row, "last_end")?;
+        lock_state.ended = last_end.and_then(parse_ended_hold);
+        let Some(text) = column(row, "record")? else {
             continue;
         };
         let mut entry = parse_record(text, ahead)
             .ok_or_else(|| Error::damaged("PostgreSQL: a record cannot be understood"))?;
-        let left: i32 = row.get("remaining");
+        let left: i32 = column(row, "remaining")?;
         entry.lease_left = Some(Duration::from_millis(u64::try_from(left).unwrap_or(0)));
-        let session: i8 = row.get("session");
+        let session: i8 = column(row, "session")?;
         entry.connected = match u8::try_from(session) {
             Ok(b'+') => Some(true),
             Ok(b'-') => Some(false),
             _ => None,
         };
-        is_pinned |= row.get::<_, Option<i32>>("pinned_by").is_some();
+        is_pinned |= column::<Option<i32>>(row, "pinned_by")?.is_some();
         lock_state.entries.push(entry);
     }
     if is_pinned {
@@ -91,7 +91,9 @@ pub(super) async fn list(
     let count_max = i32::try_from(count_max).unwrap_or(i32::MAX);
     let prefix = stored_text(prefix);
     let rows = session.call(function, &[&prefix, &count_max]).await?;
-    let mut names: Vec<Name> = rows.iter().filter_map(|row| name_of(row.get(0))).collect();
+    let stored = rows.iter().map(|row| column(row, 0));
+    let stored: Vec<&str> = stored.collect::<Result<_>>()?;
+    let mut names: Vec<Name> = stored.into_iter().filter_map(name_of).collect();
     names.sort_unstable();
     Ok(names)
 }
@@ -100,18 +102,19 @@ pub(super) async fn list(
 pub(super) async fn bound_holds(session: &Session, name: &Name) -> Result<Vec<SeenHold>> {
     let function = &session.functions.bound_holds;
     let rows = session.call(function, &[&stored(name)]).await?;
-    Ok(rows.iter().filter_map(seen_hold).collect())
+    rows.iter().map(seen_hold).collect()
 }
 
-fn seen_hold(row: &Row) -> Option<SeenHold> {
-    let claim: Uuid = row.get("claim");
-    let token: i64 = row.get("token");
-    let client: Uuid = row.get("client");
-    Some(SeenHold {
+fn seen_hold(row: &Row) -> Result<SeenHold> {
+    let claim: Uuid = column(row, "claim")?;
+    let token: i64 = column(row, "token")?;
+    let token = u64::try_from(token).ok().and_then(Token::new);
+    let client: Uuid = column(row, "client")?;
+    Ok(SeenHold {
         claim: claim_id_from_bytes(claim.into_bytes()),
-        token: Token::new(u64::try_from(token).ok()?)?,
+        token: token.ok_or_else(not_understood)?,
         client: client.to_string(),
-        link: row.get("link"),
+        link: column(row, "link")?,
     })
 }
 
@@ -130,5 +133,5 @@ pub(super) async fn revoke_ended(
     let arguments: [&(dyn ToSql + Sync); 5] = [&stored, &claim, &token, &seen.link, &words];
     let function = &session.functions.revoke_ended;
     let rows = session.call(function, &arguments).await?;
-    Ok(rows.first().is_some_and(|row| row.get(0)))
+    has_done(&rows)
 }

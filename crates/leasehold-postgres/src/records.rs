@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio_postgres::types::ToSql;
 
 use super::claims::uuid_of;
+use super::reply_error::{column, not_understood};
 use super::session::{NoRecords, RecordFunctions, Session};
 use super::steps::{call_step, stored};
 use leasehold_core::store::{Claim, record_time};
@@ -34,12 +35,10 @@ pub(super) async fn read(session: &Session, name: &Name, life: Duration) -> Resu
     let arguments: [&(dyn ToSql + Sync); 2] = [&stored(name), &millis(life)];
     let rows = session.call(function, &arguments).await?;
 
-    let row = rows.first();
-    let read_at = row.and_then(|row| record_time(&row.get::<_, i64>("read_at").to_string()));
-    let (Some(row), Some(read_at)) = (row, read_at) else {
-        return Err(Error::damaged("PostgreSQL: a reply cannot be understood"));
-    };
-    match row.get("record") {
+    let row = rows.first().ok_or_else(not_understood)?;
+    let read_at: i64 = column(row, "read_at")?;
+    let read_at = record_time(&read_at.to_string()).ok_or_else(not_understood)?;
+    match column(row, "record")? {
         Some(text) => Record::parse(text, read_at),
         None => Ok(Record::empty(read_at)),
     }

@@ -1,10 +1,14 @@
 //! What errors of the server and of the connection mean.
 
 use std::error::Error as _;
+use std::fmt::Display;
 
 use leasehold_core::store::{check_same_kind, share_from_parts};
-use leasehold_core::{Error, Share};
+use leasehold_core::{Error, Result, Share};
+use tokio_postgres::Row;
 use tokio_postgres::error::{DbError, SqlState};
+use tokio_postgres::row::RowIndex;
+use tokio_postgres::types::FromSql;
 
 /// Returns what a reply says about a claim of this share, if it does not say anything else.
 pub(super) fn claim_error(error: &tokio_postgres::Error, share: Share) -> Option<Error> {
@@ -69,6 +73,25 @@ pub(super) fn late_clock(error: &tokio_postgres::Error) -> Option<i64> {
 /// Whether the queue of notifications is full, so that no transaction with one can commit.
 pub(super) fn is_queue_full(error: &tokio_postgres::Error) -> bool {
     error.code() == Some(&SqlState::PROGRAM_LIMIT_EXCEEDED)
+}
+
+/// Reads a column of a reply.
+///
+/// # Errors
+/// [`is_damaged`](Error::is_damaged) if it is missing, or its value has another type or is null: a
+/// function of the schema was replaced.
+pub(super) fn column<'a, T: FromSql<'a>>(row: &'a Row, at: impl RowIndex + Display) -> Result<T> {
+    row.try_get(at)
+        .map_err(|error| not_understood().caused_by(error))
+}
+
+/// Reads whether a function did what it was called for.
+pub(super) fn has_done(rows: &[Row]) -> Result<bool> {
+    rows.first().map_or(Ok(false), |row| column(row, 0))
+}
+
+pub(super) fn not_understood() -> Error {
+    Error::damaged("PostgreSQL: a reply cannot be understood")
 }
 
 fn mismatch(reply: &DbError, requested: Share) -> Error {

@@ -18,7 +18,7 @@ use super::address::Address;
 use super::claims::Claims;
 use super::connection::{Connection, HELP, OnNotification};
 use super::function::Function;
-use super::reply_error::store_error;
+use super::reply_error::{column, store_error};
 use super::schema;
 use leasehold_core::internal::net::{
     self, Connect, Connector, Epochs, Pauses, State, Supervised, Target, Up, Watched,
@@ -365,10 +365,10 @@ impl Greeting {
             .first()
             .ok_or_else(|| Error::damaged("PostgreSQL: a reply has no row"))?;
 
-        schema::check_version(schema, row.get("schema_version"))?;
+        schema::check_version(schema, column(row, "schema_version")?)?;
         Ok(Some(Self {
-            server: row.get("server"),
-            clock: row.get("clock"),
+            server: column(row, "server")?,
+            clock: column(row, "clock")?,
             no_records: None,
         }))
     }

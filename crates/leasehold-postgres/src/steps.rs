@@ -11,12 +11,15 @@ use uuid::Uuid;
 use super::claims::{Renewed, TrackedClaim, uuid_of};
 use super::connection::Connection;
 use super::function::Function;
-use super::reply_error::{claim_error, is_in_the_way, is_queue_full, late_clock, store_error};
+use super::reply_error::{
+    claim_error, column, has_done, is_in_the_way, is_queue_full, late_clock, not_understood,
+    store_error,
+};
 use super::schema;
 use super::session::{SILENCE_MAX, Session};
 use leasehold_core::internal::BootInstant;
 use leasehold_core::store::{Claim, Standing, write_words};
-use leasehold_core::{Error, Name, Result, Token};
+use leasehold_core::{Name, Result, Token};
 
 /// How a request enters a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,25 +73,27 @@ impl Reply {
         !self.absences.is_empty()
     }
 
-    fn parse(row: &Row) -> Option<Self> {
-        let token = row.get::<_, Option<i64>>("token");
-        let ahead = unsigned(row.get("ahead"));
-        let standing = match letter(row.get("standing")) {
+    fn parse(row: &Row) -> Result<Self> {
+        let token: Option<i64> = column(row, "token")?;
+        let token = token.and_then(|token| Token::new(u64::try_from(token).ok()?));
+        let ahead = unsigned(column(row, "ahead")?);
+        let standing = match letter(column(row, "standing")?) {
             'H' => Standing::Held {
-                token: Token::new(u64::try_from(token?).ok()?)?,
+                token: token.ok_or_else(not_understood)?,
             },
             'N' | 'Q' => Standing::Queued { ahead },
             'G' => Standing::Gone,
-            _ => return None,
+            _ => return Err(not_understood()),
         };
-        let next_end = row.get::<_, Option<i32>>("next_end");
-        let texts: Vec<String> = row.get::<_, Option<_>>("absences").unwrap_or_default();
-        Some(Self {
+        let next_end: Option<i32> = column(row, "next_end")?;
+        let texts: Option<Vec<String>> = column(row, "absences")?;
+        Ok(Self {
             standing,
-            place: unsigned(row.get("place")),
+            place: unsigned(column(row, "place")?),
             pinned_for: next_end.map(|millis| !millis).and_then(from_millis),
             next_end: next_end.and_then(from_millis),
             absences: texts
+                .unwrap_or_default()
                 .iter()
                 .filter_map(|text| Absence::parse(text))
                 .collect(),
@@ -162,10 +167,8 @@ pub(super) async fn enter(
         }
         match replied {
             Ok(rows) => {
-                return rows
-                    .first()
-                    .and_then(Reply::parse)
-                    .ok_or_else(|| Error::damaged("PostgreSQL: a reply cannot be understood"));
+                let row = rows.first().ok_or_else(not_understood)?;
+                return Reply::parse(row);
             }
             Err(error) if tries >= TRIES_MAX => return Err(session.failed(error)),
             Err(error) => {
@@ -201,7 +204,7 @@ pub(super) async fn call_step(
 ) -> Result<bool> {
     let on = &session.requests;
     let rows = call(session, on, function, arguments, SILENCE_MAX).await?;
-    Ok(rows.first().is_some_and(|row| row.get(0)))
+    has_done(&rows)
 }
 
 /// Calls a function, and again if another transaction was in its way.
@@ -293,11 +296,11 @@ async fn renew(
     };
 
     for ((_, tracked), row) in claims.iter().zip(&rows) {
-        let standing = letter(row.get("standing"));
+        let standing = letter(column(row, "standing")?);
         let renewed = match standing {
             '1' => Renewed::Held,
             'Q' | 'A' => Renewed::Queued {
-                place: unsigned(row.get("place")),
+                place: unsigned(column(row, "place")?),
                 should_look: standing == 'A',
             },
             _ => Renewed::Gone,
@@ -321,7 +324,7 @@ pub(super) async fn look_at_holds(
     let limit = renewal_limit(session, claims);
     let rows = call(session, on, function, &[&names, &ids], limit).await?;
     for ((_, tracked), row) in claims.iter().zip(&rows) {
-        if !row.get::<_, bool>(0) {
+        if !column::<bool>(row, 0)? {
             tracked.apply_renewal(Renewed::Gone, (BootInstant::now(), session.epoch));
         }
     }

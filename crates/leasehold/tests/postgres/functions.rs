@@ -81,6 +81,35 @@ async fn session_of_psql_shares_a_queue_with_clients() {
     );
 }
 
+/// The schema of another program, or one that somebody changed.
+///
+/// Shows G-28.
+#[tokio::test]
+async fn replaced_function_is_damaged() {
+    let database = Database::new();
+    database.set_up(&[]).await;
+    for replaced in [
+        "inspect_1(name text) RETURNS TABLE (last_token text, last_end text, record text, \
+         remaining int, session \"char\", pinned_by int) LANGUAGE sql \
+         AS $$ SELECT 'x', NULL::text, NULL::text, 0, NULL::\"char\", 0 $$",
+        "list_1(prefix text, count_max int) RETURNS SETOF text LANGUAGE sql \
+         AS $$ SELECT NULL::text $$",
+    ] {
+        let name = replaced.split('(').next().expect("a name");
+        database.run(&format!(
+            "DROP FUNCTION leasehold.{name}; CREATE FUNCTION leasehold.{replaced}"
+        ));
+    }
+
+    let locks = open(&database.url()).await;
+    let inspected = locks.inspect("a").await.map(drop);
+    let listed = locks.list("", 10).await.map(drop);
+    for read in [inspected, listed] {
+        let error = read.expect_err("it cannot be understood");
+        assert!(error.is_damaged(), "{error:?}");
+    }
+}
+
 #[tokio::test]
 async fn shared_claims_of_psql_are_readers() {
     let database = Database::new();
