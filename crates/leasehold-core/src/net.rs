@@ -6,6 +6,7 @@
 
 pub(crate) mod host;
 mod login;
+mod lookups;
 mod pauses;
 mod stream;
 mod supervised;

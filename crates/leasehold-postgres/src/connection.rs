@@ -97,6 +97,7 @@ impl Connection {
             config.password(password.current(address).await?.as_str());
         }
 
+        target.resolve().await?;
         let opening = async {
             let mut connection = if let Target::Tcp {
                 host,

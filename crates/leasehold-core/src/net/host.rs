@@ -9,9 +9,12 @@ use rustix::net::sockopt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::runtime::background::run_blocking;
+use super::lookups::Lookups;
 use crate::{Error, Result};
 
+/// How long a name has to be resolved: a resolver waits five seconds for a dead name server, and
+/// then asks the next one.
+const RESOLVE_MAX: Duration = Duration::from_secs(12);
 /// How long one address of a host has to accept a connection.
 pub(super) const ATTEMPT_MAX: Duration = Duration::from_secs(1);
 /// After this silence the kernel probes a connection, three times at this interval.
@@ -45,7 +48,23 @@ impl Host {
         }
         let Self { name, port } = self.clone();
         let resolving = move || (name, port).to_socket_addrs().map(Iterator::collect);
-        run_blocking("resolving a host", resolving).await
+        let found = LOOKUPS.of(&self.name, self.port, resolving);
+        Ok(found.await?.addresses())
+    }
+
+    /// Resolves the name, so that connecting within the next second need not wait for that.
+    ///
+    /// # Errors
+    /// [`is_unavailable`](Error::is_unavailable) if that takes too long. A name that is not found
+    /// is an error of connecting.
+    pub async fn resolve(&self) -> Result<()> {
+        let resolving = timeout(RESOLVE_MAX, self.addresses());
+        let resolved = resolving.await.map_err(|_elapsed| {
+            let name = &self.name;
+            Error::unavailable(format!("{name} was not resolved within {RESOLVE_MAX:?}"))
+                .help("check the name servers in /etc/resolv.conf")
+        })?;
+        resolved.map(drop)
     }
 
     /// Connects to the server, with the options by which a lost one is noticed.
@@ -65,6 +84,8 @@ impl Host {
         error.help("check host and port, and that the server runs")
     }
 }
+
+static LOOKUPS: Lookups = Lookups::new();
 
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

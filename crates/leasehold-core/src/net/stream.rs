@@ -34,6 +34,17 @@ impl Target {
         }
     }
 
+    /// Resolves the name of the host, for which a limit to connect may be too short.
+    ///
+    /// # Errors
+    /// [`is_unavailable`](Error::is_unavailable) if that takes too long.
+    pub async fn resolve(&self) -> Result<()> {
+        match self {
+            Self::Tcp { host, .. } if !simulation::is_active() => host.resolve().await,
+            Self::Tcp { .. } | Self::Socket(_) => Ok(()),
+        }
+    }
+
     #[must_use]
     pub fn is_encrypted(&self) -> bool {
         matches!(self, Self::Tcp { tls: Some(_), .. })

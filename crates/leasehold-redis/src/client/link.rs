@@ -182,6 +182,7 @@ async fn connect_by_any_protocol(
 }
 
 async fn connect_to(config: &mut LinkConfig, address: Address, epoch: u32) -> Result<Connected> {
+    address.target.resolve().await?;
     let LinkConfig {
         endpoint,
         handshake,
