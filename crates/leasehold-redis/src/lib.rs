@@ -20,6 +20,8 @@ mod redisson;
 mod test_inputs;
 #[cfg(test)]
 mod test_models;
+#[cfg(test)]
+mod test_scripts;
 mod votes;
 
 pub use builder::StoreBuilder;

@@ -14,6 +14,8 @@ mod field;
 mod keys;
 mod local_claim;
 mod server;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::pin::pin;

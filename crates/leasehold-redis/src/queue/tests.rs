@@ -1,11 +1,13 @@
 //! The scripts and the client's decisions, on a model of the server that executes the scripts.
 
+mod absences;
 mod crash_detection;
 mod ended;
 mod handover;
 mod hold_ends;
 mod paths;
 mod queues;
+mod refusals;
 mod scripts;
 mod server;
 mod validity;

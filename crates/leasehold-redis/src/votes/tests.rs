@@ -5,4 +5,5 @@
 
 mod exclusion;
 mod register;
+mod scripts;
 mod tokens;

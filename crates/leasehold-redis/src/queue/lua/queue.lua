@@ -43,12 +43,9 @@ local function at(name_key)
 end
 
 -- `exclusive_holder` is the record of the exclusive holder, until `exclusive_deadline`. The next
--- token must exceed `min_token`. `dirty` is set when the keys differ from this table.
-local lock = {
-    last_token = 0, min_token = 0, taken = 0, capacity = 0, next_seq = 0, refreshed = 0,
-    notified = NO_CLAIM,
-    count = 0, waiting = 0, holding = 0, dirty = false,
-}
+-- token must exceed `min_token`. `dirty` is set when the keys differ from this table. `load` sets
+-- the other fields.
+local lock = { min_token = 0, next_seq = 0, refreshed = 0, notified = NO_CLAIM }
 
 -- After a failover, a master may lack the last grants of the one before. With the longest lease of
 -- the client's URL in ms, the scripts of a request grant nothing until this time has passed since
@@ -337,8 +334,7 @@ local function note_next(record)
 end
 
 local function is_waiting(claim)
-    local record = claim ~= NO_CLAIM and read(claim)
-    return record and not holds(record)
+    return claim ~= NO_CLAIM and read(claim)
 end
 
 -- How many waiters without a connection a script passes over: half of them at the front, and half

@@ -293,7 +293,8 @@ impl State {
     /// Receives what a script has sent. The lease of our claim begins again if the script ran for
     /// it or has granted it.
     fn has_run(&mut self, number: u8) {
-        let pushes: Vec<Push> = self.server.take_pushes();
+        let pushes = self.server.take_pushes().into_iter();
+        let pushes: Vec<Push> = pushes.map(|(_, push)| push).collect();
         let is_granted = pushes.iter().any(|push| matches!(push, Push::Held(_)));
         if number == OWN || is_granted {
             self.served = self.now;

@@ -412,7 +412,7 @@ fn waiter_whose_lease_is_over_is_passed_over() {
             );
         }
 
-        server.pass(LEASE / 2);
+        server.pass(LEASE / 3);
         for number in (0..4).filter(|number| *number != over) {
             assert!(server.is_held_by(number), "{number} holds in its turn");
             server.leave(number);

@@ -122,8 +122,8 @@ impl ModelServer {
         self.now += u64::try_from(time.as_micros()).expect("a test takes hours");
     }
 
-    /// Returns the notifications since the last call.
-    pub(super) fn take_pushes(&mut self) -> Vec<Push> {
+    /// Returns the notifications since the last call, each with its claim.
+    pub(super) fn take_pushes(&mut self) -> Vec<(ClaimId, Push)> {
         let messages = self.server.take_messages();
         messages.iter().map(push).collect()
     }
@@ -256,7 +256,7 @@ impl ModelServer {
         self.execute(0, &["SCRIPT", "LOAD", LIST.text()]);
         let words = ["EVALSHA", LIST.hash(), "0", "0", KEY, "100", "string"];
         match self.execute(0, &words) {
-            Reply::List(page) => page.len() > 1,
+            Reply::List(page) => page[1..].contains(&Reply::Bytes(KEY.into())),
             reply => panic!("a page is {reply:?}"),
         }
     }
@@ -308,14 +308,11 @@ impl ModelServer {
         })
     }
 
-    /// Returns the number of keys that a lock needs.
+    /// Returns the number of keys on the server.
     pub(super) fn keys(&mut self) -> usize {
         match self.execute(0, &["SCAN", "0"]) {
             Reply::List(page) => match &page[..] {
-                [_, Reply::List(keys)] => {
-                    let is_needed = |key: &&Reply| !is_key_of_end(key);
-                    keys.iter().filter(is_needed).count()
-                }
+                [_, Reply::List(keys)] => keys.len(),
                 page => panic!("a page is {page:?}"),
             },
             reply => panic!("a page is {reply:?}"),
@@ -353,11 +350,6 @@ fn keys() -> [String; 4] {
     ["", ":claims", ":queue", ":holders"].map(|part| format!("{KEY}{part}"))
 }
 
-/// Whether it is the key that says how the last hold has ended, which nothing depends on.
-fn is_key_of_end(key: &Reply) -> bool {
-    matches!(key, Reply::Bytes(key) if key.ends_with(b":ended"))
-}
-
 fn text_of(reply: Reply) -> String {
     match reply {
         Reply::Bytes(text) => String::from_utf8(text).expect("a script replies with a text"),
@@ -365,13 +357,15 @@ fn text_of(reply: Reply) -> String {
     }
 }
 
-/// Every notification goes to the client of its claim.
-fn push(message: &Message) -> Push {
+/// Every notification goes to the client of its claim. That of a grant names the lock.
+fn push(message: &Message) -> (ClaimId, Push) {
     let text = std::str::from_utf8(&message.text).expect("a notification is a text");
-    let (id, push, _) = Push::parse(text).expect("the scripts send notifications");
+    let (id, push, key) = Push::parse(text).expect("the scripts send notifications");
+    let is_grant = matches!(push, Push::Held(_));
+    assert_eq!(key, if is_grant { KEY } else { "" }, "{text}");
     let inbox = format!("leasehold:inbox:{}", client_text(id.to_bytes()[0]));
     assert_eq!(message.channel, inbox.as_bytes(), "{text}");
-    push
+    (id, push)
 }
 
 fn waiter(reply: &Reply) -> ClaimId {

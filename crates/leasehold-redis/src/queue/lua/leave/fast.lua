@@ -58,7 +58,7 @@ if mode == 'W' and 'H' .. string.sub(state, @record.claim@) == ARGV[1] and not A
                 .. string.sub(entry, @stored.client..grace@)
                 .. string.format(' v1 %s %s %s %d', weight, capacity, lease, now / 1000) .. rest
             if waiting[2] then
-                local left = math.max(1, string.sub(state, @tail.waiting@) - 1)
+                local left = string.sub(state, @tail.waiting@) - 1
                 holder = 'W' .. holder .. string.format('\n%08d', left)
                     .. string.sub(state, @tail.next_seq@)
                     .. min_token .. string.sub(state, @tail.refreshed@) .. waiting[2]

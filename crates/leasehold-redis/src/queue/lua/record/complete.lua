@@ -19,7 +19,7 @@ do
     local recorded = string.find(old, '\n' .. string.match(head, '^. %S+ '), 1, true)
     local mode, left = sub(state, @record.mode@), redis.call('PTTL', KEYS[1])
     -- The key outlives the lease by a day.
-    local is_over = left >= 0 and left <= 86400000
+    local is_over = left ~= -1 and left <= 86400000
     if is_over or mode ~= 'H' and mode ~= 'W' or sub(state, @record.claim@) ~= claim then
         return (recorded and '1' or '0') .. claim
     end

@@ -16,7 +16,7 @@ local function letter(state)
     end
     if sub(state, @record.mode@) == 'W' then
         local left = call('PTTL', key)
-        if left >= 0 and left <= DAY then
+        if left ~= -1 and left <= DAY then
             found = 'A'
         else
             check(state)
@@ -51,7 +51,7 @@ local function keep(id)
     local link = sub(liveness, @liveness.client:first@)
     if (mode == 'H' or mode == 'W') and claim_of(state) == id then
         local left = call('PTTL', key)
-        if left >= 0 and left <= DAY then return '0' end
+        if left ~= -1 and left <= DAY then return '0' end
         if is_older(state) then link = link_of(state) end
         -- This order is allowed when memory is short.
         call('PEXPIRE', key, life)

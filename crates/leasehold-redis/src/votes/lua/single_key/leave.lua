@@ -19,7 +19,7 @@ local function notify(client, what)
     local result = redis.pcall('PUBLISH', 'leasehold:inbox:' .. client, what)
     return type(result) == 'number' and result > 0
 end
-local value, there, is_empty = redis.call('GET', KEYS[1]), '0', false
+local value, there = redis.call('GET', KEYS[1]), '0'
 local own = value and sub(value, 1, 10) == 'leasehold:'
 if own and sub(value, 22, 43) == claim and (highest == UNKNOWN or sub(value, 44, 62) <= highest)
     or value and not own and sub(redis.sha1hex(value), 1, 32) == ARGV[6] then
@@ -28,10 +28,7 @@ if own and sub(value, 22, 43) == claim and (highest == UNKNOWN or sub(value, 44,
     if own and sub(value, 11, 21) ~= ARGV[3] then notify(sub(value, 11, 21), 'G' .. claim) end
     for _ = 1, ARGV[5] == 'Q' and 0 or 16 do
         local client = redis.pcall('ZPOPMIN', KEYS[2])[1]
-        if not client then
-            is_empty = true
-            break
-        end
+        if not client then break end
         if client ~= ARGV[4] and notify(client, 'F' .. KEYS[1]) then
             there = '2'
             break
@@ -41,5 +38,5 @@ end
 if ARGV[7] ~= '' and highest ~= UNKNOWN and (redis.call('GET', KEYS[3]) or '') < highest then
     redis.pcall('SET', KEYS[3], highest, 'PX', ARGV[7])
 end
-if ARGV[4] ~= '' and not is_empty then redis.pcall('ZREM', KEYS[2], ARGV[4]) end
+if ARGV[4] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) end
 return there .. claim

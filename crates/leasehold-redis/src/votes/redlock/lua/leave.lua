@@ -17,7 +17,7 @@ local sub = string.sub
 local key, claim, highest = KEYS[1], ARGV[1], ARGV[2]
 local state = redis.call('GETRANGE', key, '0', '71')
 local last, mode = sub(state, 1, 19), sub(state, 20, 20)
-local there, is_empty = '0', false
+local there = '0'
 local function notify(client, what)
     -- Without the permission to publish, waiters poll.
     local result = redis.pcall('PUBLISH', 'leasehold:inbox:' .. client, what)
@@ -38,10 +38,7 @@ if is_own and (highest == UNKNOWN or sub(state, 21, 39) <= highest) then
         if sub(state, 62, 72) ~= ARGV[3] then notify(sub(state, 62, 72), 'G' .. claim) end
         for _ = 1, ARGV[5] == 'Q' and 0 or 16 do
             local client = redis.call('ZPOPMIN', KEYS[2])[1]
-            if not client then
-                is_empty = true
-                break
-            end
+            if not client then break end
             if client ~= ARGV[4] and notify(client, 'F' .. key) then
                 there = '2'
                 break
@@ -56,5 +53,5 @@ elseif highest ~= UNKNOWN and last < highest then
         redis.pcall('SET', key, highest .. '~', 'PX', DAY)
     end
 end
-if ARGV[4] ~= '' and not is_empty then redis.call('ZREM', KEYS[2], ARGV[4]) end
+if ARGV[4] ~= '' then redis.call('ZREM', KEYS[2], ARGV[4]) end
 return there .. claim

@@ -1,0 +1,369 @@
+//! The scripts, request by request: what programs of Redisson have written, and what they receive.
+
+use crate::test_scripts::ScriptServer;
+
+const LOCK: &[(&str, &str)] = &[
+    ("lock", include_str!("lua/lock.lua")),
+    ("unlock", include_str!("lua/unlock.lua")),
+    ("renew", include_str!("lua/renew.lua")),
+    ("inspect", include_str!("lua/inspect.lua")),
+    ("list", include_str!("lua/list.lua")),
+];
+const READ_WRITE: &[(&str, &str)] = &[
+    ("lock", include_str!("lua/rw_lock.lua")),
+    ("unlock", include_str!("lua/rw_unlock.lua")),
+    ("renew", include_str!("lua/rw_renew.lua")),
+    ("inspect", include_str!("lua/rw_inspect.lua")),
+    ("list", include_str!("lua/rw_list.lua")),
+];
+const SEMAPHORE: &[(&str, &str)] = &[
+    ("lock", include_str!("lua/semaphore_lock.lua")),
+    ("unlock", include_str!("lua/semaphore_unlock.lua")),
+    ("renew", include_str!("lua/semaphore_renew.lua")),
+    ("inspect", include_str!("lua/semaphore_inspect.lua")),
+    ("list", include_str!("lua/semaphore_list.lua")),
+];
+
+/// A thread of Redisson, and the beginning of the hash of its field.
+const THREAD: &str = "285475da-9152-4c83-822a-67ee2f116a79:52";
+/// The claims of leasehold.
+const OURS: &str = "00000000-0000-4000-8000-000000000001";
+const THEIRS: &str = "00000000-0000-4000-8000-000000000002";
+/// The clock of the server at the start, in microseconds and in milliseconds.
+const NOW: &str = "1750000000000000";
+const NOW_MS: i64 = 1_750_000_000_000;
+
+fn hash_of(text: &str) -> String {
+    sha1_smol::Sha1::from(text).digest().to_string()[..32].to_owned()
+}
+
+/// The reply names the type of the key, or what other lock it is. Nothing is changed.
+///
+/// Shows G-55.
+#[test]
+fn key_of_another_kind_is_named_and_not_changed() {
+    let rw = &[
+        "HSET a mode write field 1",
+        "HSET a mode read",
+        "HSET a mode read f:1 1 f:2 1",
+    ];
+    let lock = &format!("HSET a {THREAD} 1");
+    let set = &["SET a text"];
+    let zset = &["ZADD a 1 member"];
+    for (scripts, commands, kind) in [
+        (LOCK, &rw[..], "readwrite"),
+        (LOCK, &["HSET a field 1"], "hash"),
+        (LOCK, &["HSET a f:1 1 f:2 1"], "hash"),
+        (LOCK, set, "string"),
+        (LOCK, zset, "zset"),
+        (READ_WRITE, &[&**lock], "lock"),
+        (READ_WRITE, set, "string"),
+        (SEMAPHORE, set, "text"),
+        (SEMAPHORE, zset, "zset"),
+        (SEMAPHORE, &["SET c 1"], "string"),
+    ] {
+        for command in commands {
+            let mut server = ScriptServer::start(scripts);
+            let created = if command.starts_with("SET") { "OK" } else { "" };
+            let reply = match command.split(' ').count() {
+                _ if !created.is_empty() => created,
+                4 => "1",
+                6 => "2",
+                _ => "3",
+            };
+            server.check(&[
+                (command, reply),
+                (
+                    &format!("@lock a d c | {OURS} 5000 9999999999999999 _ write chan 1 ''"),
+                    &format!("F,{kind}"),
+                ),
+                ("@inspect a c", &format!("{kind},,")),
+            ]);
+            for field in ["mode", "field", "f:1", "f:2", "text"] {
+                let unlock = format!("@unlock a d c | {OURS} {} chan ''", hash_of(field));
+                if kind == "readwrite" && field != "mode" {
+                    server.check(&[(&unlock, "0,0")]);
+                }
+            }
+            server.check(&[("EXISTS a c", "1")]);
+        }
+    }
+}
+
+/// A holder of an RReadWriteLock is shown with its kind, its acquires and its lease.
+///
+/// Shows G-55.
+#[test]
+fn holders_of_redisson_are_shown_with_their_kind() {
+    let mut server = ScriptServer::start(READ_WRITE);
+    let timeout =
+        |number: u8, lease: u32| format!("SET c:{THREAD}:rwlock_timeout:{number} 1 PX {lease}");
+    server.check(&[
+        ("@inspect a c", ",,"),
+        ("@list a", "0"),
+        (&format!("HSET a mode write {THREAD}:write 2"), "2"),
+        ("PEXPIRE a 9000", "1"),
+        ("@inspect a c", &format!(",,,{THREAD}:write,2,9000,W")),
+        // The thread that writes may read as well.
+        (&format!("HSET a {THREAD} 2"), "1"),
+        (&timeout(1, 3000), "OK"),
+        (&timeout(2, 7000), "OK"),
+        (
+            "@inspect a c",
+            &format!(",,,{THREAD}:write,2,9000,W,{THREAD},2,7000,R"),
+        ),
+        ("@list a", "1"),
+        (
+            &format!("@lock a d c | {OURS} 5000 9999999999999999 _ write chan"),
+            &format!("H,9000,{THREAD}:write,2,9000,W,{THREAD},2,9000,W"),
+        ),
+        // The writer leaves.
+        (
+            &format!(
+                "@unlock a d c | {OURS} {} chan ''",
+                hash_of(&format!("{THREAD}:write"))
+            ),
+            "1,1 <1>",
+        ),
+        ("@inspect a c", &format!(",,,{THREAD},2,7000,R")),
+        (
+            &format!("@lock a d c | {OURS} 5000 9999999999999999 _ write chan"),
+            &format!("H,9000,{THREAD},2,9000,R"),
+        ),
+        ("@list a", "1"),
+        (
+            &format!("@unlock a d c | {OURS} {} chan ''", hash_of(THREAD)),
+            "1,1 <0>",
+        ),
+        ("EXISTS a", "0"),
+        (
+            &format!("@unlock a d c | {OURS} {} chan ''", hash_of(THREAD)),
+            "0,0",
+        ),
+        (&format!("HSET a mode neither {THREAD} 1"), "2"),
+        ("@list a", "0"),
+    ]);
+}
+
+/// What leasehold writes has the layout of Redisson: a key for the lease of each reader, and a hash
+/// that lives as long as the last of them. The messages are those of Redisson.
+///
+/// Shows G-55.
+#[test]
+fn readers_and_writers_of_leasehold_are_those_of_redisson() {
+    let lock = |claim: &str, lease: u32, mode: &str| {
+        format!("@lock a d c | {claim} {lease} 9999999999999999 _ {mode} chan")
+    };
+    let unlock = |claim: &str, late: &str| format!("@unlock a d c | {claim} - chan {late}");
+    let [ours, theirs] = [OURS, THEIRS].map(|claim| format!("{claim}:{NOW}_"));
+    let timeout = format!("c:{ours}:rwlock_timeout:1");
+    let renew = |field: &str, lease: &str| format!("@renew a c | {field} {lease} ''");
+    let mut server = ScriptServer::start(READ_WRITE);
+    server.check(&[
+        (&lock(OURS, 5000, "read"), &format!("G,{ours}")),
+        (&format!("GET {timeout}"), "1"),
+        (&format!("PTTL {timeout}"), "5000"),
+        (&format!("HGET a {ours}"), "1"),
+        ("PTTL a", "5000"),
+        (&lock(THEIRS, 2000, "read"), &format!("G,{theirs}")),
+        ("PTTL a", "5000"),
+        (&renew(&theirs, "9000"), "1"),
+        ("PTTL a", "9000"),
+        (&renew(&ours, "4000"), "1"),
+        ("PTTL a", "9000"),
+        (&format!("PTTL {timeout}"), "4000"),
+        (&renew(&ours, "''"), "1"),
+        (&format!("PTTL {timeout}"), "4000"),
+        // The lease of the other reader is the last one.
+        (&unlock(THEIRS, "''"), "1,0"),
+        ("PTTL a", "4000"),
+        (
+            &lock(THEIRS, 5000, "write"),
+            &format!("H,4000,{ours},1,4000,R"),
+        ),
+        (&unlock(OURS, "700"), "1,1 <0>"),
+        ("PTTL d", "700"),
+        ("EXISTS a", "0"),
+        (&lock(OURS, 5000, "read"), "C,"),
+        ("DEL d", "1"),
+        // A writer becomes a reader, and another reader comes.
+        (&lock(OURS, 5000, "write"), &format!("G,{ours}")),
+        (&format!("EXISTS {timeout}"), "0"),
+        (&renew(&ours, "6000"), "1"),
+        ("PTTL a", "6000"),
+        (&lock(OURS, 5000, "downgrade"), &format!("G,{ours} <1>")),
+        (&format!("PTTL {timeout}"), "5000"),
+        (&lock(OURS, 5000, "downgrade"), &format!("G,{ours}")),
+        (&lock(THEIRS, 5000, "read"), &format!("G,{theirs}")),
+        ("PTTL a", "6000"),
+        // The lease of a reader that asks again is over, and it is the last one, or it is not.
+        (&format!("DEL {timeout}"), "1"),
+        (&renew(&ours, "5000"), "0"),
+        (&lock(OURS, 5000, "downgrade"), "C,"),
+        (&format!("HEXISTS a {ours}"), "0"),
+        (&format!("HEXISTS a {theirs}"), "1"),
+        (&format!("DEL c:{theirs}:rwlock_timeout:1"), "1"),
+        (&lock(THEIRS, 5000, "downgrade"), "C,"),
+        ("EXISTS a", "0"),
+    ]);
+}
+
+/// The reader that leaves is followed by one whose lease ends this very moment, or a moment later.
+///
+/// Shows G-23.
+#[test]
+fn lock_is_free_when_the_lease_of_the_last_reader_has_ended() {
+    for (left, exists) in [("1", "1"), ("0", "0")] {
+        let ours = format!("{OURS}:{NOW}_");
+        let mut server = ScriptServer::start(READ_WRITE);
+        server.check(&[
+            (
+                &format!("@lock a d c | {OURS} 5000 9999999999999999 _ read chan"),
+                &format!("G,{ours}"),
+            ),
+            (&format!("HSET a {THREAD} 1"), "1"),
+        ]);
+        if left == "1" {
+            let timeout = format!("SET c:{THREAD}:rwlock_timeout:1 1 PX {left}");
+            server.check(&[(&timeout, "OK")]);
+        }
+        let reply = if left == "1" { "1,0" } else { "1,1 <0>" };
+        server.check(&[
+            (&format!("@unlock a d c | {OURS} - chan ''"), reply),
+            ("EXISTS a", exists),
+        ]);
+    }
+}
+
+/// A permit of an RPermitExpirableSemaphore is free when its lease has ended, and the waiters
+/// receive the number of free ones.
+///
+/// Shows G-55.
+#[test]
+fn permits_of_leasehold_are_those_of_redisson() {
+    let lock = |claim: &str, permits: u8, has_earlier: &str| {
+        format!("@lock a d c | {claim} 5000 9999999999999999 _ {permits} chan 3 {has_earlier}")
+    };
+    let ours = format!("{OURS}:{NOW}_");
+    let second = format!("{ours}#2");
+    let end = NOW_MS + 5000;
+    let renew = |permits: u8, lease: &str| format!("@renew a c | {ours} {lease} {permits}");
+    let mut server = ScriptServer::start(SEMAPHORE);
+    server.check(&[
+        ("@inspect a c", ",,0"),
+        ("@list c", "0"),
+        (&lock(OURS, 2, "''"), &format!("G,{ours}")),
+        ("GET a", "1"),
+        ("@list c", "1"),
+        (
+            "@inspect a c",
+            &format!(",,3,{ours},1,5000,P,{second},1,5000,P"),
+        ),
+        (
+            &lock(THEIRS, 2, "''"),
+            &format!("H,5000,{ours},1,5000,P,{second},1,5000,P"),
+        ),
+        // The lease of a permit that Redisson holds without an end.
+        ("ZADD c 922337203685477 endless", "1"),
+        ("DECRBY a 1", "0"),
+        (
+            "@inspect a c",
+            &format!(",,3,{ours},1,5000,P,{second},1,5000,P,endless,1,-1,P"),
+        ),
+        ("pass 1000", "nil"),
+        // The claim finds what it has, after a reply that was lost.
+        (&lock(OURS, 2, "1"), &format!("G,{ours}")),
+        (&format!("ZSCORE c {second}"), &(end + 1000).to_string()),
+        (
+            &lock(OURS, 2, "''"),
+            &format!("H,5000,{ours},1,5000,P,{second},1,5000,P,endless,1,-1,P"),
+        ),
+        ("pass 1000", "nil"),
+        (&renew(2, "5000"), "1"),
+        (&format!("ZSCORE c {ours}"), &(end + 2000).to_string()),
+        (&format!("ZSCORE c {second}"), &(end + 2000).to_string()),
+        (&renew(3, "5000"), "0"),
+        (&renew(2, "''"), "1"),
+        (&format!("ZREM c {second}"), "1"),
+        (&renew(2, "5000"), "0"),
+        (&renew(1, "5000"), "1"),
+        ("pass 4999", "nil"),
+        ("@list c", "1"),
+        (&format!("@unlock a d c | {OURS} - chan ''"), "1,1 <1>"),
+        ("ZCARD c", "1"),
+        // Another program has counted the permits wrongly.
+        (&lock(THEIRS, 2, "''"), "S,2"),
+        ("SET a 2", "OK"),
+        (
+            &lock(THEIRS, 2, "''"),
+            &format!("G,{THEIRS}:1750000006999000_"),
+        ),
+        ("GET a", "0"),
+        ("pass 5000", "nil"),
+        // The leases of two permits end, and the first request after that gives them back.
+        (&lock(OURS, 3, "''"), "H,-1,endless,1,-1,P <2>"),
+        ("GET a", "2"),
+        (
+            &format!("@unlock a d c | {OURS} {} chan 700", hash_of("endless")),
+            "1,1 <3>",
+        ),
+        ("PTTL d", "700"),
+        (&lock(OURS, 3, "''"), "C,"),
+        // A permit whose lease ends this very moment is given back, and was held no more.
+        ("DEL d", "1"),
+        (&lock(OURS, 1, "''"), &format!("G,{OURS}:1750000011999000_")),
+        ("pass 5000", "nil"),
+        ("@list c", "0"),
+        ("@inspect a c", ",,3"),
+        (&format!("@unlock a d c | {OURS} - chan ''"), "0,1 <3>"),
+    ]);
+}
+
+/// More permits are held than there are: a program of Redisson has lowered the number. No waiter is
+/// told of the permit that ends, because none is free.
+#[test]
+fn permit_that_ends_below_zero_is_no_news() {
+    for (free, message) in [("-1", ""), ("0", " <1>")] {
+        let mut server = ScriptServer::start(SEMAPHORE);
+        let size = free.parse::<i64>().expect("a number") + 2;
+        let reply = format!("@lock a d c | {OURS} 5000 9999999999999999 _ 3 chan {size} ''");
+        server.check(&[
+            (&format!("SET a {free}"), "OK"),
+            ("ZADD c 1 ended 922337203685477 endless", "2"),
+            (&reply, &format!("H,-1,endless,1,-1,P{message}")),
+        ]);
+    }
+}
+
+/// A server without memory renews all permits of a claim, or none.
+#[test]
+fn server_without_memory_renews_no_permit_in_part() {
+    let ours = format!("{OURS}:{NOW}_");
+    let mut server = ScriptServer::start(SEMAPHORE);
+    server.check(&[
+        (
+            &format!("@lock a d c | {OURS} 5000 9999999999999999 _ 2 chan 2 ''"),
+            &format!("G,{ours}"),
+        ),
+        ("pass 1000", "nil"),
+        ("fill", "nil"),
+        (&format!("@renew a c | {ours} 5000 2"), "1"),
+        (&format!("ZSCORE c {ours}#2"), &(NOW_MS + 6000).to_string()),
+        (&format!("@renew a c | {ours} '' 2"), "1"),
+    ]);
+}
+
+/// A server on which the lease cannot be set keeps no lock.
+#[test]
+fn lock_without_a_lease_is_not_kept() {
+    for (scripts, mode) in [(LOCK, ""), (READ_WRITE, "write chan")] {
+        let mut server = ScriptServer::start(scripts);
+        server.check(&[
+            (
+                &format!("@lock a d c | {OURS} 1e30 9999999999999999 _ {mode}"),
+                "ERR value is not an integer or out of range",
+            ),
+            ("EXISTS a", "0"),
+        ]);
+    }
+}
