@@ -1,9 +1,11 @@
 //! The scripts and the client's decisions, on a model of the server that executes the scripts.
 
 mod absences;
+mod completions;
 mod crash_detection;
 mod ended;
 mod handover;
+mod handshakes;
 mod hold_ends;
 mod paths;
 mod queues;

@@ -399,7 +399,10 @@ pub(super) fn claim(number: u8, lease: Duration) -> Claim {
     claim
 }
 
-fn enter_arguments(request: &EnterRequest<'_>, longest_lease: Option<&str>) -> Vec<String> {
+pub(super) fn enter_arguments(
+    request: &EnterRequest<'_>,
+    longest_lease: Option<&str>,
+) -> Vec<String> {
     let life = record::life(request.claim);
     let longest = longest_lease.unwrap_or_default();
     let arguments: [Part<'_>; 5] = [&request.record(), &life, request, &NEVER, &longest];

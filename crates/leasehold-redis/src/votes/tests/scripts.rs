@@ -11,6 +11,7 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("red-vote", include_str!("../redlock/lua/vote.lua")),
     ("red-leave", include_str!("../redlock/lua/leave.lua")),
     ("red-inspect", include_str!("../redlock/lua/inspect.lua")),
+    ("incarnation", include_str!("../lua/incarnation.lua")),
 ];
 /// Twenty-two characters.
 const CLAIM: &str = "claimAAAAAAAAAAAAAAAAA";
@@ -270,5 +271,54 @@ fn vote_takes_and_renews_as_its_kind_says() {
                 ),
             ]);
         }
+    }
+}
+
+/// An incarnation lasts as long as its run, and its age counts from the first handshake. After the
+/// clock was set back, the age counts from the first handshake after that.
+///
+/// Shows G-34.
+#[test]
+fn age_of_an_incarnation_is_never_overestimated() {
+    const LATER: &str = "1750000000500000";
+    let mut server = ScriptServer::start(SCRIPTS);
+    server.check(&[
+        (
+            "@incarnation m n | run 5000",
+            "run 1750000000000000 5000,0,5000",
+        ),
+        ("PTTL m", "864000000"),
+        ("pass 10", "nil"),
+        (
+            "@incarnation m n | run 7000",
+            "run 1750000000000000 5000,10000,5000",
+        ),
+        ("PTTL m", "864000000"),
+        (
+            "@incarnation m n | other 7000",
+            "other 1750000000010000 7000,0,7000",
+        ),
+        ("EXISTS n", "0"),
+    ]);
+    let set = format!("SET m run\\_{LATER}\\_5000");
+    for noted in [
+        "",
+        "run\\_1750000000500000\\_1750000000000001",
+        "run\\_1\\_1749999999000000",
+    ] {
+        let mut server = ScriptServer::start(SCRIPTS);
+        if !noted.is_empty() {
+            server.check(&[(&format!("SET n {noted}"), "OK")]);
+        }
+        let reply = |age: u32| format!("run {LATER} 5000,{age},5000");
+        server.check(&[
+            (&set, "OK"),
+            ("@incarnation m n | run 5000", &reply(0)),
+            ("GET n", &format!("run {LATER} 1750000000000000")),
+            ("PTTL n", "864000000"),
+            ("pass 100", "nil"),
+            ("@incarnation m n | run 5000", &reply(100_000)),
+            ("PTTL n", "864000000"),
+        ]);
     }
 }
