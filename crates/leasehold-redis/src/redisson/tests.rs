@@ -44,6 +44,7 @@ fn hash_of(text: &str) -> String {
 fn key_of_another_kind_is_named_and_not_changed() {
     let rw = &[
         "HSET a mode write field 1",
+        "HSET a field 1 mode write",
         "HSET a mode read",
         "HSET a mode read f:1 1 f:2 1",
     ];
@@ -233,6 +234,85 @@ fn lock_is_free_when_the_lease_of_the_last_reader_has_ended() {
             ("EXISTS a", exists),
         ]);
     }
+}
+
+/// A reader whose lease has ended held the lock no more when it left.
+///
+/// Shows G-52.
+#[test]
+fn reader_whose_lease_has_ended_did_not_hold() {
+    let ours = format!("{OURS}:{NOW}_");
+    let mut server = ScriptServer::start(READ_WRITE);
+    server.check(&[
+        (
+            &format!("@lock a d c | {OURS} 5000 9999999999999999 _ read chan"),
+            &format!("G,{ours}"),
+        ),
+        ("PEXPIRE a 9000", "1"),
+        ("pass 5000", "nil"),
+        (&format!("@unlock a d c | {OURS} - chan ''"), "0,1 <0>"),
+        ("EXISTS a", "0"),
+    ]);
+}
+
+/// An RLock is a hash with one field, which lives for the lease. A request that is repeated finds it.
+///
+/// Shows G-55.
+#[test]
+fn locks_of_leasehold_are_those_of_redisson() {
+    let lock =
+        |claim: &str, lease: u32| format!("@lock a d c | {claim} {lease} 9999999999999999 _");
+    let ours = format!("{OURS}:{NOW}_");
+    let renew = |lease: &str| format!("@renew a | {ours} {lease} ''");
+    let mut server = ScriptServer::start(LOCK);
+    server.check(&[
+        ("@inspect a c", ",,"),
+        ("@list a", "0"),
+        (&lock(OURS, 5000), &format!("G,{ours}")),
+        (&format!("HGET a {ours}"), "1"),
+        ("PTTL a", "5000"),
+        ("pass 1000", "nil"),
+        (&lock(THEIRS, 5000), &format!("H,4000,{ours},1,4000,M")),
+        ("@inspect a c", &format!(",,,{ours},1,4000,M")),
+        ("@list a", "1"),
+        (&renew("''"), "1"),
+        ("PTTL a", "4000"),
+        (&renew("6000"), "1"),
+        ("PTTL a", "6000"),
+        (&lock(OURS, 7000), &format!("G,{ours}")),
+        ("PTTL a", "7000"),
+        (&format!("@unlock a d c | {THEIRS} - chan ''"), "0,0"),
+        (&format!("@unlock a d c | {OURS} - chan 700"), "1,1 <0>"),
+        ("EXISTS a", "0"),
+        (&renew("6000"), "0"),
+        ("PTTL d", "700"),
+        (&lock(OURS, 5000), "C,"),
+        // The fencing token of an RFencedLock is a counter of the server.
+        (
+            &format!("@lock a e c t | {OURS} 5000 9999999999999999 _"),
+            &format!("G,{OURS}:1_"),
+        ),
+        ("@inspect a c t", &format!(",1,,{OURS}:1_,1,5000,M")),
+        // A thread of Redisson, without an end.
+        (&format!("@unlock a d c | {OURS} - chan ''"), "1,1 <0>"),
+        (&format!("HSET a {THREAD} 2"), "1"),
+        (&lock(THEIRS, 5000), &format!("H,-1,{THREAD},2,-1,M")),
+        ("@list a", "1"),
+        (
+            &format!("@unlock a d c | {OURS} {} chan ''", hash_of(THREAD)),
+            "1,1 <0>",
+        ),
+        // The waiters of an RFairLock, whether somebody holds it or not.
+        ("SET c waiters", "OK"),
+        (&lock(THEIRS, 5000), "F,fair"),
+        (&format!("HSET a {THREAD} 2"), "1"),
+        (&lock(THEIRS, 5000), "F,fair"),
+        // The request is late.
+        (
+            &format!("@lock a d e | {THEIRS} 5000 1750000000999999 _"),
+            "L,1750000001000000",
+        ),
+    ]);
 }
 
 /// A permit of an RPermitExpirableSemaphore is free when its lease has ended, and the waiters

@@ -15,13 +15,6 @@ if kind == 'D' then
 elseif kind == 'K' and holds(record) then
     note_end(record, 'W')
 end
-if lock.exclusive_holder == record and lock.count == 0 and not hint_is_pending() then
-    call('PEXPIRE', key, ONE_DAY)
-    call('SETRANGE', key, @record.mode:offset@, '~')
-    save_end()
-    if client_of(record) ~= ARGV[2] then notify(record, 'G') end
-    return '1' .. id
-end
 -- The first write needs no memory. So the others are allowed when memory is short.
 call('HDEL', CLAIMS, id)
 drop(record)
