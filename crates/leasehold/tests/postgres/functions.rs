@@ -82,8 +82,6 @@ async fn session_of_psql_shares_a_queue_with_clients() {
 }
 
 /// The schema of another program, or one that somebody changed.
-///
-/// Shows G-28.
 #[tokio::test]
 async fn replaced_function_is_damaged() {
     let database = Database::new();
