@@ -37,8 +37,8 @@ pub use intercept::{Intercept, Intercepted, Request};
 ///
 /// The trait has no default methods: a wrapper that forgets one does not compile.
 ///
-/// [`Memory`](crate::stores::Memory) is the smallest store. The module `conformance` has the suites
-/// that a store must pass. docs/extending.md explains how to add one.
+/// [`Memory`](crate::stores::Memory) is the smallest store. The crate `leasehold-conformance` has
+/// the suites that a store must pass. docs/extending.md explains how to add one.
 ///
 /// # Requests without a reply
 /// A request that receives no reply ends with [`Error::unavailable`](crate::Error::unavailable)

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::runtime;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
@@ -21,7 +20,7 @@ use super::function::Function;
 use super::reply_error::{column, store_error};
 use super::schema;
 use leasehold_core::internal::net::{
-    self, Connect, Connector, Epochs, Pauses, State, Supervised, Target, Up, Watched,
+    self, Attempts, Connect, Connector, Pauses, State, Supervised, Target, Up, Watched,
 };
 use leasehold_core::internal::{BootInstant, without_panic};
 use leasehold_core::{Error, Result};
@@ -496,7 +495,6 @@ pub(super) struct Context {
     pub(super) claims: Arc<Claims>,
     pub(super) client: Uuid,
     connector: Connector,
-    epochs: Epochs,
     /// The timeline of the last session's server, after its identity.
     last_server: Arc<Mutex<String>>,
 }
@@ -508,7 +506,6 @@ impl Context {
             claims,
             client: Uuid::new_v4(),
             connector: Connector::new(&HELP),
-            epochs: Epochs::default(),
             last_server: Arc::default(),
         }
     }
@@ -531,25 +528,17 @@ impl Context {
 }
 
 impl Connect<Session> for Context {
-    fn runtime(&self) -> Option<runtime::Id> {
-        None
+    fn attempts(&self) -> Attempts {
+        Pauses::within_grace(BACKOFF_MIN, self.address.settings.crash_grace, rand_part).into()
     }
 
-    fn epochs(&self) -> Epochs {
-        self.epochs.clone()
-    }
-
-    fn pauses(&self) -> Pauses {
-        Pauses::within_grace(BACKOFF_MIN, self.address.settings.crash_grace, rand_part)
-    }
-
-    async fn attempt(&mut self, epoch: u32, up: &mut Up<Session>) -> Result<Error> {
+    async fn attempt(&mut self, epoch: u32, up: &mut Up<Session>) -> Result<()> {
         let opening = Box::pin(Session::open(self, epoch));
         let session = Arc::new(without_panic(opening).await?);
         up.publish(&session, &());
         self.claims.wake_all();
         keep(self, &session).await;
-        Ok(Error::unavailable(<Session as net::Session>::ENDED))
+        Ok(())
     }
 
     fn interval_after(&self, _error: &Error) -> Option<Duration> {

@@ -223,11 +223,9 @@ impl ZooKeeperBuilder {
     pub async fn connect(self) -> Result<ZooKeeper> {
         background::start()?;
         let address = Arc::new(self.address);
-        let supervisor = Arc::new(SessionSupervisor::spawn(Sessions::new(Arc::clone(
-            &address,
-        ))));
+        let sessions = Sessions(Arc::clone(&address));
         let store = ZooKeeper {
-            supervisor,
+            supervisor: Arc::new(SessionSupervisor::spawn(sessions)),
             address,
             claims: TrackedNodes::default(),
             exhausted: ExhaustedNodes::default(),

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 use zookeeper_client::{Client, Error as ZkError, MultiWriteError};
@@ -14,7 +13,7 @@ use super::reply_error::{store_error, without_panic};
 use super::session::{Session, unconfirmed};
 use super::tls;
 use leasehold_core::internal::net::{
-    self, Connect, Connector, Epochs, Help, Pauses, Supervised, Up,
+    self, Attempts, Connect, Connector, Help, Pauses, Supervised, Up,
 };
 use leasehold_core::internal::{self, BootInstant, background};
 use leasehold_core::{Error, Result};
@@ -23,35 +22,15 @@ pub(super) type SessionSupervisor = Supervised<Session>;
 
 /// The sessions that a store opens, one after another.
 #[derive(Clone, Debug)]
-pub(super) struct Sessions {
-    address: Arc<Address>,
-    epochs: Epochs,
-}
-
-impl Sessions {
-    pub(super) fn new(address: Arc<Address>) -> Self {
-        Self {
-            address,
-            epochs: Epochs::default(),
-        }
-    }
-}
+pub(super) struct Sessions(pub(super) Arc<Address>);
 
 impl Connect<Session> for Sessions {
-    fn runtime(&self) -> Option<runtime::Id> {
-        None
+    fn attempts(&self) -> Attempts {
+        Pauses::between(BACKOFF_MIN, BACKOFF_MAX, || 1.0).into()
     }
 
-    fn epochs(&self) -> Epochs {
-        self.epochs.clone()
-    }
-
-    fn pauses(&self) -> Pauses {
-        Pauses::between(BACKOFF_MIN, BACKOFF_MAX, || 1.0)
-    }
-
-    async fn attempt(&mut self, epoch: u32, up: &mut Up<Session>) -> Result<Error> {
-        let address = &self.address;
+    async fn attempt(&mut self, epoch: u32, up: &mut Up<Session>) -> Result<()> {
+        let address = &self.0;
         let sent_at = BootInstant::now();
         // The client library resolves names on threads of tokio, which panics without one.
         let connecting = connect(address, address.settings.session);
@@ -62,7 +41,7 @@ impl Connect<Session> for Sessions {
         let session = Arc::new(Session::new(epoch, client, &liveness));
         up.publish(&session, &());
         keep_alive(&session, address, liveness).await;
-        Ok(Error::unavailable(<Session as net::Session>::ENDED))
+        Ok(())
     }
 
     fn interval_after(&self, _error: &Error) -> Option<Duration> {

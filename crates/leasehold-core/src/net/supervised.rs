@@ -39,27 +39,42 @@ pub trait Session: Debug + Send + Sync + 'static {
 
 /// Opens the sessions of a [`Supervised`].
 pub trait Connect<S: Session>: Clone + Send + Sync + 'static {
-    /// The runtime that drives the connections; `None` for the background thread.
-    fn runtime(&self) -> Option<runtime::Id>;
+    fn attempts(&self) -> Attempts;
 
-    fn epochs(&self) -> Epochs;
-
-    fn pauses(&self) -> Pauses;
-
-    /// Opens a session and checks it, publishes it by [`Up::publish`], and returns why it has
+    /// Opens a session and checks it, publishes it by [`Up::publish`], and returns when it has
     /// ended. Opening and checking are one step, so that their requests can be sent together.
     ///
     /// # Errors
-    /// The reason why no session was published. The attempt ends in bounded time.
+    /// The reason why no session was published, in bounded time; or why the session has ended, if
+    /// that is not [`Session::ENDED`].
     ///
     /// # Cancel safety
     /// Dropping the future ends the session.
-    fn attempt(&mut self, epoch: u32, up: &mut Up<S>)
-    -> impl Future<Output = Result<Error>> + Send;
+    fn attempt(&mut self, epoch: u32, up: &mut Up<S>) -> impl Future<Output = Result<()>> + Send;
 
     /// Returns the time from one attempt to the next, if the error is one after which the usual
     /// pause is wrong.
     fn interval_after(&self, error: &Error) -> Option<Duration>;
+}
+
+/// How the sessions of a [`Supervised`] follow each other.
+#[derive(Clone, Debug)]
+pub struct Attempts {
+    pub pauses: Pauses,
+    pub epochs: Epochs,
+    /// The runtime that drives the connections; `None` for the background thread.
+    pub runtime: Option<runtime::Id>,
+}
+
+/// Those of a store with one session, which the background thread drives.
+impl From<Pauses> for Attempts {
+    fn from(pauses: Pauses) -> Self {
+        Self {
+            pauses,
+            epochs: Epochs::default(),
+            runtime: None,
+        }
+    }
 }
 
 /// ```text
@@ -117,10 +132,12 @@ impl<S: Session> Supervised<S> {
     /// Starts the task that opens sessions. The background thread must have been started.
     pub fn spawn(service: impl Connect<S>) -> Self {
         let states = Watched::new(State::Connecting);
-        let runtime = service.runtime();
+        let attempts = service.attempts();
+        let runtime = attempts.runtime;
         let closing = CloseOnDrop(states.clone());
-        let supervisor =
-            background::spawn_restarting(move || supervise(service.clone(), closing.0.clone()));
+        let supervisor = background::spawn_restarting(move || {
+            supervise(service.clone(), attempts.clone(), closing.0.clone())
+        });
         Self {
             states,
             runtime,
@@ -253,7 +270,11 @@ impl<S: Session> Up<S> {
 /// succeeded, the state would still show the session as open, and requests would be sent to it,
 /// although nothing keeps it alive. Its end has the next epoch, as every end has, so that a waiter
 /// that named this session notices the change.
-async fn supervise<S: Session>(mut service: impl Connect<S>, states: Watched<State<S>>) {
+async fn supervise<S: Session>(
+    mut service: impl Connect<S>,
+    mut attempts: Attempts,
+    states: Watched<State<S>>,
+) {
     if matches!(&*states.borrow(), State::Up(..)) {
         end(&states, Error::unavailable(S::ENDED));
     }
@@ -262,20 +283,21 @@ async fn supervise<S: Session>(mut service: impl Connect<S>, states: Watched<Sta
         since: None,
         had_session: false,
     };
-    let mut pauses = service.pauses();
     let mut ended_at = Instant::now();
 
     loop {
-        let epoch = service.epochs().next();
+        let epoch = attempts.epochs.next();
         let begun = Instant::now();
         let outcome = service.attempt(epoch, &mut up).await;
         let since = up.since.take();
+        let pauses = &mut attempts.pauses;
         let usual = match since {
             Some(since) => pauses.after_end(since.elapsed()),
             None => pauses.after_failure(ended_at.elapsed()),
         };
 
-        let error = outcome.unwrap_or_else(|error| error);
+        let ended = Error::unavailable(S::ENDED);
+        let error = outcome.err().unwrap_or(ended);
         let interval = service.interval_after(&error);
         let pause = interval.map_or(usual, |interval| interval.saturating_sub(begun.elapsed()));
         if since.is_some() {
@@ -338,25 +360,16 @@ mod tests {
     /// A service that refuses the first connections.
     #[derive(Clone)]
     struct Service {
-        epochs: Epochs,
         refusals: Arc<Mutex<u32>>,
     }
 
     impl Connect<Connection> for Service {
-        fn runtime(&self) -> Option<runtime::Id> {
-            None
-        }
-
-        fn epochs(&self) -> Epochs {
-            self.epochs.clone()
-        }
-
-        fn pauses(&self) -> Pauses {
+        fn attempts(&self) -> Attempts {
             let millisecond = Duration::from_millis(1);
-            Pauses::between(millisecond, millisecond, || 1.0)
+            Pauses::between(millisecond, millisecond, || 1.0).into()
         }
 
-        async fn attempt(&mut self, epoch: u32, up: &mut Up<Connection>) -> Result<Error> {
+        async fn attempt(&mut self, epoch: u32, up: &mut Up<Connection>) -> Result<()> {
             let left = *self.refusals.lock();
             if left > 0 {
                 *self.refusals.lock() = left - 1;
@@ -368,7 +381,7 @@ mod tests {
             });
             up.publish(&connection, &());
             connection.life.closed().await;
-            Ok(Error::unavailable(Connection::ENDED))
+            Ok(())
         }
 
         fn interval_after(&self, _error: &Error) -> Option<Duration> {
@@ -383,7 +396,6 @@ mod tests {
     fn supervised_by(refusals: &Arc<Mutex<u32>>) -> Supervised<Connection> {
         background::start().expect("a thread");
         Supervised::spawn(Service {
-            epochs: Epochs::default(),
             refusals: Arc::clone(refusals),
         })
     }

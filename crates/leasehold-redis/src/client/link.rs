@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join, try_join};
-use tokio::runtime::{self, Handle};
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::address::Address;
@@ -14,7 +14,7 @@ use super::endpoint::Endpoint;
 use super::reply_error;
 use super::session::{Handshake, Opening, PushHandler, Session, lacks_resp3};
 use leasehold_core::internal::background;
-use leasehold_core::internal::net::{self, Connect, Epochs, Pauses, Supervised, Up};
+use leasehold_core::internal::net::{self, Attempts, Connect, Epochs, Pauses, Supervised, Up};
 use leasehold_core::{Error, Result};
 
 /// How long one attempt to connect may take with one version of the protocol.
@@ -94,23 +94,16 @@ impl LinkConfig {
 }
 
 impl Connect<Session> for LinkConfig {
-    fn runtime(&self) -> Option<runtime::Id> {
-        self.runtime.as_ref().map(Handle::id)
+    fn attempts(&self) -> Attempts {
+        let grace = self.endpoint.settings().crash_grace;
+        Attempts {
+            pauses: Pauses::within_grace(BACKOFF_MIN, grace, fastrand::f64),
+            epochs: self.epochs.clone(),
+            runtime: self.runtime.as_ref().map(Handle::id),
+        }
     }
 
-    fn epochs(&self) -> Epochs {
-        self.epochs.clone()
-    }
-
-    fn pauses(&self) -> Pauses {
-        Pauses::within_grace(
-            BACKOFF_MIN,
-            self.endpoint.settings().crash_grace,
-            fastrand::f64,
-        )
-    }
-
-    async fn attempt(&mut self, epoch: u32, up: &mut Up<Session>) -> Result<Error> {
+    async fn attempt(&mut self, epoch: u32, up: &mut Up<Session>) -> Result<()> {
         let refusals = self.endpoint.refusals();
         let connected = connect(self, epoch).await.inspect_err(|error| {
             tracing::debug!(server = %self.endpoint, %error, "cannot connect");
@@ -118,13 +111,12 @@ impl Connect<Session> for LinkConfig {
         let session = &connected.session;
         up.publish(session, &connected.handshake_result);
 
-        let broke = || Error::unavailable(<Session as net::Session>::ENDED);
-        Ok(tokio::select! {
+        tokio::select! {
             biased;
-            error = self.endpoint.refused(session, refusals) => error,
-            () = monitor(self, session, &connected.handshake_result) => broke(),
-            () = self.endpoint.moved_from(&connected.address) => broke(),
-        })
+            error = self.endpoint.refused(session, refusals) => Err(error),
+            () = monitor(self, session, &connected.handshake_result) => Ok(()),
+            () = self.endpoint.moved_from(&connected.address) => Ok(()),
+        }
     }
 
     fn interval_after(&self, error: &Error) -> Option<Duration> {
