@@ -1,33 +1,23 @@
 //! No text that was given as a URL makes the library show a part of a user name or a password.
-#![cfg(all(feature = "redis", feature = "zookeeper"))]
+#![cfg(all(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 #![allow(missing_docs)]
 
 use std::error::Error as _;
 use std::fmt::Debug;
 
 use leasehold::stores::{
-    Memory, Redis, RedisBuilder, RedisPlain, RedisPlainBuilder, Redisson, RedissonBuilder, Redlock,
-    RedlockBuilder, ZooKeeper, ZooKeeperBuilder,
+    Memory, Postgres, PostgresBuilder, Redis, RedisBuilder, RedisPlain, RedisPlainBuilder,
+    Redisson, RedissonBuilder, Redlock, RedlockBuilder, ZooKeeper, ZooKeeperBuilder,
 };
-use leasehold::{Error, Locks, Result};
+use leasehold::{Error, Locks, Result, StoreKind};
 use proptest::prelude::*;
 use tokio::runtime::Builder;
 
 /// These words are in every user name and in every password here, and nowhere else.
 const SECRETS: [&str; 2] = ["quser", "qpass"];
 
-const SCHEMES: [&str; 20] = [
-    "redis",
-    "rediss",
-    "redis+unix",
-    "redis+sentinel",
-    "redis+cluster",
-    "redlock",
-    "zookeeper",
-    "zookeeper+tls",
-    "memory",
-    "system",
-    "file",
+/// Beside the schemes of the stores.
+const MISTAKEN_SCHEMES: [&str; 9] = [
     "etcd",
     "unix",
     "REDIS",
@@ -54,7 +44,7 @@ const HOSTS: [&str; 8] = [
     "a b",
     "",
 ];
-const ENDS: [&str; 12] = [
+const ENDS: [&str; 14] = [
     "",
     "/0",
     "/main",
@@ -66,6 +56,8 @@ const ENDS: [&str; 12] = [
     "?dialect=plain",
     "?dialect=redisson&prefix=a",
     "?dialect=classic",
+    "/main?host=/a@b",
+    "?direct=a@b:1",
     "#x",
 ];
 
@@ -88,8 +80,10 @@ fn user_information() -> impl Strategy<Value = String> {
 
 /// A URL as it is written by mistake, and now and then a right one.
 fn mangled_url() -> impl Strategy<Value = String> {
+    let known = leasehold::kinds().flat_map(StoreKind::schemes);
+    let schemes: Vec<&str> = known.chain(MISTAKEN_SCHEMES).collect();
     let parts = (
-        prop::sample::select(&SCHEMES[..]),
+        prop::sample::select(schemes),
         prop::sample::select(&SLASHES[..]),
         user_information(),
         prop::sample::select(&HOSTS[..]),
@@ -136,6 +130,7 @@ async fn shown_by_open_store(text: &str) -> Vec<String> {
 /// Returns what the library shows of a text. It does not connect.
 fn shown_of(text: &str) -> String {
     let builders = [
+        shown_by(Postgres::builder(text), PostgresBuilder::url),
         shown_by(Redis::builder(text), RedisBuilder::url),
         shown_by(RedisPlain::builder(text), RedisPlainBuilder::url),
         shown_by(Redisson::builder(text), RedissonBuilder::url),
@@ -317,6 +312,7 @@ fn white_space_in_the_url_of_a_builder_is_refused_by_name() {
             RedisPlain::builder(&url("redis://h?dialect=plain")).map(|_| ()),
             Redisson::builder(&url("redis://h?dialect=redisson&prefix=a")).map(|_| ()),
             Redlock::builder(&url("redlock://a,b,c")).map(|_| ()),
+            Postgres::builder(&url("postgres://h/a")).map(|_| ()),
             ZooKeeper::builder(&url("zookeeper://h/locks")).map(|_| ()),
         ] {
             let error = refused.expect_err("it names another place");
