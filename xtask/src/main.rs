@@ -81,8 +81,8 @@ enum Task {
         /// whose API is promised
         baseline: Option<String>,
     },
-    /// Change each statement, condition and constant of the Lua scripts, and run the suites in
-    /// virtual time, which must fail
+    /// Change each statement, condition and constant of the Lua scripts, and run their tests and the
+    /// suites in virtual time, of which one must fail
     Scripts {
         /// Run the mutants with these ids, or whose lines have these texts; all without it
         texts: Vec<String>,

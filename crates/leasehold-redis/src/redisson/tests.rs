@@ -118,6 +118,10 @@ fn holders_of_redisson_are_shown_with_their_kind() {
             &format!("@lock a d c | {OURS} 5000 9999999999999999 _ write chan"),
             &format!("H,9000,{THREAD}:write,2,9000,W,{THREAD},2,9000,W"),
         ),
+        (
+            &format!("@unlock a d c | {OURS} {} chan ''", hash_of("mode")),
+            "0,0",
+        ),
         // The writer leaves.
         (
             &format!(
@@ -249,7 +253,7 @@ fn reader_whose_lease_has_ended_did_not_hold() {
             &format!("G,{ours}"),
         ),
         ("PEXPIRE a 9000", "1"),
-        ("pass 5000", "nil"),
+        ("pass 5001", "nil"),
         (&format!("@unlock a d c | {OURS} - chan ''"), "0,1 <0>"),
         ("EXISTS a", "0"),
     ]);

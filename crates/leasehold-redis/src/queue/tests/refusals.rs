@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use lab_redis_model::Reply;
 
-use super::server::{DAY, KEY, ModelServer, claim, liveness, request};
+use super::server::{DAY, KEY, ModelServer, claim, enter_arguments, liveness, request};
 use crate::queue::messages::{EnterMode, EnterRequest, Renewed};
+use crate::queue::scripts::ENTER;
 use leasehold_core::store::{Claim, Share, Standing};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -46,6 +47,27 @@ fn hint_may_be_ahead_by_a_day() {
     }
 }
 
+/// The client waits for a reply until a second of the server's clock.
+///
+/// Shows G-10.
+#[test]
+fn late_request_to_enter_has_no_effect() {
+    for (until, reply) in [("1750000000", ""), ("1749999999", "LATE 1750000000 0")] {
+        let mut server = ModelServer::start();
+        let claim = claim(1, LEASE);
+        let entering = request(&claim, EnterMode::Queue, liveness(1, 1, None));
+        let mut arguments = enter_arguments(&entering, None);
+        until.clone_into(&mut arguments[3]);
+        let mut words = vec!["EVAL", ENTER.text(), "1", KEY];
+        words.extend(arguments.iter().map(String::as_str));
+        match server.execute(0, &words) {
+            Reply::Error(error) => assert_eq!(error, reply),
+            _ => assert!(reply.is_empty(), "{until}"),
+        }
+        assert_eq!(server.is_held_by(1), reply.is_empty());
+    }
+}
+
 /// Whether claims hold or only wait, a claim of another kind is refused with theirs.
 ///
 /// Shows G-07.
@@ -79,6 +101,29 @@ fn layout_of_another_version_is_named() {
         let error = refusal(&mut server, &claim(1, LEASE), EnterMode::Queue, 0);
         let expected = format!("VERSION the key {KEY} has the layout {named}, not v1");
         assert_eq!(error, expected);
+    }
+}
+
+/// A token that is far ahead of the server's clock is damage. Clocks are set back by less.
+///
+/// Shows S12.
+#[test]
+fn token_far_in_the_future_is_refused() {
+    const YEARS: u64 = 10 * 31_557_600_000_000;
+    for (ahead, is_refused) in [(YEARS, false), (YEARS + 1, true)] {
+        for mode in ['~', 'H'] {
+            let mut server = ModelServer::start();
+            let token = server.now + ahead;
+            let record = format!("{token:016}{mode}{:069} v1 1 1 30000 1 p h l", 0);
+            let life = (DAY + LEASE_MS).to_string();
+            server.execute(0, &["SET", KEY, &record, "PX", &life]);
+            let error = refusal(&mut server, &claim(1, LEASE), EnterMode::Queue, 0);
+            assert_eq!(
+                error.starts_with("FUTURE the token "),
+                is_refused,
+                "{error}"
+            );
+        }
     }
 }
 

@@ -207,13 +207,13 @@ fn renewal_of_a_waiter_reports_the_end_of_the_holders_lease() {
 }
 
 /// A script passes over at most 50 absent waiters at the front, and then those behind the waiter
-/// that was next.
+/// that was next. So one of the first 50 need not send a request when it is connected again.
 ///
 /// Shows G-05.
 #[test]
 fn waiter_that_comes_back_is_granted_before_those_behind_it() {
     const LAST: u8 = 60;
-    for back in [2, 50, 55] {
+    for (back, sends) in [(2, true), (50, true), (55, true), (2, false), (50, false)] {
         let mut server = ModelServer::start();
         queue(
             &mut server,
@@ -224,10 +224,12 @@ fn waiter_that_comes_back_is_granted_before_those_behind_it() {
             queue(&mut server, &claim(number, LEASE), link(number, 1));
         }
 
-        for (connection, number) in [(1, LAST), (2, back)] {
+        for (connection, number, sends) in [(1, LAST, true), (2, back, sends)] {
             server.subscribe(connection, "alive", number);
             let claim = claim(number, LEASE);
-            server.enter(&request(&claim, EnterMode::Refresh, link(number, 1)));
+            if sends {
+                server.enter(&request(&claim, EnterMode::Refresh, link(number, 1)));
+            }
         }
         server.leave(HOLDER);
         assert!(server.is_held_by(back), "{back} is overtaken");
@@ -399,6 +401,17 @@ fn request_that_a_foreign_key_refuses_changes_nothing() {
     }
 }
 
+/// Nothing depends on the note of the last end, whatever a user makes of its key.
+#[test]
+fn inspection_ignores_a_foreign_note_of_the_last_end() {
+    let mut server = ModelServer::start();
+    queue(&mut server, &claim(HOLDER, LEASE), link(HOLDER, 1));
+    server.execute(0, &["HSET", &format!("{KEY}:ended"), "field", "foreign"]);
+    let lock_state = server.lock_state();
+    assert_eq!(lock_state.ended, None);
+    assert_eq!(lock_state.entries.len(), 1);
+}
+
 #[test]
 fn waiter_whose_lease_is_over_is_passed_over() {
     for over in 1..4 {
@@ -419,6 +432,28 @@ fn waiter_whose_lease_is_over_is_passed_over() {
         }
         assert_eq!((server.holder(), server.waiters()), (None, Vec::new()));
     }
+}
+
+/// The lease of a holder ends, and nobody polls. The release of another one hands over both shares.
+///
+/// Shows G-05.
+#[test]
+fn release_hands_over_what_an_ended_lease_has_left() {
+    let mut server = ModelServer::start();
+    for number in 0..4 {
+        let lease = if number == 0 { LEASE / 3 } else { LEASE };
+        let mut slot = claim(number, lease);
+        slot.share = Share::slots(1, 2).expect("in range");
+        queue(&mut server, &slot, liveness(number, 1, None));
+    }
+    server.pass(LEASE / 3);
+    server.leave(1);
+    let held = server
+        .lock_state()
+        .holders()
+        .map(|holder| holder.id)
+        .collect::<Vec<_>>();
+    assert_eq!(held, [id(2), id(3)]);
 }
 
 /// A client may propose the token that the server gave last.
