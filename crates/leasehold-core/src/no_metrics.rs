@@ -57,7 +57,9 @@ impl NoLockMeters {
 
     pub(crate) fn hold_begins(&self) {}
 
-    pub(crate) fn hold_ends(&self, _held: Duration, _loss: Option<LossReason>) {}
+    pub(crate) fn hold_ends(&self, _held: Duration) {}
+
+    pub(crate) fn lost(&self, _: LossReason) {}
 
     pub(crate) fn waits(&self, _ahead: u32) -> UncountedWait {
         UncountedWait

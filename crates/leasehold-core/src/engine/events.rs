@@ -173,19 +173,23 @@ impl HoldEvents {
     /// it.
     pub(super) fn ended(&self, claim: &Claim, loss: Option<LossReason>) {
         let held = self.held();
-        self.meters.hold_ends(held, loss);
+        self.meters.hold_ends(held);
         self.span.lock().record("hold_ms", millis(held));
 
         if let Some(reason) = loss {
-            let span = self.take_span();
-            failed(&span, reason.as_str());
-            span.in_scope(|| self.log_loss(claim, reason, held));
+            self.lost(claim, reason, held, &self.take_span());
         }
     }
 
-    /// Returns the span in which the claim leaves.
-    pub(super) fn release_span(&self, claim: &Claim) -> Span {
-        let hold = self.take_span();
+    /// Records a loss, which a release may be the first to notice.
+    pub(super) fn lost(&self, claim: &Claim, reason: LossReason, held: Duration, hold: &Span) {
+        self.meters.lost(reason);
+        failed(hold, reason.as_str());
+        hold.in_scope(|| self.log_loss(claim, reason, held));
+    }
+
+    /// Returns the span in which the claim leaves, inside the span of the hold.
+    pub(super) fn release_span(&self, claim: &Claim, hold: &Span) -> Span {
         hold.in_scope(|| release_span(&self.store, claim, self.token))
     }
 
@@ -201,7 +205,8 @@ impl HoldEvents {
         BootInstant::now().duration_since(self.granted_at)
     }
 
-    fn take_span(&self) -> Span {
+    /// Returns the span of the hold, which ends when it is dropped.
+    pub(super) fn take_span(&self) -> Span {
         std::mem::replace(&mut *self.span.lock(), Span::none())
     }
 

@@ -269,7 +269,8 @@ impl Hold {
         if let (true, Some(events), Some(held)) = (self.departed, events, held) {
             let claim = &self.validity.claim;
             contained(|| {
-                let release = events.release_span(claim);
+                let hold = events.take_span();
+                let release = events.release_span(claim, &hold);
                 release.in_scope(|| events.released(claim, held));
             });
         }
@@ -289,8 +290,9 @@ impl Hold {
         let downgrading = self.downgrading.get().cloned();
         let events = validity.events();
         let held = events.map(HoldEvents::held);
+        let hold_span = events.map_or_else(Span::none, HoldEvents::take_span);
         let span = events
-            .and_then(|events| contained(|| events.release_span(&validity.claim)))
+            .and_then(|events| contained(|| events.release_span(&validity.claim, &hold_span)))
             .unwrap_or_else(Span::none);
         let instrumented_by = span.clone();
         let departure = async move {
@@ -305,14 +307,23 @@ impl Hold {
                 Some(completion) => Box::pin(complete(calls, claim, completion)).await,
             };
 
-            if let (Ok(true), Some(held), Some(events)) = (&left, held, validity.events())
+            if let (Ok(was_there), Some(held), Some(events)) = (&left, held, validity.events())
                 && validity.recorded_end() == Some(End::Left)
             {
-                contained(|| events.released(&validity.claim, held));
+                contained(|| {
+                    if *was_there {
+                        events.released(&validity.claim, held);
+                    } else {
+                        // The store had ended the hold, which nothing else has noticed.
+                        events.lost(&validity.claim, LossReason::Revoked, held, &hold_span);
+                        failed(&span, LossReason::Revoked.as_str());
+                    }
+                });
             }
             if let Err(error) = &left {
                 contained(|| failed(&span, error.kind().as_str()));
             }
+            contained(|| drop(hold_span));
             left
         };
         Detached::new(inside(instrumented_by, departure))

@@ -143,18 +143,19 @@ impl LockMeters {
     }
 
     /// Records that a hold has ended after `held`.
-    pub(crate) fn hold_ends(&self, held: Duration, loss: Option<LossReason>) {
+    pub(crate) fn hold_ends(&self, held: Duration) {
         self.claims(&self.held, "held").decrement(1);
         self.hold
             .get_or_init(|| self.histogram(table::HOLD))
             .record(held);
-        if let Some(reason) = loss {
-            let store = self.store.clone();
-            let label = self.label.clone();
-            let reason = reason.as_str();
-            counter!(table::LOSSES, "store" => store, "lock" => label, "reason" => reason)
-                .increment(1);
-        }
+    }
+
+    /// Records that a hold that has ended was lost.
+    pub(crate) fn lost(&self, reason: LossReason) {
+        let store = self.store.clone();
+        let label = self.label.clone();
+        let reason = reason.as_str();
+        counter!(table::LOSSES, "store" => store, "lock" => label, "reason" => reason).increment(1);
     }
 
     /// Records that a claim waits; the returned value ends the wait when it is dropped.

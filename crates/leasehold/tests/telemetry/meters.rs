@@ -2,12 +2,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use lab_servers::Redis;
 use leasehold::metrics::{ALL, label_locks};
-use leasehold::{Locks, stores::Memory};
+use leasehold::store::{Claim, Entered, Intercept, Intercepted, OnContention, Store};
+use leasehold::{Locks, Result, stores::Memory};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
-use crate::document;
+use crate::{capture, document, spans};
 
 /// The series recorded so far: the name and the sorted labels of each, with its value.
 type Series = BTreeMap<(String, Vec<(String, String)>), f64>;
@@ -126,11 +128,51 @@ async fn lock_name_is_a_label_only_if_a_pattern_allows_it() {
     assert_eq!(labels, BTreeMap::from(expected));
 }
 
+#[tokio::test]
+async fn hold_that_is_gone_at_the_release_is_lost() {
+    capture::start();
+    LazyLock::force(&SNAPSHOTTER);
+    let locks = Locks::from_store(Intercepted(Forgetful(Memory::new())), "ended:").unwrap();
+    let guard = locks.mutex("ended before").acquire().await.unwrap();
+    assert!(guard.release().await.unwrap_err().is_lost());
+    let job = locks.once("ended job").id("1").acquire().await.unwrap();
+    assert!(job.unwrap().complete().await.unwrap_err().is_lost());
+
+    let labels = [("store", "ended"), ("lock", "other"), ("reason", "revoked")];
+    let losses = value("leasehold_losses_total", &labels);
+    assert!((losses - 2.0).abs() < f64::EPSILON, "{losses}");
+    for name in ["ended before", "ended job"] {
+        let all = capture::of_lock(name);
+        assert!(all.iter().all(|one| one.name != "released"), "{all:#?}");
+        for name in ["lost", "hold", "release"] {
+            let one = spans::find(&all, name);
+            assert_eq!(one.field("error.type"), "revoked", "{name}");
+        }
+    }
+}
+
+/// Forgets each claim that it grants.
+#[derive(Debug)]
+struct Forgetful(Memory);
+
+#[async_trait]
+impl Intercept for Forgetful {
+    fn inner(&self) -> &dyn Store {
+        &self.0
+    }
+
+    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
+        let entered = self.0.enter(claim, on_contention).await?;
+        self.0.leave(claim).await?;
+        Ok(entered)
+    }
+}
+
 /// Records each metric at least once, and compares names and labels with the table and the page.
 #[tokio::test]
 async fn metrics_are_those_of_the_table_and_of_the_document() {
     lose_and_miss(&store("documented")).await;
-    crate::spans::missed_hand_over("metered").await;
+    spans::missed_hand_over("metered").await;
     reconnect().await;
 
     let recorded: BTreeSet<(String, Vec<String>)> = series()

@@ -15,7 +15,7 @@ fn memory() -> Locks {
     Locks::from_store(Memory::new(), "memory:").unwrap()
 }
 
-fn find<'a>(all: &'a [Recorded], name: &str) -> &'a Recorded {
+pub(crate) fn find<'a>(all: &'a [Recorded], name: &str) -> &'a Recorded {
     let found = all.iter().find(|one| one.name == name);
     found.unwrap_or_else(|| panic!("{name:?} is not in {all:#?}"))
 }
