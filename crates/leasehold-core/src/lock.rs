@@ -370,12 +370,14 @@ impl Lock {
         on_background(first::enter(&self.locks.engine, &options, limit)).await
     }
 
-    /// Returns whether the store has one of these claims as a holder of this lock.
-    pub(crate) async fn is_held_by(&self, claims: &[ClaimId]) -> Result<bool> {
+    /// Returns whether the store has one of these claims as a holder of this lock. An acquire with
+    /// this limit follows.
+    pub(crate) async fn is_held_by(&self, claims: &[ClaimId], limit: WaitLimit) -> Result<bool> {
         if claims.is_empty() {
             return Ok(false);
         }
-        let lock_state = self.locks.inspect(&self.name).await?;
+        let limit = limit.first_reply(self.locks.reply_timeout);
+        let lock_state = self.locks.inspect_within(&self.name, limit).await?;
         Ok(lock_state.holders().any(|entry| claims.contains(&entry.id)))
     }
 

@@ -190,10 +190,12 @@ impl Locks {
     /// It only reads; dropping it has no effect.
     #[doc(alias = "ping")]
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<LockState> {
-        let text = name.as_ref();
+        self.inspect_within(name.as_ref(), self.reply_timeout).await
+    }
+
+    pub(crate) async fn inspect_within(&self, text: &str, limit: Duration) -> Result<LockState> {
         let name =
             Name::parse(text).map_err(|error| error.during("inspect", self.url(), Some(text)))?;
-        let limit = self.reply_timeout;
         on_background(self.engine.calls.inspect(&name, limit)).await
     }
 

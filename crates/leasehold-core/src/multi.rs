@@ -225,7 +225,7 @@ impl MultiLock {
         let deadline = limit.deadline();
 
         let acquire = async move |next: NextLock<'_>| {
-            let lock = next.checked().await?;
+            let lock = next.checked_within(limit.rest(deadline)).await?;
             lock.acquire_within(limit.rest(deadline)).await
         };
         self.acquire_each(acquire).await
@@ -270,7 +270,11 @@ impl<'a> NextLock<'a> {
     /// # Cancel safety
     /// It only reads; dropping it has no effect.
     pub async fn checked(&self) -> Result<&'a Lock> {
-        if self.lock.is_held_by(&self.same_name).await? {
+        self.checked_within(WaitLimit::Never).await
+    }
+
+    async fn checked_within(&self, limit: WaitLimit) -> Result<&'a Lock> {
+        if self.lock.is_held_by(&self.same_name, limit).await? {
             return Err(occurs_twice(self.lock));
         }
         Ok(self.lock)

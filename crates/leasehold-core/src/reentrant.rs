@@ -65,10 +65,11 @@ impl Owner {
         Ok(Arc::clone(holds.entry(key).or_default()))
     }
 
-    /// Refuses a lock that the owner holds through another URL of its store.
-    async fn check_store_is_another(&self, lock: &Lock) -> Result<()> {
+    /// Refuses a lock that the owner holds through another URL of its store, before an acquire with
+    /// this limit.
+    async fn check_store_is_another(&self, lock: &Lock, limit: WaitLimit) -> Result<()> {
         let claims = self.claims_named(lock.name());
-        if !lock.is_held_by(&claims).await? {
+        if !lock.is_held_by(&claims, limit).await? {
             return Ok(());
         }
 
@@ -277,7 +278,8 @@ impl Reentrant {
             return Ok(Ok(again));
         }
 
-        owner.check_store_is_another(&self.lock).await?;
+        let rest = limit.rest(deadline);
+        owner.check_store_is_another(&self.lock, rest).await?;
         let granted = self.lock.acquire_within(limit.rest(deadline)).await?;
         Ok(granted.map(|guard| owned_hold.enter_first(guard)))
     }

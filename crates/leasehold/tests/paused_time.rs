@@ -1,12 +1,16 @@
 //! A store in memory on the clock of tokio, in tests that pause it. Every test here takes hours of
 //! virtual time, and would not end in real time.
-#![cfg(feature = "test-util")]
+#![cfg(all(feature = "test-util", feature = "unstable-store"))]
 #![allow(missing_docs)]
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::FutureExt;
-use leasehold::{Locks, LossReason, Owner, RenewalStatus, drain, stores::Memory};
+use leasehold::store::{Intercept, Intercepted, Store};
+use leasehold::{
+    LockState, Locks, LossReason, Name, Owner, RenewalStatus, Result, drain, stores::Memory,
+};
 use tokio::time::{Instant, advance, pause, sleep, sleep_until, timeout};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -63,6 +67,50 @@ async fn locks_of_a_set_share_the_limit_of_its_wait() {
     assert!(refused.expect("it replies").is_err());
     let waited = begun.elapsed();
     assert!(waited >= HOUR && waited < HOUR + SECOND, "{waited:?}");
+}
+
+/// Inspects a lock only after three seconds.
+#[derive(Debug)]
+struct SlowReads(Memory);
+
+#[async_trait]
+impl Intercept for SlowReads {
+    fn inner(&self) -> &dyn Store {
+        &self.0
+    }
+
+    async fn inspect(&self, name: &Name) -> Result<LockState> {
+        sleep(3 * SECOND).await;
+        self.0.inspect(name).await
+    }
+}
+
+/// An acquire that looks first whether it would wait for itself gives the store as long for that as
+/// for the grant.
+///
+/// Shows G-26.
+#[tokio::test(start_paused = true)]
+async fn acquire_that_inspects_first_has_the_limits_of_every_acquire() {
+    let locks = open();
+    let slow = Intercepted(SlowReads(Memory::on_tokio_clock()));
+    let slow = Locks::from_store(slow, "slow:").expect("it opens");
+    let owner = Owner::new();
+    let _held = locks.reentrant("b").acquire(&owner).await.expect("granted");
+    let set = leasehold::multi_lock([locks.mutex("a"), slow.mutex("a")]);
+    let lock = slow.reentrant("b");
+
+    drop(set.acquire().await.expect("granted"));
+    drop(lock.acquire(&owner).await.expect("granted"));
+    drain().await;
+    let granted = set.try_acquire_for(5 * SECOND).await;
+    drop(granted.expect("it replies").expect("granted"));
+    let granted = lock.try_acquire_for(&owner, 5 * SECOND).await;
+    drop(granted.expect("it replies").expect("granted"));
+    drain().await;
+    let error = set.try_acquire().await.expect_err("it has no reply");
+    assert!(error.is_unavailable(), "{error}");
+    let error = lock.try_acquire(&owner).await.expect_err("it has no reply");
+    assert!(error.is_unavailable(), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -69,6 +69,15 @@ impl WaitLimit {
         }
     }
 
+    /// Returns how long the first request of an acquire with this limit waits for its reply.
+    pub(crate) fn first_reply(self, reply_timeout: Duration) -> Duration {
+        match self {
+            Self::Forever => REPLY_TIMEOUT,
+            Self::Never => reply_timeout,
+            Self::AtMost(limit) => reply_timeout.max(limit.min(REPLY_TIMEOUT)),
+        }
+    }
+
     /// Ends an acquire with this limit whose store sends no reply for `reply_timeout` longer.
     ///
     /// It is dropped, so that the background completes the request that is under way and undoes it.
