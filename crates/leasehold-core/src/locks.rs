@@ -36,8 +36,8 @@ impl Locks {
     ///
     /// Errors and logs show `url`, and `…@` in place of a user name and a password. The URL of a
     /// store's builder, such as `RedisBuilder::url`, has neither. Two stores with one URL count as
-    /// one for an [`Owner`](crate::Owner), except in memory, and for
-    /// [`multi_lock`](crate::multi_lock()).
+    /// one for an [`Owner`](crate::Owner) and for [`multi_lock`](crate::multi_lock()), except in
+    /// memory.
     ///
     /// ```
     /// use leasehold::{Locks, stores::Memory};

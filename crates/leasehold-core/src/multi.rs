@@ -9,7 +9,7 @@ use futures_util::TryFutureExt;
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
-use crate::engine::WaitLimit;
+use crate::engine::{StoreId, WaitLimit};
 use crate::runtime::background::on_background;
 use crate::store::ClaimId;
 use crate::{Error, Guard, Lock, Locks, Refused, Result};
@@ -233,11 +233,13 @@ impl MultiLock {
 
     /// Joins the guards in the order of the caller.
     fn join(&self, granted: Vec<Guard>) -> MultiGuard {
-        let positions: HashMap<(&str, &str), usize> =
-            self.locks.iter().map(identity).zip(0..).collect();
+        let positions: HashMap<_, usize> = self.locks.iter().map(identity).zip(0..).collect();
 
         let mut guards = granted;
-        guards.sort_by_key(|guard| positions.get(&(guard.store_url(), guard.name())).copied());
+        guards.sort_by_key(|guard| {
+            let identity = (guard.store_url(), guard.hold().store_id(), guard.name());
+            positions.get(&identity).copied()
+        });
         MultiGuard::new(guards)
     }
 }
@@ -309,9 +311,11 @@ async fn give_back(guards: Vec<Guard>) {
     let _ = on_background(async { timeout(GIVE_BACK_MAX, releases).await }).await;
 }
 
-/// The store and the name of a lock, which decide its position in the order.
-fn identity(lock: &Lock) -> (&str, &str) {
-    (lock.locks().url(), lock.name())
+/// The store and the name of a lock, which decide its position in the order. Stores in memory may
+/// have one URL.
+fn identity(lock: &Lock) -> (&str, StoreId, &str) {
+    let locks = lock.locks();
+    (locks.url(), locks.engine.calls.store_id(), lock.name())
 }
 
 fn occurs_twice(lock: &Lock) -> Error {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lab_servers::Redis;
 use leasehold::stores::Memory;
-use leasehold::{Lock, Locks, blocking, multi_lock};
+use leasehold::{Lock, Locks, Token, blocking, multi_lock};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -71,6 +71,24 @@ async fn store_with_two_urls_is_refused_for_the_same_name() {
 
         let free = one.mutex("a").try_acquire().await.expect("it replies");
         assert!(free.is_ok(), "the first lock is released");
+    }
+}
+
+/// Shows G-46.
+#[tokio::test]
+async fn stores_in_memory_with_one_url_are_two_stores() {
+    let one = leasehold::open("memory:").await.expect("it opens");
+    let two = leasehold::open("memory:").await.expect("it opens");
+    // Only in one of the stores the next token is 2.
+    let before = two.mutex("a").acquire().await.expect("granted");
+    before.release().await.expect("released");
+
+    for (locks, tokens) in [([&one, &two], [1, 2]), ([&two, &one], [3, 2])] {
+        let set = multi_lock(locks.map(|locks| locks.mutex("a")));
+        let guard = set.acquire().await.expect("granted");
+        let granted: Vec<u64> = guard.tokens().into_iter().map(Token::get).collect();
+        assert_eq!(granted, tokens, "in the order of the caller");
+        guard.release().await.expect("released");
     }
 }
 

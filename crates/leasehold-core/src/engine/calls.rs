@@ -40,7 +40,7 @@ pub(crate) struct StoreCalls {
 }
 
 /// A store inside this process, or one whose URL is shown so.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum StoreId {
     InProcess(usize),
     Url(Arc<str>),

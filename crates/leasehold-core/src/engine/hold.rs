@@ -13,7 +13,7 @@ use super::calls::WeakStoreCalls;
 use super::depart::{PendingEntry, complete, depart};
 use super::events::{GrantedAcquire, HoldEvents, contained, failed, inside};
 use super::validity::{End, Validity};
-use super::{Engine, StoreCalls, calls};
+use super::{Engine, StoreCalls, StoreId, calls};
 use crate::runtime::background::Detached;
 use crate::runtime::backoff::Backoff;
 use crate::runtime::fork::is_forked;
@@ -108,6 +108,10 @@ impl Hold {
             validity: Arc::clone(&self.validity),
             store_token: self.store_token,
         }
+    }
+
+    pub(crate) fn store_id(&self) -> StoreId {
+        self.engine.calls.store_id()
     }
 
     pub(crate) fn store_url(&self) -> &str {
