@@ -46,14 +46,21 @@ pub(crate) async fn acquire(
         let acquiring = pin!(acquiring.instrument(events.span()));
         limit.bound(options.reply_timeout, acquiring).await
     };
-    record_end(events, &acquired);
+    record_end(events, &acquired, |hold| hold);
     acquired
 }
 
 /// Records how an acquire ended, in its span and in the metrics.
-pub(super) fn record_end(events: AcquireEvents, acquired: &Result<Acquired>) {
+pub(super) fn record_end<T>(
+    events: AcquireEvents,
+    acquired: &Result<Result<T, Refused>>,
+    hold_of: impl FnOnce(&T) -> &Hold,
+) {
     match acquired {
-        Ok(Ok(hold)) => hold.log_grant(&events.granted(hold.token())),
+        Ok(Ok(granted)) => {
+            let hold = hold_of(granted);
+            hold.log_grant(&events.granted(hold.token()));
+        }
         Ok(Err(_)) => events.refused(),
         Err(error) => events.failed(error),
     }

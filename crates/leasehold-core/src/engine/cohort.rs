@@ -113,7 +113,7 @@ pub(crate) async fn acquire(
         let acquiring = pin!(acquiring.instrument(events.span()));
         limit.bound(options.reply_timeout, acquiring).await
     };
-    record_end(events, &acquired);
+    record_end(events, &acquired, |hold| hold);
     acquired
 }
 

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
+use tracing::Instrument;
 
-use super::acquire::{Acquired, attempt_until_granted};
+use super::acquire::{Acquired, attempt_until_granted, record_end};
 use super::calls::REPLY_TIMEOUT;
 use super::events::AcquireEvents;
 use super::limits::Outage;
@@ -46,10 +47,24 @@ pub(crate) async fn acquire(
     options: &AcquireOptions,
     limit: WaitLimit,
 ) -> Result<Result<NumberedHold, Refused>> {
+    let events = AcquireEvents::begin(&engine.calls, &options.name);
+    let acquiring = acquire_both(engine, options, limit, &events);
+    let acquired = acquiring.instrument(events.span()).await;
+    record_end(events, &acquired, |numbered| &numbered.semaphore);
+    acquired
+}
+
+async fn acquire_both(
+    engine: &Arc<Engine>,
+    options: &AcquireOptions,
+    limit: WaitLimit,
+    events: &AcquireEvents,
+) -> Result<Result<NumberedHold, Refused>> {
     let deadline = limit.deadline();
     loop {
         let rest = limit.rest(deadline);
-        let semaphore = match super::acquire::acquire(engine, options, rest).await? {
+        let acquiring = attempt_until_granted(engine, options, rest, events, Outage::default());
+        let semaphore = match rest.bound(options.reply_timeout, pin!(acquiring)).await? {
             Ok(semaphore) => semaphore,
             Err(refused) => return Ok(Err(refused)),
         };

@@ -168,6 +168,30 @@ impl Intercept for Forgetful {
     }
 }
 
+/// The acquire of numbered slots ends with its numbers, not with the semaphore.
+#[tokio::test]
+async fn numbers_that_are_held_elsewhere_are_a_refusal() {
+    let locks = store("numbered");
+    let semaphore = locks.semaphore("n", 2).numbered();
+    let both = ["n/slot/0", "n/slot/1"].map(|name| locks.mutex(name));
+    let numbers = leasehold::multi_lock(both).acquire().await.unwrap();
+    for _ in 0..3 {
+        assert!(semaphore.try_acquire().await.unwrap().is_err());
+    }
+    numbers.release().await.unwrap();
+    semaphore.acquire().await.unwrap().release().await.unwrap();
+
+    for outcome in ["granted", "refused"] {
+        let labels = [
+            ("store", "numbered"),
+            ("lock", "other"),
+            ("outcome", outcome),
+        ];
+        let count = value("leasehold_acquires_total", &labels);
+        assert!((count - 3.0).abs() < f64::EPSILON, "{outcome}: {count}");
+    }
+}
+
 /// Records each metric at least once, and compares names and labels with the table and the page.
 #[tokio::test]
 async fn metrics_are_those_of_the_table_and_of_the_document() {
