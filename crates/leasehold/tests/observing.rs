@@ -2,7 +2,9 @@
 #![cfg(all(feature = "file", feature = "redis", feature = "zookeeper"))]
 #![allow(missing_docs)]
 
+use std::path::Path;
 use std::pin::pin;
+use std::process::Command;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -78,6 +80,42 @@ async fn changes_are_pushed(locks: &Locks, observer: &mut Observer) {
 
     let in_time = timeout(Duration::from_secs(9), cycles).await;
     in_time.expect("changes are pushed");
+}
+
+/// Each user has a limit on the folders that inotify watches, and so has each namespace of users.
+///
+/// Shows G-47.
+#[tokio::test]
+async fn file_observer_polls_at_the_limits_of_inotify() {
+    const LIMIT: &str = "LEASEHOLD_TEST_LIMIT";
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    if let Some(limit) = std::env::var_os(LIMIT) {
+        std::fs::write(limit, "0").expect("root of its namespace sets it");
+        let locks = open(&format!("file:{}", folder.path().display())).await;
+        let mut observer = locks.observe("a").await.expect("observed");
+        assert!(!observer.is_pushed());
+        observer.next().await.expect("inspected");
+        let guard = locks.mutex("a").acquire().await.expect("granted");
+        let held = observer.next().await.expect("inspected");
+        assert_eq!(held.holders().count(), 1);
+        return guard.release().await.expect("released");
+    }
+
+    for limit in ["max_inotify_instances", "max_inotify_watches"] {
+        let own = std::env::current_exe().expect("it has a path");
+        let observed = Command::new("unshare")
+            .args(["--user", "--map-root-user"])
+            .arg(own)
+            .args(["--exact", "file_observer_polls_at_the_limits_of_inotify"])
+            .env(LIMIT, Path::new("/proc/sys/user").join(limit))
+            .output()
+            .expect("it starts");
+        let text = String::from_utf8_lossy(&observed.stdout);
+        assert!(
+            observed.status.success() && text.contains("1 passed"),
+            "{limit}: {text}"
+        );
+    }
 }
 
 /// Nothing notifies leasehold of the end of a flock.

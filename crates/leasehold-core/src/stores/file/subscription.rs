@@ -12,6 +12,7 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::Errno;
 use tokio::net::unix::pipe;
 
 use super::folder::location::Location;
@@ -81,11 +82,10 @@ impl WatchedFiles {
             ));
         }
 
-        let events = events_of(folder.path())
-            .and_then(pipe::Receiver::from_owned_fd_unchecked)
-            .map_err(|error| io_error(error, "watch", folder.path()))?;
+        let events = events_of(folder.path())?;
         Ok(Self {
-            events,
+            events: pipe::Receiver::from_owned_fd_unchecked(events)
+                .map_err(|error| io_error(error, "watch", folder.path()))?,
             queue: file_name(&queue.path()),
             lock: file_name(&Location::lock(&folder, name).path()),
         })
@@ -154,16 +154,27 @@ impl<'a> Event<'a> {
     }
 }
 
-fn events_of(folder: &Path) -> io::Result<OwnedFd> {
-    let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+fn events_of(folder: &Path) -> Result<OwnedFd> {
+    let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
+        .map_err(|error| cannot_watch(error, Errno::MFILE, "max_user_instances", folder))?;
     let opened_or_closed = WatchFlags::OPEN | WatchFlags::CLOSE;
     let changes = WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVE;
     inotify::add_watch(
         &events,
         folder,
         changes | opened_or_closed | WatchFlags::ONLYDIR,
-    )?;
+    )
+    .map_err(|error| cannot_watch(error, Errno::NOSPC, "max_user_watches", folder))?;
     Ok(events)
+}
+
+/// Returns the error of a watch. At the limit of the user, the observer polls.
+fn cannot_watch(error: Errno, at_limit: Errno, limit: &str, folder: &Path) -> Error {
+    if error == at_limit {
+        let message = format!("this user has as many watches as fs.inotify.{limit} allows");
+        return Error::unsupported(message).caused_by(io::Error::from(error));
+    }
+    io_error(error, "watch", folder)
 }
 
 fn file_name(path: &Path) -> OsString {
