@@ -7,7 +7,7 @@ use super::faulty_client::FaultyClient;
 use super::support::{
     break_held, client, fresh_name, granted, store, try_acquire, waiters, within_timeout,
 };
-use leasehold_core::{Locks, Owner};
+use leasehold_core::{Error, Locks, Owner};
 
 /// An owner is one in all clients of a store. Through another URL of the store, which the client
 /// cannot know, the owner is refused before it waits for itself.
@@ -15,7 +15,8 @@ use leasehold_core::{Locks, Owner};
 /// Shows G-08, S9.
 pub async fn owner_is_one_in_all_clients_of_a_store(service: &dyn Service) {
     let name = fresh_name("owner");
-    let lock = client(service).await.reentrant(&name);
+    let locks = client(service).await;
+    let lock = locks.reentrant(&name);
     let again = client(service).await.reentrant(&name);
     let owner = Owner::new();
 
@@ -27,14 +28,28 @@ pub async fn owner_is_one_in_all_clients_of_a_store(service: &dyn Service) {
 
     let store = store(service).await;
     let is_in_process = store.extensions().in_process.is_some();
-    let alias = Locks::from_arc(store, "alias:").expect("the background thread runs");
-    let alias = alias.reentrant(&name);
+    let aliases = Locks::from_arc(store, "alias:").expect("the background thread runs");
+    let alias = aliases.reentrant(&name);
+    let refused = |error: Error| {
+        let text = error.to_string();
+        assert!(
+            error.is_invalid() && text.contains("would wait for itself"),
+            "{text}"
+        );
+    };
     match within_timeout("nothing waits", alias.acquire(&owner)).await {
         Ok(nested) => assert!(is_in_process && nested.token() == outer.token()),
-        Err(error) => assert!(
-            error.is_invalid() && error.to_string().contains("would wait for itself"),
-            "{error}"
-        ),
+        Err(error) => refused(error),
+    }
+
+    // Of two acquires that begin together, the second one is refused once the first is granted.
+    let name = fresh_name("together");
+    let (lock, alias) = (locks.reentrant(&name), aliases.reentrant(&name));
+    let both = futures_util::future::join(lock.acquire(&owner), alias.acquire(&owner));
+    match within_timeout("neither waits for the other", both).await {
+        (Ok(one), Ok(two)) => assert!(is_in_process && one.token() == two.token()),
+        (Ok(_), Err(error)) | (Err(error), Ok(_)) => refused(error),
+        (Err(one), Err(two)) => panic!("none is granted: {one}, {two}"),
     }
 }
 

@@ -5,11 +5,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::TryFutureExt;
-use tokio::sync::{Mutex as AsyncMutex, MutexGuard};
+use tokio::sync::futures::Notified;
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify};
 use tokio::time::timeout;
 
 use crate::engine::{StoreId, WaitLimit};
 use crate::runtime::background::on_background;
+use crate::runtime::backoff::Backoff;
 use crate::runtime::fork::check_not_forked;
 use crate::store::replies;
 use crate::{ClaimId, Error, Guard, Lock, Refused, Result, Token};
@@ -29,6 +31,8 @@ use crate::{ClaimId, Error, Guard, Lock, Refused, Result, Token};
 #[derive(Clone, Debug, Default)]
 pub struct Owner {
     holds: Arc<parking_lot::Mutex<OwnedHolds>>,
+    /// Notified when a first acquire of the owner is granted.
+    granted: Arc<Notify>,
 }
 
 /// The holds by store and name. A guard keeps its store open; an owner does not.
@@ -78,6 +82,24 @@ impl Owner {
         );
         let error = error.help("open the store by one URL");
         Err(error.during("acquire", lock.locks().url(), Some(lock.name())))
+    }
+
+    /// Waits until the owner is granted the lock through another URL, in an acquire that was under
+    /// way. `next_grant` was created before the last check.
+    async fn would_wait_for_itself(&self, lock: &Lock, mut next_grant: Notified<'_>) -> Error {
+        let mut backoff = Backoff::default();
+        loop {
+            next_grant.await;
+            next_grant = self.granted.notified();
+
+            while let Err(error) = self.check_store_is_another(lock, WaitLimit::Forever).await {
+                // The acquire itself decides how long the store may be away.
+                if !error.is_unavailable() {
+                    return error;
+                }
+                backoff.wait().await;
+            }
+        }
     }
 
     /// Returns the claims that the owner holds under this name, whatever their store.
@@ -278,10 +300,22 @@ impl Reentrant {
             return Ok(Ok(again));
         }
 
+        let next_grant = owner.granted.notified();
         let rest = limit.rest(deadline);
         owner.check_store_is_another(&self.lock, rest).await?;
-        let granted = self.lock.acquire_within(limit.rest(deadline)).await?;
-        Ok(granted.map(|guard| owned_hold.enter_first(guard)))
+        let acquiring = self.lock.acquire_within(limit.rest(deadline));
+        let refused = on_background(owner.would_wait_for_itself(&self.lock, next_grant));
+        let granted = tokio::select! {
+            biased;
+            granted = acquiring => granted?,
+            error = refused => return Err(error),
+        };
+
+        Ok(granted.map(|guard| {
+            let guard = owned_hold.enter_first(guard);
+            owner.granted.notify_waiters();
+            guard
+        }))
     }
 }
 
