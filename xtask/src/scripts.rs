@@ -47,7 +47,7 @@ struct ScriptMutant {
 /// Runs the mutants whose ids or changed lines contain one of these texts, or all.
 pub(crate) fn run(texts: &[String]) -> Result<()> {
     let suites = suite::program("-p lab-simulation --all-features --test suites")?;
-    let tests = suite::program("-p leasehold-redis --all-features --lib")?;
+    let unit_tests = suite::program("-p leasehold-redis --all-features --lib")?;
     let mutants = mutants(&suites)?;
     let equivalent = equivalent()?;
     for id in &equivalent {
@@ -68,7 +68,7 @@ pub(crate) fn run(texts: &[String]) -> Result<()> {
     let started = Instant::now();
     let survivors = AtomicU32::new(0);
     run_each(&chosen, JOBS, |(id, mutant)| {
-        if !fails(&tests, TESTS, id)? && !fails_a_suite(&suites, id, mutant)? {
+        if !fails(&unit_tests, TESTS, id)? && !fails_a_suite(&suites, id, mutant)? {
             println!("xtask: nothing finds {id}: {}", mutant.change);
             survivors.fetch_add(1, Ordering::Relaxed);
         }

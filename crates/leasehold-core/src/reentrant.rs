@@ -92,7 +92,10 @@ impl Owner {
             next_grant.await;
             next_grant = self.granted.notified();
 
-            while let Err(error) = self.check_store_is_another(lock, WaitLimit::Forever).await {
+            // The box keeps the future of every acquire small.
+            while let Err(error) =
+                Box::pin(self.check_store_is_another(lock, WaitLimit::Forever)).await
+            {
                 // The acquire itself decides how long the store may be away.
                 if !error.is_unavailable() {
                     return error;

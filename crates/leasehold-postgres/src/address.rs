@@ -214,7 +214,8 @@ fn user(given: Option<String>) -> Result<String> {
         .into_iter()
         .find_map(|variable| std::env::var(variable).ok());
     given.or(named).ok_or_else(|| {
-        Error::invalid("the URL names no user").help("write postgres://user@host/database, or set PGUSER")
+        Error::invalid("the URL names no user")
+            .help("write postgres://user@host/database, or set PGUSER")
     })
 }
 

@@ -245,7 +245,7 @@ impl Session {
         limit: Duration,
         reply: impl Future<Output = T>,
     ) -> Result<T> {
-        let is_listener = std::ptr::eq(on, &self.listener);
+        let is_listener = std::ptr::eq(on, &raw const self.listener);
         let silence_max = if is_listener { limit } else { SILENCE_MAX };
         let _unanswered = on.unanswered(silence_max);
         let heard = self.heard();

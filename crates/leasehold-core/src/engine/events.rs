@@ -182,10 +182,10 @@ impl HoldEvents {
     }
 
     /// Records a loss, which a release may be the first to notice.
-    pub(super) fn lost(&self, claim: &Claim, reason: LossReason, held: Duration, hold: &Span) {
+    pub(super) fn lost(&self, claim: &Claim, reason: LossReason, held: Duration, span: &Span) {
         self.meters.lost(reason);
-        failed(hold, reason.as_str());
-        hold.in_scope(|| self.log_loss(claim, reason, held));
+        failed(span, reason.as_str());
+        span.in_scope(|| self.log_loss(claim, reason, held));
     }
 
     /// Returns the span in which the claim leaves, inside the span of the hold.

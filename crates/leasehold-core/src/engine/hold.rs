@@ -273,8 +273,8 @@ impl Hold {
         if let (true, Some(events), Some(held)) = (self.departed, events, held) {
             let claim = &self.validity.claim;
             contained(|| {
-                let hold = events.take_span();
-                let release = events.release_span(claim, &hold);
+                let span = events.take_span();
+                let release = events.release_span(claim, &span);
                 release.in_scope(|| events.released(claim, held));
             });
         }

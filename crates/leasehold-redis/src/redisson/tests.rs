@@ -91,7 +91,7 @@ fn key_of_another_kind_is_named_and_not_changed() {
     }
 }
 
-/// A holder of an RReadWriteLock is shown with its kind, its acquires and its lease.
+/// A holder of an `RReadWriteLock` is shown with its kind, its acquires and its lease.
 ///
 /// Shows G-55.
 #[test]
@@ -259,7 +259,7 @@ fn reader_whose_lease_has_ended_did_not_hold() {
     ]);
 }
 
-/// An RLock is a hash with one field, which lives for the lease. A request that is repeated finds it.
+/// An `RLock` is a hash with one field, which lives for the lease. A request that is repeated finds it.
 ///
 /// Shows G-55.
 #[test]
@@ -319,7 +319,7 @@ fn locks_of_leasehold_are_those_of_redisson() {
     ]);
 }
 
-/// A permit of an RPermitExpirableSemaphore is free when its lease has ended, and the waiters
+/// A permit of an `RPermitExpirableSemaphore` is free when its lease has ended, and the waiters
 /// receive the number of free ones.
 ///
 /// Shows G-55.

@@ -122,6 +122,13 @@ async fn calls_to_stopped_masters_end_within_reply_timeout() {
 
 /// Shows G-26.
 #[tokio::test]
+async fn calls_to_stopped_postgres_end_within_reply_timeout() {
+    let servers = OnePostgres(Postgres::start());
+    calls_end_within_reply_timeout(servers, |postgres| postgres.pause()).await;
+}
+
+/// Shows G-26.
+#[tokio::test]
 async fn calls_to_stopped_zookeeper_end_within_reply_timeout() {
     let servers = OneZooKeeper(ZooKeeper::start());
     calls_end_within_reply_timeout(servers, |zookeeper| zookeeper.pause()).await;

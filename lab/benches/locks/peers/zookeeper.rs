@@ -11,7 +11,7 @@ const NODE: CreateOptions<'static> = CreateMode::EphemeralSequential.with_acls(A
 const FOLDER: CreateOptions<'static> = CreateMode::Persistent.with_acls(Acls::anyone_all());
 
 /// The client sends nothing while the other peers run, because its runtime then stands still.
-const SESSION: Duration = Duration::from_mins(10);
+const SESSION: Duration = Duration::from_secs(600);
 
 pub(super) struct Nodes(Client);
 
