@@ -231,7 +231,10 @@ mod tests {
             records: Duration::from_secs(2 * 24 * 3600),
         };
         assert_eq!(address.settings, settings);
-        assert_eq!(address.to_string(), "zookeeper://h1:1,h2:2181,[::1]:3/a/b");
+        assert_eq!(
+            address.to_string(),
+            "zookeeper://h1:1,h2:2181,[::1]:3/a/b?dialect=kazoo"
+        );
     }
 
     #[test]

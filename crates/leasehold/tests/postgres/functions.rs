@@ -32,7 +32,6 @@ async fn waiting_psql_ends_the_session_that_pins_a_grant_for_too_long() {
     while acquired(&mut session, &again)[1].is_empty() {
         assert!(std::time::Instant::now() < deadline, "it stays pinned");
     }
-    assert!(holder.run("COMMIT").concat().contains("terminating"));
 }
 
 /// Shows G-01, G-02.

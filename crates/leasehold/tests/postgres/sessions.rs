@@ -111,20 +111,20 @@ pub(crate) fn enter(
 async fn next_token_exceeds_what_each_waiter_has_seen() {
     let database = Database::new();
     database.set_up(&[]).await;
-    let mut session = database.session();
-    session.run("SELECT pg_advisory_lock(1)");
+    let mut client = database.session();
+    client.run("SELECT pg_advisory_lock(1)");
     for (number, seconds_ahead) in [(1, 0), (2, 60), (3, 120), (4, 90)] {
         let unknown = "l', 0,";
         let seen = format!("l', leasehold_private.micros() + {seconds_ahead}000000,");
         let entering = enter(number..=number, 1, "1", Duration::from_secs(600));
         assert!(entering.contains(unknown), "{entering}");
-        assert_eq!(session.run(&entering.replace(unknown, &seen)), ["1"]);
+        assert_eq!(database.run(&entering.replace(unknown, &seen)), ["1"]);
     }
 
-    session.run("SELECT leasehold.leave_1('a', lpad('1', 32, '0')::uuid, NULL)");
+    database.run("SELECT leasehold.leave_1('a', lpad('1', 32, '0')::uuid, NULL)");
     let is_beyond = "SELECT last_token > leasehold_private.micros() + 100000000 AND waiting = 2 \
                      FROM leasehold_private.lock";
-    assert_eq!(session.run(is_beyond), ["t"]);
+    assert_eq!(database.run(is_beyond), ["t"]);
 }
 
 /// Whoever enters behind the first waiter does what that one has not done yet.
@@ -134,15 +134,15 @@ async fn next_token_exceeds_what_each_waiter_has_seen() {
 async fn entering_claim_ends_a_hold_whose_lease_is_over() {
     let database = Database::new();
     database.set_up(&[]).await;
-    let mut session = database.session();
-    session.run("SELECT pg_advisory_lock(1)");
-    session.run(&enter(1..=1, 1, "1", Duration::from_secs(1)));
-    session.run(&enter(2..=2, 1, "1", Duration::from_secs(600)));
-    session.run("SELECT pg_sleep_until((holder).deadline) FROM leasehold_private.lock");
+    let mut client = database.session();
+    client.run("SELECT pg_advisory_lock(1)");
+    database.run(&enter(1..=1, 1, "1", Duration::from_secs(1)));
+    database.run(&enter(2..=2, 1, "1", Duration::from_secs(600)));
+    database.run("SELECT pg_sleep_until((holder).deadline) FROM leasehold_private.lock");
 
-    session.run(&enter(3..=3, 1, "1", Duration::from_secs(600)));
+    database.run(&enter(3..=3, 1, "1", Duration::from_secs(600)));
     let holds = "SELECT (holder).claim = lpad('2', 32, '0')::uuid FROM leasehold_private.lock";
-    assert_eq!(session.run(holds), ["t"]);
+    assert_eq!(database.run(holds), ["t"]);
 }
 
 /// Shows G-02.
