@@ -78,7 +78,7 @@ fn five_masters(table: &mut Table) -> Result<()> {
     let mut on_five: [Rounds; 2] = Default::default();
     for _ in 0..ROUNDS {
         add(CONTEST.run(&mut one)?.hand_overs_across(), &mut on_one);
-        add(CONTEST.run(&mut five)?.hand_overs_across(), &mut on_five);
+        add(hand_overs_on_five(&mut five)?, &mut on_five);
     }
 
     for (number, (goal, (_, percentile))) in [Some(3.0), None].into_iter().zip(SHOWN).enumerate() {
@@ -94,6 +94,15 @@ fn five_masters(table: &mut Table) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// Nobody waits in a queue on five masters, so most grants stay within a process.
+fn hand_overs_on_five(clients: &mut [Client]) -> Result<Vec<u64>> {
+    let mut times = Vec::new();
+    while times.len() < 20 {
+        times.extend(CONTEST.run(clients)?.hand_overs_across());
+    }
+    Ok(times)
 }
 
 /// Two processes of leasehold, and two of the limit.
