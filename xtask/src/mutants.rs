@@ -116,7 +116,7 @@ const COPY: &str = "target/mutants/tree";
 
 /// Makes the copy equal to the working tree, without the files that git ignores. A file that has
 /// not changed keeps its time, so that cargo does not build it again.
-fn copy_of_tree() -> Result<PathBuf> {
+pub(crate) fn copy_of_tree() -> Result<PathBuf> {
     let root = repository::root();
     let home = root.join("target/mutants");
     let tree = root.join(COPY);

@@ -93,6 +93,19 @@ impl Step {
         self.run_as(command)
     }
 
+    /// Runs the command and returns its exit code.
+    ///
+    /// # Errors
+    /// Names the step and the command that repeats it, if it did not start or a signal ended it.
+    pub(crate) fn code(&self) -> Result<i32> {
+        let status = self.command().status();
+        let status = status.with_context(|| self.failure("did not start"))?;
+
+        status
+            .code()
+            .with_context(|| self.failure(&format!("failed ({status})")))
+    }
+
     fn run_as(&self, mut command: Command) -> Result<()> {
         let status = command
             .status()

@@ -40,18 +40,6 @@ mod tests {
     use super::*;
     use crate::runtime::departures::Departure;
 
-    /// A service that drains may still serve requests, whose guards are dropped too.
-    #[tokio::test]
-    async fn drain_ends_while_later_departures_are_under_way() {
-        let first = Departure::begin(Instant::now());
-        let mut draining = pin!(drain());
-        assert_eq!(draining.as_mut().now_or_never(), None);
-
-        let _later = Departure::begin(Instant::now());
-        drop(first);
-        draining.await;
-    }
-
     /// The end of a departure may begin another one that goes on with it.
     #[tokio::test]
     async fn drain_waits_for_what_goes_on_with_a_departure() {

@@ -2,13 +2,19 @@
 #![allow(missing_docs)]
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
+use futures_util::FutureExt;
+use leasehold::store::{Claim, Intercept, Intercepted, Store};
 use leasehold::stores::Memory;
 use leasehold::{
     Election, Guard, LeaderObserver, Leadership, Lock, Locks, LossReason, MultiGuard, MultiLock,
-    Observer, Owner, Reentrant, ReentrantGuard, RwLock, Watch, blocking,
+    Observer, Owner, Reentrant, ReentrantGuard, Result, RwLock, Watch, blocking,
 };
+use tokio::sync::Semaphore;
 
 fn send<T: Send>(value: T) -> T {
     value
@@ -95,6 +101,54 @@ async fn acquires_are_spawned_and_selected_on() {
         assert!(acquired);
     }
     guard.release().await.expect("released");
+}
+
+/// A service that drains may still serve requests, whose guards are dropped too.
+#[tokio::test]
+async fn drain_ends_while_later_departures_are_under_way() {
+    let store = OneByOne::default();
+    let leaves = Arc::clone(&store.leaves);
+    let locks = Locks::from_store(Intercepted(store), "memory:").expect("the thread runs");
+    let first = locks.mutex("a").acquire().await.expect("granted");
+    let later = locks.mutex("b").acquire().await.expect("granted");
+
+    drop(first);
+    let mut draining = pin!(leasehold::drain());
+    assert_eq!(draining.as_mut().now_or_never(), None);
+    drop(later);
+
+    leaves.add_permits(1);
+    draining.await;
+    leaves.add_permits(1);
+}
+
+/// A store whose claims leave when the test lets them, in the order in which they asked.
+#[derive(Debug)]
+struct OneByOne {
+    store: Memory,
+    leaves: Arc<Semaphore>,
+}
+
+impl Default for OneByOne {
+    fn default() -> Self {
+        Self {
+            store: Memory::default(),
+            leaves: Arc::new(Semaphore::new(0)),
+        }
+    }
+}
+
+#[async_trait]
+impl Intercept for OneByOne {
+    fn inner(&self) -> &dyn Store {
+        &self.store
+    }
+
+    async fn leave(&self, claim: &Claim) -> Result<bool> {
+        let permit = self.leaves.acquire().await.expect("it is never closed");
+        permit.forget();
+        self.store.leave(claim).await
+    }
 }
 
 /// A task of its own observes the end of a hold, and needs no guard for it.

@@ -86,7 +86,7 @@ async fn dropped_hold_is_released_although_a_layer_panics() {
     LAYER.store(true, Ordering::SeqCst);
     drop(held);
     let next = within_timeout("the next is granted", lock(&locks).acquire()).await;
-    assert!(PANICS.load(Ordering::SeqCst) > 1, "the layer panics");
+    assert!(PANICS.load(Ordering::SeqCst) > 0, "the layer panics");
     LAYER.store(false, Ordering::SeqCst);
     next.expect("granted").release().await.expect("released");
 }
