@@ -14,6 +14,7 @@ use leasehold::{
     Election, Guard, LeaderObserver, Leadership, Lock, Locks, LossReason, MultiGuard, MultiLock,
     Observer, Owner, Reentrant, ReentrantGuard, Result, RwLock, Watch, blocking,
 };
+use leasehold_conformance::support::within_timeout;
 use tokio::sync::Semaphore;
 
 fn send<T: Send>(value: T) -> T {
@@ -118,7 +119,7 @@ async fn drain_ends_while_later_departures_are_under_way() {
     drop(later);
 
     leaves.add_permits(1);
-    draining.await;
+    within_timeout("the first has left", draining).await;
     leaves.add_permits(1);
 }
 
