@@ -187,6 +187,15 @@ leasehold run n -- env --ignore-signal=PIPE \
     sh -c 'env --list-signal-handling true 2>&1 | tr -s " " | sed -n "s/(13): //p"'
 END
 
+row "trap '' TTIN; flock FILE COMMAND" free 'TTIN IGNORE exit 0' 'TTIN IGNORE exit 0' << 'END'
+trap '' TTIN
+flock "$LOCK" sh -c 'env --list-signal-handling true 2>&1 | tr -s " " | sed -n "s/(21): //p"'
+---
+trap '' TTIN
+leasehold run n -- env --ignore-signal=TTIN \
+    sh -c 'env --list-signal-handling true 2>&1 | tr -s " " | sed -n "s/(21): //p"'
+END
+
 row 'COMMAND does not exist' free 'exit 69' 'exit 127' << 'END'
 flock "$LOCK" /nonexistent
 ---

@@ -16,7 +16,7 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getpid, getppid};
 
-use super::signals::restore_mask;
+use super::signals::{be_stopped_for_the_terminal, restore_mask};
 use super::terminal::Terminal;
 use crate::commands::is_shell_line;
 use crate::exit::{Exit, print_error};
@@ -98,6 +98,7 @@ pub(crate) fn run_if_shim() -> Option<Exit> {
     if let Some(blocked) = blocked.to_str().and_then(|text| text.parse().ok()) {
         restore_mask(blocked);
     }
+    be_stopped_for_the_terminal();
 
     let mut command = Command::new(program);
     command.args(arguments);

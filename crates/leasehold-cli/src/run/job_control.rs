@@ -88,7 +88,7 @@ impl JobControl {
             Ok(self.give_if_used(group))
         } else {
             // Without job control, no shell could continue the command.
-            Ok(by != Signal::SIGSTOP)
+            Ok(by != Signal::SIGSTOP && self.give_if_used(group))
         }
     }
 

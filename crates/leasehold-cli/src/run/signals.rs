@@ -9,7 +9,7 @@ use std::task::Poll;
 use nix::sys::signal::{SigSet, Signal, kill, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use nix::unistd::Pid;
-use signal_hook::low_level;
+use signal_hook::{flag, low_level};
 use tokio::net::unix::pipe;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -231,8 +231,16 @@ pub(crate) fn end_by_real_time(signal: Option<i32>) {
 pub(crate) fn survive_file_size_limit() {
     if Masks::read().is_ok_and(|masks| !masks.ignores(Signal::SIGXFSZ)) {
         // Without a handler, the signal ends this process as before.
-        let _ = signal_hook::flag::register(Signal::SIGXFSZ as i32, Arc::default());
+        let _ = flag::register(Signal::SIGXFSZ as i32, Arc::default());
     }
+}
+
+/// Lets COMMAND be stopped when it reads from the terminal in the background, as a shell does with
+/// its jobs. tmux ignores TTIN, the read would fail, and leasehold would not give the terminal.
+pub(crate) fn be_stopped_for_the_terminal() {
+    // The handler ends at exec, and the action is then the default. If it cannot be set, COMMAND
+    // ignores the signal as before.
+    let _ = flag::register(Signal::SIGTTIN as i32, Arc::default());
 }
 
 /// Blocks the signals in `blocked` and no others. Spares the real-time signals.

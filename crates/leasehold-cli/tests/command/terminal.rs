@@ -217,6 +217,36 @@ fn once_and_elect_are_stopped_and_continued_by_the_keyboard_and_can_read() {
     }
 }
 
+/// tmux starts programs that ignore TTIN, and a script passes that on.
+#[test]
+fn command_can_read_where_the_stop_for_the_terminal_is_ignored() {
+    let line = "sh -c 'echo ask; read x; echo \"got <$x>\"'";
+    for run in [
+        format!("run --once 1 a -- {line}"),
+        format!("elect a --address one:1 -- {line}"),
+        format!("run a -- {line} | cat"),
+    ] {
+        let sandbox = Sandbox::new();
+        let mut terminal = Terminal::with(&sandbox, &format!("trap '' TTIN; $LEASEHOLD {run}"));
+        terminal.until_shows("ask");
+        terminal.types("hello\n");
+        terminal.until_shows("got <hello>");
+    }
+}
+
+/// The first process group of a session cannot be stopped by the keyboard.
+#[test]
+fn command_keeps_the_terminal_where_the_keyboard_cannot_stop_it() {
+    let sandbox = Sandbox::new();
+    let line = "sh -c 'trap \"\" TTIN; echo ask; read x; echo \"got <$x>\"'";
+    let mut terminal = Terminal::with(&sandbox, &format!("exec $LEASEHOLD run a -- {line}"));
+    terminal.until_shows("ask");
+    terminal.types("\x1a");
+    terminal.until_shows("^Z");
+    terminal.types("hello\n");
+    terminal.until_shows("got <hello>");
+}
+
 #[test]
 fn background_run_waits_for_the_terminal() {
     let sandbox = Sandbox::new();
