@@ -31,6 +31,9 @@ const OUTSIDER: User = User {
 };
 const ROOT: User = User { id: 0, groups: &[] };
 
+/// What the Debian package runs when it is installed or upgraded.
+const POSTINST: &str = include_str!("../../../../packaging/debian/postinst");
+
 /// The modes with which a folder is shared, and the group that needs to be in common.
 const SHARED: [u32; 6] = [0o2770, 0o3770, 0o770, 0o2775, 0o1777, 0o777];
 
@@ -511,16 +514,27 @@ fn files_of_another_user_are_left_to_gc_of_root() {
     assert!(!sandbox.path("store/a.queue").exists() && !sandbox.path("store/a.lock").exists());
 }
 
-/// `setup-system` changes /etc/group and /var/lib, so it gets copies of its own.
-///
+/// Runs a script with copies of /etc and /var/lib, which `setup-system` changes.
+fn in_own_system(script: &str) -> Finished {
+    let sandbox = shared_store(0o755);
+    let setup = "mount --make-rprivate /
+        mkdir $D; mount -t tmpfs none $D; chmod 755 $D; mkdir -m 755 $D/etc $D/lib
+        cp -a /etc/. $D/etc/; mount --bind $D/etc /etc; mount --bind $D/lib /var/lib";
+    let mut shell = Command::new("unshare");
+    shell.args(["--mount", "sh", "-ec", &format!("{setup}\n{script}")]);
+    shell
+        .env("L", env!("CARGO_BIN_EXE_leasehold"))
+        .env("D", sandbox.path("own"))
+        .env("POSTINST", POSTINST)
+        .env_remove("LEASEHOLD_STORE")
+        .env_remove("LEASEHOLD_HELD");
+    shell.output().unwrap().into()
+}
+
 /// Shows G-01.
 #[test]
 fn system_store_is_made_once_and_shared_by_its_group() {
-    let sandbox = shared_store(0o755);
-    let script = "mount --make-rprivate /
-        mkdir $D; mount -t tmpfs none $D; chmod 755 $D; mkdir -m 755 $D/etc $D/lib
-        cp -a /etc/. $D/etc/; mount --bind $D/etc /etc; mount --bind $D/lib /var/lib
-        as() { user=$1; shift; setpriv --reuid=$user --regid=$user --groups=$G \"$@\"; }
+    let script = "as() { user=$1; shift; setpriv --reuid=$user --regid=$user --groups=$G \"$@\"; }
         $L ls --store system: || echo \"missing: $?\"
         setpriv --reuid=54301 --regid=54301 --clear-groups $L setup-system || echo \"user: $?\"
         PATH=/nowhere $L setup-system; $L setup-system > /dev/null
@@ -535,14 +549,7 @@ fn system_store_is_made_once_and_shared_by_its_group() {
         kill $holder; wait $holder || true
         $L run a --store system: -- echo free
         G=54303; as 54303 $L ls --store system: || echo \"out: $?\"";
-    let mut shell = Command::new("unshare");
-    shell.args(["--mount", "sh", "-ec", script]);
-    shell
-        .env("L", env!("CARGO_BIN_EXE_leasehold"))
-        .env("D", sandbox.path("own"))
-        .env_remove("LEASEHOLD_STORE")
-        .env_remove("LEASEHOLD_HELD");
-    let done: Finished = shell.output().unwrap().into();
+    let done = in_own_system(script);
 
     assert_eq!(
         done.out,
@@ -563,4 +570,13 @@ fn system_store_is_made_once_and_shared_by_its_group() {
         "{}",
         done.err
     );
+}
+
+#[test]
+fn upgrade_of_the_package_leaves_the_system_store_to_its_group() {
+    let script = "configure() { PATH=${L%/*}:$PATH sh -ec \"$POSTINST\" postinst configure; }
+        configure > /dev/null; stat -c '%a %U %G' /var/lib/leasehold
+        groupadd --system deploy; $L setup-system --group deploy > /dev/null
+        configure; stat -c '%a %U %G' /var/lib/leasehold";
+    in_own_system(script).assert(0, "3770 root leasehold\n3770 root deploy\n", "");
 }
