@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         return exit.into();
     }
     run::signals::survive_file_size_limit();
+    run::signals::end_first_process();
     if let Some(exit) = run::watchdog_process::run_if_watchdog() {
         return exit.into();
     }

@@ -3,12 +3,13 @@
 use std::future::{pending, poll_fn};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::task::Poll;
 
 use nix::sys::signal::{SigSet, Signal, kill, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpid};
 use signal_hook::{flag, low_level};
 use tokio::net::unix::pipe;
 use tokio::signal::unix::{SignalKind, signal};
@@ -63,6 +64,7 @@ impl Signals {
                 self.streams.push((number, stream));
             }
         }
+        HAVE_DEFAULT_ACTIONS.store(false, Ordering::Relaxed);
         Ok(())
     }
 
@@ -232,6 +234,27 @@ pub(crate) fn survive_file_size_limit() {
     if Masks::read().is_ok_and(|masks| !masks.ignores(Signal::SIGXFSZ)) {
         // Without a handler, the signal ends this process as before.
         let _ = flag::register(Signal::SIGXFSZ as i32, Arc::default());
+    }
+}
+
+/// Whether the signals that leasehold forwards still have the actions of [`end_first_process`].
+static HAVE_DEFAULT_ACTIONS: LazyLock<Arc<AtomicBool>> =
+    LazyLock::new(|| Arc::new(AtomicBool::new(true)));
+
+/// Lets signals end leasehold as process 1 of a container too, until [`Signals::install`]: the
+/// kernel discards those of its signals that have no handler.
+pub(crate) fn end_first_process() {
+    if getpid().as_raw() != 1 {
+        return;
+    }
+
+    for signal in FORWARDED {
+        if Masks::read().is_ok_and(|masks| !masks.ignores(signal)) {
+            let number = signal as i32;
+            let condition = Arc::clone(&HAVE_DEFAULT_ACTIONS);
+            // Without a handler, the signal is discarded as before.
+            let _ = flag::register_conditional_shutdown(number, 128 + number, condition);
+        }
     }
 }
 

@@ -1,11 +1,13 @@
 //! Stores that are unavailable while leasehold waits, holds or releases.
 
+use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 use lab_servers::{Redis, ZooKeeper};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
-use crate::sandbox::{Finished, Sandbox, until};
+use crate::sandbox::{Finished, Sandbox, Started, until};
 
 const UNAVAILABLE: &str = "leasehold: the store is unavailable; retrying: ";
 const AVAILABLE: &str = "leasehold: the store is available again";
@@ -71,6 +73,39 @@ fn signal_ends_the_wait_for_an_unavailable_store() {
     run.wait_for_output(UNAVAILABLE);
     run.signal(Signal::SIGTERM);
     run.wait().assert_signal(Signal::SIGTERM, "");
+}
+
+/// The kernel discards the signals to the first process of a container that it does not handle.
+///
+/// Shows G-37.
+#[test]
+fn signal_ends_the_first_process_of_a_container_without_a_store() {
+    let sandbox = Sandbox::at("redis://127.0.0.1:1".to_owned());
+    for arguments in [
+        &["run", "--once", "1", "a", "--", "true"][..],
+        &["elect", "a", "--address", "one:1", "--", "true"],
+        &["acquire", "a", "--detach"],
+        &["wait", "a"],
+    ] {
+        let leasehold = sandbox.leasehold(arguments);
+        let mut unshare = Command::new("unshare");
+        unshare
+            .args(["--pid", "--kill-child", "--mount-proc"])
+            .arg(leasehold.get_program())
+            .args(leasehold.get_args())
+            .env("LEASEHOLD_STORE", sandbox.url())
+            .env("XDG_RUNTIME_DIR", sandbox.path(""));
+        let mut run = Started::of(&mut unshare);
+        run.wait_for_output(UNAVAILABLE);
+
+        let pid = run.pid();
+        let children = format!("/proc/{pid}/task/{pid}/children");
+        let first = std::fs::read_to_string(children).unwrap();
+        let first = Pid::from_raw(first.trim().parse().unwrap());
+        kill(first, Signal::SIGTERM).unwrap();
+        until("it has ended", || !run.is_running());
+        run.wait().assert(143, "", "");
+    }
 }
 
 /// Shows G-26.
