@@ -174,7 +174,11 @@ impl LockOptions {
     }
 }
 
-/// Parses a duration. A plain number means seconds, as for flock(1) and timeout(1).
+/// The longest duration, a century. An instant can be that far from now on every machine.
+const DURATION_MAX: Duration = Duration::from_secs(36_525 * 24 * 60 * 60);
+
+/// Parses a duration. A plain number means seconds, as for flock(1) and timeout(1). A longer one
+/// than the longest means the longest.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let is_plain = text
         .bytes()
@@ -186,7 +190,8 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     } else {
         with_units(text)
     };
-    parsed.ok_or_else(|| {
+    let limited = parsed.map(|duration| duration.min(DURATION_MAX));
+    limited.ok_or_else(|| {
         // The parser repeats the text, without the password of a URL.
         "this is not a duration; write it as 30 or 30s, 500ms, 5m, 1h 30m or 1d".to_owned()
     })
@@ -220,6 +225,7 @@ mod tests {
         ok("0.5", 500);
         ok("1d", 86_400_000);
         ok("1d 12h", 129_600_000);
+        ok("9300000000000000000", 3_155_760_000_000);
         for text in [
             "",
             ".",
