@@ -6,7 +6,7 @@ pub(crate) mod elect;
 pub(crate) mod exec_shim;
 mod job_control;
 pub(crate) mod nested;
-mod own_script;
+pub(crate) mod own_script;
 pub(crate) mod process_table;
 mod releasing;
 pub(crate) mod retry;

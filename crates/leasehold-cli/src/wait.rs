@@ -11,6 +11,7 @@ use crate::exit::{Exit, print_error};
 use crate::format::{Escaped, whole_unit};
 use crate::run::retry::Retry;
 use crate::run::waiting::holder_text;
+use crate::run::{nested, own_script};
 use crate::show::is_free;
 
 pub(crate) async fn wait(args: &Wait) -> Result<Exit> {
@@ -25,6 +26,18 @@ pub(crate) async fn wait(args: &Wait) -> Result<Exit> {
     if args.limit == Some(Duration::ZERO) {
         print_timed_out(args, &locks, &last_seen);
         return Ok(args.busy.exit());
+    }
+
+    let enclosed = retry.until_available(|| nested::check_not_enclosed(&locks, name));
+    enclosed.await?;
+    if !args.quiet
+        && let Some(advice) = own_script::advice(&last_seen)
+    {
+        let held = holder_text(&last_seen);
+        print_error(format_args!(
+            "waiting for {}: {held}; {advice}",
+            Escaped(name)
+        ));
     }
 
     let mut observer = retry.until_available(|| locks.observe(name)).await?;

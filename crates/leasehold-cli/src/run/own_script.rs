@@ -11,7 +11,7 @@ use crate::format::NameArgument;
 use crate::process_state::{ancestors, leasehold_here, pid_behind};
 
 /// Returns what to type if a holder keeps the lock until an ancestor of this process ends.
-pub(super) fn advice(lock_state: &LockState) -> Option<String> {
+pub(crate) fn advice(lock_state: &LockState) -> Option<String> {
     let ancestors = ancestors();
     let mut holders = lock_state.holders();
     let (holder, owner) = holders.find_map(|holder| {

@@ -30,13 +30,13 @@ fn stopped_background_holder_is_named_and_has_the_name_of_the_program() {
     sandbox.done(&release).assert(0, "", "");
 }
 
-/// The script waits for the run, which waits for the end of the script.
+/// The script waits for the command, which waits for the end of the script.
 #[test]
-fn run_says_that_its_own_script_holds_the_lock() {
+fn run_and_wait_say_that_their_own_script_holds_the_lock() {
     let sandbox = Sandbox::new();
     let text = "token=$(leasehold acquire a --while-pid $$) || exit
                 echo $$ $token
-                sh -c 'leasehold run a --wait 1s -- true' 2> own
+                sh -c 'leasehold run a --wait 1s -- true; leasehold wait a --wait 1s' 2> own
                 leasehold release a --token $token
                 leasehold acquire a --detach > token
                 leasehold run a --wait 1s -- true 2> detached
@@ -50,7 +50,7 @@ fn run_says_that_its_own_script_holds_the_lock() {
          --token {token}"
     );
     let own = sandbox.read("own");
-    assert_eq!(own.matches(&advice).count(), 2, "{own}");
+    assert_eq!(own.matches(&advice).count(), 3, "{own}");
     assert!(
         !sandbox
             .read("detached")

@@ -19,6 +19,21 @@ fn nested_run_of_same_name_is_refused() {
 }
 
 #[test]
+fn nested_wait_for_the_same_name_is_refused() {
+    let sandbox = Sandbox::new();
+    let waited = |limit| {
+        let wait = [LEASEHOLD, "wait", "a", "-w", limit];
+        sandbox.done(&[&["run", "a", "--"], &wait[..]].concat())
+    };
+    waited("60s").assert(
+        64,
+        "",
+        "inside a run that holds a, and would wait for itself",
+    );
+    waited("0").assert(75, "", "a is not free: ");
+}
+
+#[test]
 fn nested_run_of_same_name_two_levels_up_is_refused() {
     let sandbox = Sandbox::new();
     let line = format!("{LEASEHOLD} run b -- {LEASEHOLD} run a -- echo ran");
