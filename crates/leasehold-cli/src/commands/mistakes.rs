@@ -310,23 +310,30 @@ const OTHER_OPTIONS: &[(&[&str], &str)] = &[
 ///
 /// The URL of a store may be at a wrong place, as in `leasehold doctor URL`.
 fn hide_users(error: &mut clap::Error) {
-    let with_user: Vec<_> = error
+    let hidden: Vec<_> = error
         .context()
         .filter_map(|(kind, value)| match value {
-            ContextValue::String(text) if text.contains('@') => Some((kind, without_user(text))),
+            ContextValue::String(text) => Some((kind, without_user(text))),
             _ => None,
         })
         .collect();
 
-    for (kind, text) in with_user {
+    for (kind, text) in hidden {
         error.insert(kind, ContextValue::String(text));
     }
 }
 
-/// Returns a text without what may be a user and a password: everything before its last `@`.
+/// Returns a text without what may be a user and a password: everything before its last `@`, and
+/// the settings of a URL.
 fn without_user(text: &str) -> String {
-    text.rsplit_once('@')
-        .map_or_else(|| text.to_owned(), |(_, behind)| format!("…@{behind}"))
+    match text.split_once('?') {
+        // Either may contain the other's character.
+        Some((_, rest)) if rest.contains('@') => "…".to_owned(),
+        Some((location, rest)) if rest.contains('=') => format!("{}?…", without_user(location)),
+        _ => text
+            .rsplit_once('@')
+            .map_or_else(|| text.to_owned(), |(_, behind)| format!("…@{behind}")),
+    }
 }
 
 fn not_utf8(arguments: &[OsString]) -> Option<String> {

@@ -129,6 +129,7 @@ fn url_without_its_scheme_shows_no_user_information() {
 fn url_at_a_wrong_place_shows_no_user_information() {
     let sandbox = Sandbox::new();
     let url = "redis://quser:qpass@host";
+    let with_settings = "postgres://host/db?user=quser&password=qpass";
     for arguments in [
         &["doctor", url][..],
         &[url, "ls"],
@@ -140,6 +141,11 @@ fn url_at_a_wrong_place_shows_no_user_information() {
         &["run", "a", "psql postgres://quser:qpass@host"],
         &["release", "a", "--token", url],
         &["ls", "--dialect", url],
+        &["doctor", with_settings],
+        &["doctor", "postgres://quser@host/db?password=x@qpass"],
+        &["run", "a", "-w", with_settings, "--", "true"],
+        &[with_settings, "--", "true"],
+        &["run", "postgres://host/db?password=qpass\n", "--", "true"],
     ] {
         shows_no_secret(&sandbox.done(arguments));
     }
