@@ -1,7 +1,7 @@
 //! The owner of a lock: a process, or the writer of standard input.
 
 use std::fs::{self, File};
-use std::io::{self, IsTerminal, stdin};
+use std::io::{self, IsTerminal, Read, stdin};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -184,6 +184,14 @@ fn check_standard_input() -> Result<()> {
         )
         .help("give --while-pid PID, in a shell --while-pid $$")
         .into());
+    }
+
+    // An empty read fails as any other does, of a folder for example.
+    if let Err(error) = (&input).read(&mut []) {
+        let message = format!("standard input cannot be read: {error}");
+        return Err(Error::invalid(message)
+            .help("give --while-pid PID, in a script --while-pid $$")
+            .into());
     }
     Ok(())
 }

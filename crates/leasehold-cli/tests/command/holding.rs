@@ -50,6 +50,16 @@ fn hold_refuses_dev_null_as_input() {
     closed.assert(64, "", "--while-pid");
 }
 
+#[test]
+fn hold_refuses_an_input_that_cannot_be_read() {
+    let sandbox = Sandbox::new();
+    for input in ["< /", "0> output"] {
+        let done = sandbox.run_script("sh", &format!("timeout 60 leasehold hold a {input}"));
+        done.assert(64, "", "standard input cannot be read: ");
+    }
+    assert!(sandbox.is_free("a"));
+}
+
 /// Shows G-38.
 #[test]
 fn hold_ends_with_its_process_without_reading_input() {
