@@ -54,6 +54,8 @@ struct WatchdogProcess {
     state: State,
     /// The end of the hold, a time of `CLOCK_BOOTTIME`.
     hold_end: Duration,
+    /// Whether this process has ended the command, because the hold has ended.
+    acts: bool,
     /// How many of the holds in the environment are those of this run.
     hold_count: usize,
 }
@@ -111,6 +113,7 @@ fn start(mut arguments: impl Iterator<Item = OsString>) -> io::Result<WatchdogPr
         children: Children::open()?,
         state: State::Runs,
         hold_end: Duration::ZERO,
+        acts: false,
         hold_count: hold_count.unwrap_or(0),
     };
     watchdog.handle(first)?;
@@ -179,7 +182,9 @@ impl WatchdogProcess {
         match (message, self.state) {
             (Message::HoldEnds(end), _) => {
                 self.hold_end = end;
-                self.arm(end)?;
+                if !self.acts {
+                    self.arm(end)?;
+                }
             }
             // leasehold reports those that still run, and repeats the message meanwhile.
             (Message::Kill, _) => drop(self.kill_all(KILL_FIRST)),
@@ -254,6 +259,7 @@ impl WatchdogProcess {
     /// Ends the command, because its hold ends and leasehold has not ended it.
     fn end_hold(&mut self) -> io::Result<()> {
         self.arm(Duration::ZERO)?;
+        self.acts = true;
         self.send(Message::Acts);
         // leasehold reports those that still run.
         drop(self.kill_all(KILLED_MAX));

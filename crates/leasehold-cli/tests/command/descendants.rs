@@ -7,6 +7,9 @@ use nix::sys::signal::{Signal, kill};
 
 use crate::sandbox::{Finished, Sandbox, Started, is_alive, until};
 
+const KILLED_BY_THE_WATCHDOG: &str =
+    "the hold ends, and leasehold has not ended the command; sending KILL to it";
+
 /// Starts a run whose command has one descendant in another session and one that is an orphan.
 fn run_with_daemons(sandbox: &Sandbox, options: &[&str]) -> Started {
     let line = "setsid sh -c 'echo $$ > session; exec sleep 1000' & \
@@ -158,11 +161,19 @@ fn stopped_run_does_not_leave_its_command_running_after_the_hold() {
             .all(|file| !is_alive(sandbox.pid(file)))
     });
     run.signal(Signal::SIGCONT);
-    run.wait().assert(
-        76,
-        "",
-        "the hold ends, and leasehold has not ended the command; sending KILL to it",
-    );
+    run.wait().assert(76, "", KILLED_BY_THE_WATCHDOG);
+}
+
+/// The watchdog learns of the end of such a short hold again when it has ended the command.
+#[test]
+fn end_of_the_hold_is_reported_once() {
+    let sandbox = Sandbox::new();
+    for _ in 0..5 {
+        let done = sandbox.done(&["run", "a", "--max-hold", "10ms", "--", "sleep", "1000"]);
+        let lines = done.err.lines();
+        let reports = lines.filter(|line| line.ends_with(KILLED_BY_THE_WATCHDOG));
+        assert!(reports.count() < 2, "{done:?}");
+    }
 }
 
 /// On a server, the next waiter is granted the lock while the first run is stopped or dead. No
