@@ -12,6 +12,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use nix::errno::Errno;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getpid, getppid};
@@ -165,7 +166,12 @@ fn interpreter(script: &str) -> Option<String> {
 
 /// Executes the command. Returns only if this fails, after printing the reason.
 pub(crate) fn become_command(command: &mut Command) -> Exit {
-    let error = command.exec();
+    let mut error = command.exec();
+    // It is also the error if a folder of PATH may not be searched.
+    if error.kind() == io::ErrorKind::PermissionDenied && !exists(command.get_program()) {
+        error = Errno::ENOENT.into();
+    }
+
     let program = command.get_program().to_string_lossy();
     let hint = match error.kind() {
         io::ErrorKind::NotFound => hint_for_missing(&program),
@@ -180,4 +186,11 @@ pub(crate) fn become_command(command: &mut Command) -> Exit {
         io::ErrorKind::NotFound => Exit::NO_SUCH_COMMAND,
         _ => Exit::CANNOT_EXECUTE,
     }
+}
+
+/// Whether a program that the kernel has refused to execute exists, by its path or in PATH.
+fn exists(program: &OsStr) -> bool {
+    let is_path = program.as_encoded_bytes().contains(&b'/');
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    is_path || std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
 }

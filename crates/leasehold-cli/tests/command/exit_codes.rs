@@ -57,6 +57,42 @@ fn unexecutable_command_exits_126_or_127() {
     assert!(sandbox.is_free("a"));
 }
 
+/// A user has the PATH of root under some sudo and cron, with folders that only root may search.
+#[test]
+fn missing_command_exits_127_beside_a_folder_that_may_not_be_searched() {
+    let sandbox = Sandbox::new();
+    let set_mode = |path: &str, mode| {
+        let mode = PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(sandbox.path(path), mode).unwrap();
+    };
+    for folder in ["closed", "open"] {
+        std::fs::create_dir(sandbox.path(folder)).unwrap();
+    }
+    sandbox.touch("open/plain");
+    set_mode("closed", 0o700);
+    set_mode("", 0o777);
+    let [closed, open] = ["closed", "open"].map(|folder| sandbox.path(folder));
+    let path = format!("{}:{}:/usr/bin:/bin", closed.display(), open.display());
+
+    for (program, code, reason) in [
+        ("no-such-command", 127, "No such file or directory"),
+        ("plain", 126, "Permission denied"),
+    ] {
+        let mut run = std::process::Command::new("setpriv");
+        run.args([
+            "--reuid=54430",
+            "--regid=54430",
+            "--clear-groups",
+            LEASEHOLD,
+        ])
+        .args(["run", "a", "--", program])
+        .env("LEASEHOLD_STORE", sandbox.url())
+        .env("PATH", &path);
+        let done: Finished = run.output().unwrap().into();
+        done.assert(code, "", &format!("cannot execute {program}: {reason}"));
+    }
+}
+
 #[test]
 fn non_utf8_text_is_accepted_as_command_and_refused_as_name() {
     let sandbox = Sandbox::new();
