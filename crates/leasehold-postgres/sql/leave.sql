@@ -86,7 +86,7 @@ RETURN (l.next).claim IS NOT NULL AND (l.next).deadline > pg_catalog.clock_times
 -- Extends the leases of claims, in the order of their names, so that no two renewals wait for each
 -- other. A hold whose lease is over is not made again. One letter for each claim: 1 holds, Q waits,
 -- A waits and should look at the holders, 0 is not there. A waiter's number is how many waiters are
--- ahead of it.
+-- ahead of it. It fails if it waits for the locks of several queues for more than 100 ms in all.
 CREATE FUNCTION leasehold.renew_1(
     names text[], claims uuid[], client uuid, epoch int, link bigint, server text, channel text,
     grace int
@@ -100,13 +100,21 @@ DECLARE
     c leasehold_private.claimant;
     standings "char"[] := array_fill('0'::"char", ARRAY[cardinality(names)]);
     places int[] := array_fill(0, ARRAY[cardinality(names)]);
+    asked_at timestamptz;
+    waited interval := '0';
 BEGIN
     PERFORM leasehold_private.begin_step();
     FOR r IN SELECT u.name, u.claim, u.at
         FROM unnest(names, claims) WITH ORDINALITY AS u(name, claim, at)
         ORDER BY u.name COLLATE "C", u.at
     LOOP
+        -- In all, because `lock_timeout` counts for each lock alone.
+        IF waited > interval '100 ms' THEN
+            RAISE EXCEPTION 'leasehold: the queues are locked' USING ERRCODE = '55P03';
+        END IF;
+        asked_at := clock_timestamp();
         PERFORM pg_advisory_xact_lock(leasehold_private.queue_key(r.name));
+        waited := waited + (clock_timestamp() - asked_at);
         -- The sole holder: one update.
         l := leasehold_private.peek(r.name);
         CONTINUE WHEN l.name IS NULL;

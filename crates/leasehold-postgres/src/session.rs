@@ -594,7 +594,8 @@ const IDLE_CHECKS_MAX: u32 = 10;
 /// A connection on which nothing arrives for so long after a request is dead: none waits for the lock
 /// of a queue for more than two seconds.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(5);
-/// On the listener none waits for more than a tenth of a second.
+/// On the listener none waits for more than a fifth of a second: `renew_1` waits for a tenth in
+/// all, and then for at most one more lock.
 const LISTENER_SILENCE_MIN: Duration = Duration::from_millis(250);
 /// How long one server has to open a session, the schema included.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(15);

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
+use futures_util::future::select_all;
 use futures_util::poll;
 use lab_servers::{PgBouncer, Wire};
 use leasehold::store::{OnContention, Store as _};
@@ -589,6 +590,37 @@ async fn hold_whose_queue_is_locked_ends_no_other_hold() {
         let lost = tokio::time::timeout(lease / 2, held.lost()).await;
         assert!(lost.is_err(), "{}: {lost:?}", held.name());
     }
+}
+
+/// Each queue is free again before a renewal gives it up, and all of them together keep a renewal
+/// waiting for longer than its reply may take.
+///
+/// Shows G-13.
+#[tokio::test]
+async fn holds_whose_queues_are_locked_for_moments_are_kept() {
+    let database = Database::new();
+    let locks = open(&format!("{}?crash-grace=2s", database.url())).await;
+    let mut holds = Vec::new();
+    for name in 0..20 {
+        let lock = locks.mutex(name.to_string());
+        let held = lock.lease(Duration::from_secs(6)).acquire().await;
+        holds.push(held.expect("granted"));
+    }
+    let blocking = holds.iter().map(|held| {
+        let mut session = database.session();
+        let key = format!("hashtextextended('leasehold queue {}', 4711)", held.name());
+        session.send(&format!(
+            "DO $$ BEGIN WHILE clock_timestamp() < now() + interval '10 s' LOOP \
+             PERFORM pg_advisory_lock({key}); PERFORM pg_sleep(0.09); \
+             PERFORM pg_advisory_unlock({key}); END LOOP; END $$"
+        ));
+        session
+    });
+    let _blocking: Vec<_> = blocking.collect();
+
+    let lost = select_all(holds.iter().map(|held| Box::pin(held.lost())));
+    let lost = tokio::time::timeout(Duration::from_secs(6), lost).await;
+    assert!(lost.is_err(), "{:?}", lost.map(|(reason, ..)| reason));
 }
 
 const QUEUE_KEY: &str = "hashtextextended('leasehold queue a', 4711)";
