@@ -31,15 +31,16 @@ pub(super) fn store_error(error: tokio_postgres::Error) -> Error {
     let Some(reply) = error.as_db_error() else {
         return lost(error);
     };
-    let message = format!("PostgreSQL: {}", reply.message());
     let code = reply.code();
+    if let Some(refused) = refused_login(code.code()) {
+        return refused;
+    }
+    let message = format!("PostgreSQL: {}", reply.message());
     match code.code() {
         "42501" => Error::denied(message).help(
             "grant the role USAGE on the schema and EXECUTE on its functions: \
              leasehold setup-postgres --print shows how",
         ),
-        // Class 28: the login was refused.
-        "28000" | "28P01" => Error::denied(message),
         "3D000" => Error::invalid(message).help("create the database, or name another one"),
         // A replica may not have the schema yet, and then refuses another statement.
         "25006" => Error::unavailable("PostgreSQL: the server cannot be written")
@@ -50,7 +51,23 @@ pub(super) fn store_error(error: tokio_postgres::Error) -> Error {
     .caused_by(error)
 }
 
-/// Whether the same statement may succeed later: the server is starting, full or busy.
+/// Returns the error of a refused login. The message of the server, or of a pooler that cannot log
+/// in there, has the name of the user, which no error shows.
+fn refused_login(code: &str) -> Option<Error> {
+    let refused = match code {
+        "28P01" => Error::denied("PostgreSQL refuses the password (28P01)"),
+        "53300" => Error::unavailable("PostgreSQL has too many connections (53300)"),
+        "08P01" => Error::unavailable("the connection pooler refuses the request (08P01)"),
+        _ if code.starts_with("28") => {
+            Error::denied(format!("PostgreSQL refuses the user ({code})"))
+        }
+        _ => return None,
+    };
+    Some(refused.help("read the reason in the log of the server or of the pooler"))
+}
+
+/// Whether the same statement may succeed later: the server is starting, full or busy, or the
+/// request was late.
 pub(super) fn is_passing(code: &SqlState) -> bool {
     let class = &code.code()[..2];
     ["08", "40", "53", "55", "57", "58", "54"].contains(&class)

@@ -1,9 +1,10 @@
 //! Logins, and the errors of URLs.
 
+use std::error::Error as _;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
-use lab_servers::{Certificates, Postgres};
+use lab_servers::{Certificates, PgBouncer, Postgres};
 use leasehold::Error;
 
 use crate::{Database, Program, SERVER, open, open_error, use_once};
@@ -78,6 +79,31 @@ async fn cause_of_a_failed_login_is_named() {
     // A server without TLS.
     let error = open_error(&format!("{}?sslmode=verify-full", database.url())).await;
     assert!(error.is_denied() || error.is_unsupported(), "{error}");
+}
+
+/// The messages of the server and of a pooler name the user.
+///
+/// Shows G-35.
+#[tokio::test]
+async fn refused_login_does_not_show_the_user() {
+    let database = Database::new();
+    role_with_password(&database, "quser_wrong");
+    database.run("CREATE ROLE quser_full LOGIN CONNECTION LIMIT 0");
+    let pooler = PgBouncer::start(&SERVER, "transaction");
+    for (user, address, code) in [
+        ("quser_wrong:wr0ng", SERVER.address(), "28P01"),
+        ("quser_missing", SERVER.address(), "28000"),
+        ("quser_full", SERVER.address(), "53300"),
+        // It has a line in the file of the pooler.
+        ("app", pooler.address(), "08P01"),
+    ] {
+        let error = open_error(&format!("postgres://{user}@{address}/{}", database.name)).await;
+        let causes = std::iter::successors(error.source(), |cause| (*cause).source());
+        let causes: Vec<String> = causes.map(|cause| format!("{cause} {cause:?}")).collect();
+        let text = format!("{error} {error:?} {:?} {causes:?}", error.hint());
+        assert!(text.contains(code), "{text}");
+        assert!(!text.contains("quser") && !text.contains("\"app"), "{text}");
+    }
 }
 
 #[tokio::test]
