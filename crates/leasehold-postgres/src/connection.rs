@@ -129,14 +129,10 @@ impl Connection {
     pub(super) fn unanswered(&self, silence_max: Duration) -> Unanswered {
         Unanswered {
             heard: Arc::clone(&self.heard),
-            heard_before: self.heard(),
+            heard_before: self.heard.load(Ordering::Relaxed),
             ended: self.ended.clone(),
             until: Instant::now() + silence_max,
         }
-    }
-
-    pub(super) fn heard(&self) -> u64 {
-        self.heard.load(Ordering::Relaxed)
     }
 
     pub(super) fn close(&self) {

@@ -246,22 +246,12 @@ impl Session {
         reply: impl Future<Output = T>,
     ) -> Result<T> {
         let is_listener = std::ptr::eq(on, &raw const self.listener);
-        let silence_max = if is_listener { limit } else { SILENCE_MAX };
-        let _unanswered = on.unanswered(silence_max);
-        let heard = self.heard();
+        let silence_min = if is_listener { limit } else { SILENCE_MIN };
+        let _unanswered = on.unanswered(limit.max(silence_min));
         let replied = timeout(limit, reply).await;
         replied.map_err(|_elapsed| {
-            // A request that waits for others says nothing of its connection, but the server is there.
-            if self.heard() == heard {
-                net::Session::close(self);
-            }
             Error::unavailable(format!("PostgreSQL has sent no reply within {limit:?}"))
         })
-    }
-
-    /// How many times something has arrived on any connection.
-    fn heard(&self) -> u64 {
-        self.requests.heard() + self.listener.heard()
     }
 
     /// Calls a function that needs no connection of its own, and is not repeated.
@@ -594,6 +584,8 @@ const IDLE_CHECKS_MAX: u32 = 10;
 /// A connection on which nothing arrives for so long after a request is dead: none waits for the lock
 /// of a queue for more than two seconds.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(5);
+/// The same for a request whose caller waits for a shorter time.
+const SILENCE_MIN: Duration = Duration::from_millis(2_500);
 /// On the listener none waits for more than a fifth of a second: `renew_1` waits for a tenth in
 /// all, and then for at most one more lock.
 const LISTENER_SILENCE_MIN: Duration = Duration::from_millis(250);

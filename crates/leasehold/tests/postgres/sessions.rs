@@ -481,22 +481,22 @@ async fn request_that_waits_until_it_is_given_up_has_no_effect() {
 #[tokio::test]
 async fn request_that_waits_keeps_the_session() {
     let database = Database::new();
-    let locks = open(&database.url()).await;
-    let lease = Duration::from_secs(1);
-    let held = locks.mutex("other").lease(lease).acquire().await;
-    let held = held.expect("granted");
+    let [locks, others] = [open(&database.url()).await, open(&database.url()).await];
+    let held = acquire(&others, "other").await;
+    let waiting = queue_up(&locks, "other").await;
     let processes = "SELECT pid FROM pg_stat_activity \
         WHERE datname = current_database() AND application_name = 'leasehold' ORDER BY pid";
     let before = database.run(processes);
 
     let mut blocking = database.session();
     blocking.run(&format!("SELECT pg_advisory_lock({QUEUE_KEY})"));
-    let lock = locks.mutex("a").lease(lease);
+    let lock = locks.mutex("a").lease(Duration::from_secs(1));
     let tried = lock.try_acquire_for(Duration::from_millis(1_500)).await;
     tried.expect_err("the store does not reply");
     assert_eq!(database.run(processes), before);
     blocking.run(&format!("SELECT pg_advisory_unlock({QUEUE_KEY})"));
-    held.check().expect("still held");
+    held.release().await.expect("released");
+    granted(waiting).await.release().await.expect("released");
 }
 
 /// Only what arrives on the connection that proves the client counts for it. The second client has the
