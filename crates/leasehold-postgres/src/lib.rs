@@ -394,7 +394,11 @@ impl Store for Postgres {
         let mut lease = claim.lease;
         match reply.standing {
             Standing::Gone => {
-                self.claims.end(claim.id);
+                // A request of an earlier session may still enter it.
+                let late_until = self.forget(claim);
+                if let Some(session) = self.supervisor.current() {
+                    leave_again(session, claim, late_until);
+                }
             }
             Standing::Held { .. } => {
                 tracked.pass_on();

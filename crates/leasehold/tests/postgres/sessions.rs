@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::select_all;
 use futures_util::poll;
 use lab_servers::{PgBouncer, Wire};
-use leasehold::store::{OnContention, Store as _};
+use leasehold::store::{Claim, OnContention, Standing, Store as _};
 use leasehold::stores::Postgres;
 use leasehold::{CrashRelease, Locks, Owner};
 use leasehold_conformance::support::{claim, eventually};
@@ -682,19 +682,8 @@ async fn repeated_leave_removes_what_a_late_request_has_entered() {
     let url = format!("postgres://late@{}/{}", wire.address(), database.name);
     let builder = Postgres::builder(&url).expect("a URL");
     let store = builder.connect().await.expect("connected");
-    let mut late = claim("a");
-    late.lease = Duration::from_secs(60);
-
-    // The server executes a request for 5 s after it was sent.
-    wire.delay(Duration::from_secs(3));
-    let sent = async {
-        eventually("it is sent", async || wire.traffic().waiting_to_server > 0).await;
-        wire.delay(Duration::ZERO);
-        database.run("ALTER ROLE late NOLOGIN");
-        terminate(&database, PROVES_A_CLIENT);
-    };
-    let (entered, ()) = tokio::join!(store.enter(&late, OnContention::Fail), sent);
-    entered.expect_err("its session has ended");
+    database.run("ALTER ROLE late NOLOGIN");
+    let late = enter_late(&store, &wire, &database).await;
     let error = store.leave(&late).await.expect_err("it has no session");
     assert!(error.is_denied(), "{error}");
     database.run("ALTER ROLE late LOGIN");
@@ -707,6 +696,53 @@ async fn repeated_leave_removes_what_a_late_request_has_entered() {
         state.entries.is_empty()
     })
     .await;
+}
+
+/// Sends a request whose session ends before the request arrives, after three seconds. The server
+/// executes it for 5 s after it was sent.
+async fn enter_late(store: &Postgres, wire: &Wire, database: &Database<'_>) -> Claim {
+    let mut late = claim("a");
+    late.lease = Duration::from_secs(60);
+    wire.delay(Duration::from_secs(3));
+    let sent = async {
+        eventually("it is sent", async || wire.traffic().waiting_to_server > 0).await;
+        wire.delay(Duration::ZERO);
+        terminate(
+            database,
+            &format!("{PROVES_A_CLIENT} AND usename <> 'postgres'"),
+        );
+    };
+    let (entered, ()) = tokio::join!(store.enter(&late, OnContention::Fail), sent);
+    entered.expect_err("its session has ended");
+    late
+}
+
+/// The request is repeated and refused. The first one arrives when the lock is free.
+///
+/// Shows G-10.
+#[tokio::test]
+async fn refused_claim_removes_what_a_late_request_has_entered() {
+    let database = Database::new();
+    database.role("refused");
+    database.set_up(&["refused"]).await;
+    let wire = Wire::to(SERVER.address());
+    let url = format!("postgres://refused@{}/{}", wire.address(), database.name);
+    let builder = Postgres::builder(&url).expect("a URL");
+    let store = builder.connect().await.expect("connected");
+    let others = open(&database.url()).await;
+    let held = acquire(&others, "a").await;
+    let token = held.token();
+
+    let late = enter_late(&store, &wire, &database).await;
+    let refused = store.enter(&late, OnContention::Fail).await;
+    assert_eq!(refused.expect("replied").standing, Standing::Gone);
+    held.release().await.expect("released");
+    let state = async || others.inspect("a").await.expect("inspected");
+    eventually("it is entered", async || {
+        state().await.last_token > Some(token)
+    })
+    .await;
+    eventually("it has left", async || state().await.entries.is_empty()).await;
 }
 
 /// The session of a request ends before its caller reads the reply, and the next one is behind a
