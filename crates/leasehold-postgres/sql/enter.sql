@@ -43,10 +43,9 @@ BEGIN
         END IF;
     END IF;
 
-    request := ROW(enter_1.claim, enter_1.weight, enter_1.capacity, enter_1.lease,
-        leasehold_private.after(enter_1.lease), NULL, enter_1.reserved, 0, false, enter_1.link,
-        enter_1.epoch, enter_1.client, enter_1.server, enter_1.grace, NULL, enter_1.channel,
-        enter_1.info);
+    request := ROW(enter_1.claim, enter_1.weight, enter_1.capacity, enter_1.lease, NULL, NULL,
+        enter_1.reserved, 0, false, enter_1.link, enter_1.epoch, enter_1.client, enter_1.server,
+        enter_1.grace, NULL, enter_1.channel, enter_1.info);
 
     -- Most looks find that nothing has changed, and a refusal changes nothing.
     IF mode IN ('R', 'L') THEN
@@ -66,6 +65,7 @@ BEGIN
         RAISE EXCEPTION 'leasehold: the request is late' USING ERRCODE = 'LH002',
             DETAIL = leasehold_private.micros();
     END IF;
+    request.deadline := leasehold_private.after(enter_1.lease);
 
     -- The lock is free, and the claim wants all of it.
     IF is_new AND enter_1.weight = enter_1.capacity THEN

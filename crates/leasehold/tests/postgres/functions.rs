@@ -1,7 +1,9 @@
 //! The functions that programs in any language call, by psql.
 
 use lab_servers::PostgresSession;
+use leasehold_conformance::support::eventually;
 
+use crate::sessions::WAITING;
 use crate::{Database, TIMEOUT, acquire, granted, is_free, open, queue_up};
 
 /// The columns of a reply to `acquire`: claim, token, position and channel.
@@ -31,6 +33,29 @@ async fn waiting_psql_ends_the_session_that_pins_a_grant_for_too_long() {
     let deadline = std::time::Instant::now() + TIMEOUT;
     while acquired(&mut session, &again)[1].is_empty() {
         assert!(std::time::Instant::now() < deadline, "it stays pinned");
+    }
+}
+
+/// The request waits for longer than its lease, for a name that is new and for one that is free.
+///
+/// Shows G-01.
+#[tokio::test]
+async fn lease_of_psql_begins_when_it_is_granted() {
+    let database = Database::new();
+    database.set_up(&[]).await;
+    let [mut blocking, mut session] = [database.session(), database.session()];
+    let queue = "hashtextextended('leasehold queue a', 4711)";
+    for _ in ["new", "free"] {
+        blocking.run(&format!("SELECT pg_advisory_lock({queue})"));
+        session.send("CALL leasehold.acquire('a', lease => '1 s')");
+        eventually("it waits", async || database.run(WAITING) == ["1"]).await;
+        blocking.run(&format!("SELECT pg_sleep(1), pg_advisory_unlock({queue})"));
+
+        let reply = session.read_reply();
+        let claim = reply[0].split('|').next().expect("it has columns");
+        let held = "SELECT (holder).claim, (holder).deadline > used FROM leasehold_private.lock";
+        assert_eq!(database.run(held), [format!("{claim}|t")]);
+        session.run(&format!("CALL leasehold.release('a', '{claim}')"));
     }
 }
 

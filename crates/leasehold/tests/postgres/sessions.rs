@@ -624,7 +624,8 @@ async fn holds_whose_queues_are_locked_for_moments_are_kept() {
 }
 
 const QUEUE_KEY: &str = "hashtextextended('leasehold queue a', 4711)";
-const WAITING: &str = "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database \
+pub(crate) const WAITING: &str = "SELECT count(*) FROM pg_locks l \
+    JOIN pg_database d ON d.oid = l.database \
     WHERE d.datname = current_database() AND l.locktype = 'advisory' AND NOT l.granted";
 
 /// Lets a client give a request up that waits in the server, and then lets the request go on.
