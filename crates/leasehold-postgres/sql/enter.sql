@@ -197,7 +197,12 @@ DECLARE
 BEGIN
     SELECT (k.data).* INTO c FROM leasehold_private.claim k
         WHERE k.name = l.name ORDER BY k.holds DESC LIMIT 1;
-    c := coalesce(l.holder, c, l.next);
+    -- Without a row, `c` is a row of nulls and not null.
+    IF (l.holder).claim IS NOT NULL THEN
+        c := l.holder;
+    ELSIF c.claim IS NULL THEN
+        c := l.next;
+    END IF;
     RAISE EXCEPTION 'leasehold: the name is in use with a capacity of %', c.capacity
         USING ERRCODE = 'LH003', DETAIL = c.weight || ' ' || c.capacity;
 END $$;

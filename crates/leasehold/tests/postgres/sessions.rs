@@ -146,6 +146,26 @@ async fn entering_claim_ends_a_hold_whose_lease_is_over() {
     assert_eq!(database.run(holds), ["t"]);
 }
 
+/// The next waiter is alone in the queue, and its session has ended.
+#[tokio::test]
+async fn another_kind_is_refused_beside_a_waiter_without_a_session() {
+    let database = Database::new();
+    database.set_up(&[]).await;
+    let mut client = database.session();
+    client.run("SELECT pg_advisory_lock(1)");
+    database.run(&enter(1..=1, 1, "1", Duration::from_secs(600)));
+    database.run(&enter(2..=2, 1, "1", Duration::from_secs(600)));
+    client.run("SELECT pg_advisory_unlock(1)");
+    database.run("SELECT leasehold.leave_1('a', lpad('1', 32, '0')::uuid, NULL)");
+    let queue = "SELECT taken, waiting FROM leasehold_private.lock";
+    assert_eq!(database.run(queue), ["0|1"]);
+
+    client.run("\\set VERBOSITY verbose\n");
+    let refused = client.run(&enter(3..=3, 2, "NULL", Duration::from_secs(600)));
+    assert!(refused[0].contains("LH003"), "{refused:?}");
+    assert_eq!(refused[1], "DETAIL:  1 1");
+}
+
 /// Shows G-02.
 #[tokio::test]
 async fn crashed_holder_among_forty_with_shorter_leases_is_found() {
