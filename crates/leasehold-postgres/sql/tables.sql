@@ -141,11 +141,14 @@ BEGIN
     RETURN c.server = leasehold_private.server();
 END $$;
 
+-- Notifies a client, unless the server's queue of notifications is nearly full: no transaction with
+-- one could commit then, and waiters look instead.
 CREATE FUNCTION leasehold_private.notify(c leasehold_private.claimant, caller uuid, what text)
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF c.channel IS NOT NULL AND c.claim IS DISTINCT FROM caller
-        AND pg_catalog.current_setting('leasehold.quiet', true) IS DISTINCT FROM 'on' THEN
+        AND pg_catalog.current_setting('leasehold.quiet', true) IS DISTINCT FROM 'on'
+        AND pg_catalog.pg_notification_queue_usage() < 0.95 THEN
         PERFORM pg_catalog.pg_notify(c.channel, what || c.claim || coalesce(c.token::text, ''));
     END IF;
 END $$;

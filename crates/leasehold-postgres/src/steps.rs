@@ -337,10 +337,14 @@ fn names_and_ids(claims: &[(&Claim, &TrackedClaim)]) -> (Vec<String>, Vec<Uuid>)
 }
 
 /// Sends no notifications from now on: no transaction with one can commit. Waiters look instead.
+/// Behind a pooler, the setting would be that of other clients.
 async fn be_quiet(session: &Session) -> Result<()> {
+    let on = &session.requests;
+    if !on.is_direct {
+        return Ok(());
+    }
     tracing::warn!("the queue of notifications is full: waiters look from time to time instead");
     let statement = schema::named(&session.schema, "SET leasehold.quiet = on");
-    let on = &session.requests;
     let quiet = session.reply(on, SILENCE_MAX, on.client.batch_execute(&statement));
     quiet.await?.map_err(store_error)
 }

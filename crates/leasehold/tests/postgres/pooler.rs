@@ -9,6 +9,7 @@ use leasehold::{CrashRelease, Locks};
 use leasehold_conformance::support::eventually;
 use tokio::task::JoinSet;
 
+use crate::sessions::refuse_notifications;
 use crate::{Database, Program, SERVER, acquire, granted, open, queue_up};
 
 /// Acquires and releases a lock often, in several clients at once.
@@ -62,6 +63,46 @@ async fn pooler_in_transaction_mode_leaves_the_lease_alone() {
          WHERE locktype = 'advisory' AND datname = current_database()",
     );
     assert_eq!(leaked, ["1"], "only the direct client has one");
+}
+
+/// A setting of the session would stay with a connection that other clients use.
+///
+/// Shows G-02.
+#[tokio::test]
+async fn full_queue_of_notifications_behind_a_pooler_changes_no_setting() {
+    let database = Database::new();
+    let pooler = PgBouncer::start(&SERVER, "transaction");
+    let url = database.url_at(&pooler.address());
+    let [locks, others] = [open(&url).await, open(&database.url()).await];
+    let (other, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls)
+        .await
+        .expect("connected");
+    tokio::spawn(connection);
+    let setting = async || {
+        let query = "SELECT coalesce(current_setting('leasehold.quiet', true), '')";
+        let row = other.query_typed(query, &[]).await.expect("replied");
+        row[0].get::<_, String>(0)
+    };
+    refuse_notifications(&database, "leasehold");
+
+    // A server that is full without having said so.
+    let held = acquire(&locks, "a").await;
+    let waiting = queue_up(&others, "a").await;
+    let released = held.release().await;
+    assert_eq!(setting().await, "");
+    let refused = released.expect_err("its queue is full");
+    assert!(refused.is_unavailable(), "{refused:?}");
+
+    let usage = "DO $$ BEGIN EXECUTE replace(pg_get_functiondef( \
+        'leasehold_private.notify'::regproc), 'pg_catalog.pg_notification_queue_usage()', '1'); \
+        END $$";
+    assert_eq!(database.run(usage), [""; 0]);
+    let held = acquire(&locks, "b").await;
+    let next = queue_up(&others, "b").await;
+    held.release().await.expect("released");
+    granted(next).await.release().await.expect("released");
+    assert_eq!(setting().await, "");
+    waiting.abort();
 }
 
 /// Shows G-02.

@@ -211,15 +211,21 @@ async fn full_queue_of_notifications_keeps_no_lock() {
         let [locks, others] = [open(&url).await, open(&url).await];
         let held = acquire(&locks, "a").await;
         let waiting = queue_up(&others, "a").await;
-        let changed = database.run(&format!(
-            "DO $$ BEGIN EXECUTE regexp_replace( \
-                 pg_get_functiondef('{schema}_private.notify'::regproc), 'PERFORM [^;]*pg_notify[^;]*', \
-                 'RAISE ''too many notifications'' USING ERRCODE = ''54000'''); END $$"
-        ));
-        assert_eq!(changed, [""; 0]);
+        refuse_notifications(&database, schema);
         held.release().await.expect("released");
         granted(waiting).await.release().await.expect("released");
     }
+}
+
+/// Lets the server refuse each notification, as if its queue were full.
+pub(crate) fn refuse_notifications(database: &Database<'_>, schema: &str) {
+    let changed = database.run(&format!(
+        "DO $$ BEGIN EXECUTE regexp_replace( \
+             pg_get_functiondef('{schema}_private.notify'::regproc), \
+             'PERFORM [^;]*pg_notify[^;]*', \
+             'RAISE ''too many notifications'' USING ERRCODE = ''54000'''); END $$"
+    ));
+    assert_eq!(changed, [""; 0]);
 }
 
 /// Shows G-01, G-02.
