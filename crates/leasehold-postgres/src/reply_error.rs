@@ -70,7 +70,7 @@ fn refused_login(code: &str) -> Option<Error> {
 /// request was late.
 pub(super) fn is_passing(code: &SqlState) -> bool {
     let class = &code.code()[..2];
-    ["08", "40", "53", "55", "57", "58", "54"].contains(&class)
+    ["08", "40", "53", "55", "57", "58", "54"].contains(&class) || code.code() == LATE
 }
 
 /// Whether the statement had no effect because another transaction was in its way.
@@ -82,7 +82,7 @@ pub(super) fn is_in_the_way(error: &tokio_postgres::Error) -> bool {
 /// Returns the server's clock if the request arrived too late to be executed.
 pub(super) fn late_clock(error: &tokio_postgres::Error) -> Option<i64> {
     let reply = error.as_db_error()?;
-    (reply.code().code() == "LH002")
+    (reply.code().code() == LATE)
         .then(|| reply.detail()?.parse().ok())
         .flatten()
 }
@@ -133,3 +133,6 @@ fn lost(error: tokio_postgres::Error) -> Error {
         .map_or_else(|| error.to_string(), ToString::to_string);
     Error::unavailable(format!("the connection to PostgreSQL failed: {cause}")).caused_by(error)
 }
+
+/// The request arrived after its client had given up.
+const LATE: &str = "LH002";

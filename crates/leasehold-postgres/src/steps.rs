@@ -170,15 +170,17 @@ pub(super) async fn enter(
                 let row = rows.first().ok_or_else(not_understood)?;
                 return Reply::parse(row);
             }
-            Err(error) if tries >= TRIES_MAX => return Err(session.failed(error)),
             Err(error) => {
-                if let Some(clock) = late_clock(&error) {
+                if let Some(about_claim) = claim_error(&error, claim.share) {
+                    return Err(about_claim);
+                } else if tries >= TRIES_MAX {
+                    return Err(session.failed(error));
+                } else if let Some(clock) = late_clock(&error) {
                     session.set_clock(clock);
                 } else if is_queue_full(&error) {
                     be_quiet(session).await?;
                 } else if !is_in_the_way(&error) {
-                    let about_claim = claim_error(&error, claim.share);
-                    return Err(about_claim.unwrap_or_else(|| session.failed(error)));
+                    return Err(session.failed(error));
                 }
             }
         }

@@ -486,6 +486,33 @@ async fn waiter_without_its_session_still_receives_its_grant() {
     }
 }
 
+/// The last of several tries says what the server says of the claim.
+#[tokio::test]
+async fn last_try_to_enter_is_understood() {
+    let database = Database::new();
+    let locks = open(&database.url()).await;
+    let _held = acquire(&locks, "a").await;
+    database.run("CREATE SEQUENCE public.tries");
+    let fail = |code: &str, count: u32| {
+        database.run(&format!(
+            "SELECT setval('public.tries', 1, false); \
+             CREATE OR REPLACE FUNCTION leasehold_private.begin_step() RETURNS void \
+             LANGUAGE plpgsql VOLATILE AS $$ BEGIN IF nextval('public.tries') <= {count} THEN \
+             RAISE EXCEPTION 'it fails' USING ERRCODE = '{code}', \
+             DETAIL = leasehold_private.micros(); END IF; END $$"
+        ))
+    };
+
+    fail("55P03", 3);
+    let error = locks.semaphore("a", 2).try_acquire().await;
+    let error = error.expect_err("it is a mutex");
+    assert!(error.is_mismatch(), "{error:?}");
+    fail("LH002", u32::MAX);
+    let error = locks.mutex("a").try_acquire().await;
+    let error = error.expect_err("it is late");
+    assert!(error.is_unavailable(), "{error:?}");
+}
+
 /// The request waits in the server until its client has given it up. Behind a pooler the server
 /// does not notice that.
 ///
