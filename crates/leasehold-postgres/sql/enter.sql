@@ -3,7 +3,7 @@
 -- mode      Q queues, R refuses to wait, F refreshes a claim that is there, and L looks: it extends
 --           no lease of a waiter, checks the holders, and writes only changes. With F and L the claim
 --           keeps its share.
--- client … grace   the session that proves the client, as `claimant` has it; link is null without one
+-- client to grace  the session that proves the client, as `claimant` has it; link is null without one
 -- hint      the next token exceeds it
 -- until     when the client gives the request up, in microseconds: it has no effect later
 -- ended     the nonces of absences that the client has seen for their whole grace

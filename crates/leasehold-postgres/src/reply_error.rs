@@ -42,6 +42,8 @@ pub(super) fn store_error(error: tokio_postgres::Error) -> Error {
              leasehold setup-postgres --print shows how",
         ),
         "3D000" => Error::invalid(message).help("create the database, or name another one"),
+        "22021" | "22P05" => Error::invalid(message)
+            .help("use the characters of the database's encoding, or a database in UTF8"),
         // A replica may not have the schema yet, and then refuses another statement.
         "25006" => Error::unavailable("PostgreSQL: the server cannot be written")
             .help("it is a replica or read-only; name the primary too"),

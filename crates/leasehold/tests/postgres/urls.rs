@@ -107,6 +107,22 @@ async fn refused_login_does_not_show_the_user() {
 }
 
 #[tokio::test]
+async fn name_that_the_encoding_lacks_is_refused() {
+    let name = Database::new().name + "_latin1";
+    let made = SERVER.run(&format!(
+        "CREATE DATABASE {name} ENCODING LATIN1 LOCALE 'C' TEMPLATE template0"
+    ));
+    assert_eq!(made, [""; 0]);
+    let server = &*SERVER;
+    let locks = open(&Database { server, name }.url()).await;
+    use_once(&locks, "\u{fc}").await;
+    let error = locks.mutex("\u{65e5}\u{672c}").acquire().await;
+    let error = error.expect_err("it is refused");
+    assert!(error.is_invalid(), "{error:?}");
+    assert!(error.to_string().contains("LATIN1"), "{error}");
+}
+
+#[tokio::test]
 async fn login_is_read_from_the_url_a_file_or_the_environment() {
     let database = Database::new();
     let role = "password_login";
