@@ -138,8 +138,10 @@ BEGIN
         ELSE
             look := leasehold_private.standing(l, r.claim);
             places[r.at] := look.place;
+            -- The session that renews would be granted its own lock.
             standings[r.at] := CASE WHEN look.next_end < 0
-                OR leasehold_private.is_absent(l.holder) THEN 'A' ELSE 'Q' END;
+                OR (l.holder).link IS DISTINCT FROM renew_1.link
+                    AND leasehold_private.is_absent(l.holder) THEN 'A' ELSE 'Q' END;
         END IF;
     END LOOP;
     RETURN QUERY SELECT * FROM unnest(standings, places);

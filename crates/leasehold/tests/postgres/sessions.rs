@@ -166,6 +166,24 @@ async fn another_kind_is_refused_beside_a_waiter_without_a_session() {
     assert_eq!(refused[1], "DETAIL:  1 1");
 }
 
+/// The session that renews is granted the lock that proves the holder, because the lock is its own.
+#[tokio::test]
+async fn waiter_behind_its_own_client_is_not_told_to_look() {
+    let database = Database::new();
+    database.set_up(&[]).await;
+    let mut client = database.session();
+    client.run("SELECT pg_advisory_lock(1)");
+    database.run(&enter(1..=1, 1, "1", Duration::from_secs(600)));
+    database.run(&enter(2..=2, 1, "1", Duration::from_secs(600)));
+    let renewing = "SELECT standing FROM leasehold.renew_1(ARRAY['a'], \
+        ARRAY[lpad('2', 32, '0')::uuid], gen_random_uuid(), 0, 1, leasehold_private.server(), \
+        'x', 300)";
+    assert_eq!(client.run(renewing), ["Q"]);
+    let by_another = renewing.replace("0, 1,", "0, 2,");
+    client.run("SELECT pg_advisory_unlock(1)");
+    assert_eq!(client.run(&by_another), ["A"]);
+}
+
 /// Shows G-02.
 #[tokio::test]
 async fn crashed_holder_among_forty_with_shorter_leases_is_found() {
