@@ -111,6 +111,9 @@ pub async fn without_panic<T>(reply: impl Future<Output = Result<T>>) -> Result<
 ///
 /// # Errors
 /// If the runtime ends before the future does.
+///
+/// # Cancel safety
+/// Dropping the future drops the one that it runs, when the runtime is next polled.
 pub async fn run_on<F>(
     runtime: Option<&Handle>,
     future: F,
@@ -121,7 +124,17 @@ where
     if simulation::is_active() {
         return Ok(future.await);
     }
-    runtime.unwrap_or_else(|| handle()).spawn(future).await
+    let task = runtime.unwrap_or_else(|| handle()).spawn(future);
+    let _abort_on_drop = AbortOnDrop(task.abort_handle());
+    task.await
+}
+
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// Runs a step that may block on a thread of its own, and waits for its end. `what` is for errors,

@@ -5,6 +5,7 @@ use std::net::{TcpListener, TcpStream};
 
 use lab_servers::Redis;
 use leasehold::Error;
+use tokio::io::AsyncReadExt as _;
 
 use super::{check, hold, open, refused};
 
@@ -154,6 +155,24 @@ async fn refused_hello_is_followed_by_resp2_at_once() {
     });
     assert!(resp2.await.expect("it runs"), "RESP2 is not tried");
     opening.abort();
+}
+
+/// A server accepts connections and does not reply, as one that is stopped.
+#[tokio::test]
+async fn dropped_opening_ends_the_connection_whose_login_has_no_reply() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+    let listener = listener.expect("a free port");
+    let address = listener.local_addr().expect("the listener has an address");
+    let url = format!("redis://:hunter2@{address}");
+    let opening = tokio::spawn(async move { leasehold::open(&url).await });
+    let (mut stream, _) = listener.accept().await.expect("it connects");
+    stream.read_u8().await.expect("the login begins");
+
+    opening.abort();
+    let mut rest = Vec::new();
+    let ended = tokio::time::timeout(lab_servers::DEADLINE, stream.read_to_end(&mut rest)).await;
+    let ended = ended.expect("the connection stays open");
+    ended.expect("the client closes it");
 }
 
 /// As a proxy does that does not know a command.
