@@ -30,7 +30,7 @@ pub mod examination {
 /// The one background thread of a process.
 pub mod background {
     pub use crate::runtime::background::{
-        block_on, caller_runtime, on_background, run_blocking, run_on, spawn, spawn_on,
+        BlockingSteps, block_on, caller_runtime, on_background, run_on, spawn, spawn_on,
         spawn_restarting, start,
     };
 }

@@ -75,8 +75,13 @@ pub(super) async fn connect(address: &Address, session: Duration) -> Result<Clie
     if let Some(login) = address.digest().await? {
         connector = connector.with_auth("digest", login.as_bytes());
     }
-    if let Some(tls) = &address.tls {
-        connector = tls::encrypted(connector, &address.servers, tls)?;
+    if let Some(tls) = address.tls.clone() {
+        let servers = address.servers.clone();
+        let encrypting = move || tls::encrypted(connector, &servers, &tls);
+        let encrypted = address
+            .tls_files
+            .run("the TLS files (ca=, cert=, key=)", encrypting);
+        connector = encrypted.await??;
     }
 
     match (connector.connect(&address.cluster()).await, &address.tls) {

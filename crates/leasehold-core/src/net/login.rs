@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::host::io_reason;
 use super::tls_settings::absolute_path;
-use crate::runtime::background::run_blocking;
+use crate::runtime::background::BlockingSteps;
 use crate::stores::url::StoreUrl;
 use crate::{Error, Result};
 
@@ -41,6 +41,7 @@ pub struct Password {
     /// Empty if a function returns it.
     text: String,
     source: Source,
+    steps: BlockingSteps,
 }
 
 #[derive(Clone)]
@@ -55,6 +56,7 @@ impl Password {
         Self {
             text,
             source: Source::Url,
+            steps: BlockingSteps::default(),
         }
     }
 
@@ -63,6 +65,7 @@ impl Password {
         Ok(Self {
             text: read(path)?,
             source: Source::File(absolute_path(path)),
+            steps: BlockingSteps::default(),
         })
     }
 
@@ -82,6 +85,7 @@ impl Password {
         Self {
             text: String::new(),
             source: Source::Function(Arc::new(function)),
+            steps: BlockingSteps::default(),
         }
     }
 
@@ -103,14 +107,17 @@ impl Password {
             Source::File(path) => path.clone(),
             Source::Function(function) => {
                 let function = Arc::clone(function);
-                let called = run_blocking("the function for the password", move || function());
+                let called = self
+                    .steps
+                    .run("the function for the password", move || function());
                 let text = called.await??;
                 return Ok(Self::new(without_line_break(&text)));
             }
         };
 
-        let reading = run_blocking("the password file", move || Self::in_file(&path));
-        match reading.await.flatten() {
+        let reading = move || Self::in_file(&path);
+        let read = self.steps.run("the password file", reading);
+        match read.await.flatten() {
             Ok(password) => Ok(password),
             Err(error) => {
                 tracing::warn!(
@@ -138,4 +145,35 @@ fn read(path: &str) -> Result<String> {
 
 fn without_line_break(text: &str) -> String {
     text.trim_end_matches(['\r', '\n']).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use futures_util::poll;
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::runtime::background::STEPS_OF_ONE;
+
+    /// Each attempt to connect calls the function, and is given up.
+    #[tokio::test]
+    async fn function_that_hangs_takes_a_few_threads_only() {
+        let (calling, calls) = channel();
+        let (release, released) = channel::<()>();
+        let released = Mutex::new(released);
+        let password = Password::from_function(move || {
+            calling.send(()).expect("the test counts");
+            released.lock().recv().map(|()| String::new())
+        });
+
+        for _ in 0..3 * STEPS_OF_ONE {
+            let mut attempt = Box::pin(password.current(&"the server"));
+            assert!(poll!(&mut attempt).is_pending());
+        }
+        // The senders of the calls end with the last of them.
+        drop((release, password));
+        assert_eq!(calls.into_iter().count(), STEPS_OF_ONE);
+    }
 }

@@ -22,7 +22,7 @@ use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
 use super::host::{ATTEMPT_MAX, Help, Host};
 use super::tls_settings::Tls;
-use crate::runtime::background::run_blocking;
+use crate::runtime::background::BlockingSteps;
 use crate::{Error, Result};
 
 pub use pem_files::PemFiles;
@@ -31,7 +31,10 @@ pub type Encrypted<S> = TlsStream<S>;
 
 /// The files as they were read last. Its clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct LoadedTls(Arc<Mutex<Option<LoadedFiles>>>);
+pub(super) struct LoadedTls {
+    last: Arc<Mutex<Option<LoadedFiles>>>,
+    reading: BlockingSteps,
+}
 
 /// The files of TLS, and the configuration that they give.
 ///
@@ -63,7 +66,7 @@ impl LoadedTls {
         let is_denied = encrypted.as_ref().is_err_and(Error::is_denied);
         if is_denied && tls.authority.is_none() {
             // The authorities of the system may have changed since they were read.
-            *self.0.lock() = None;
+            *self.last.lock() = None;
         }
         encrypted
     }
@@ -98,11 +101,11 @@ impl LoadedTls {
     /// If they cannot be used, the configuration stays as it was: new files may be about to replace
     /// the old ones.
     async fn current(&self, tls: &Tls) -> Result<Arc<ClientConfig>> {
-        let earlier = self.0.lock().clone();
-        match (load(tls, earlier.clone()).await, earlier) {
+        let earlier = self.last.lock().clone();
+        match (self.load(tls, earlier.clone()).await, earlier) {
             (Ok(loaded), _) => {
                 let config = Arc::clone(&loaded.config);
-                *self.0.lock() = Some(loaded);
+                *self.last.lock() = Some(loaded);
                 Ok(config)
             }
             (Err(error), Some(earlier)) => {
@@ -116,13 +119,15 @@ impl LoadedTls {
             (Err(error), None) => Err(error),
         }
     }
-}
 
-/// Reads the files on a thread that may block, as a connect may run on the only background thread.
-async fn load(tls: &Tls, earlier: Option<LoadedFiles>) -> Result<LoadedFiles> {
-    let tls = tls.clone();
-    let reading = move || read(&tls, earlier);
-    run_blocking("the TLS files (ca=, cert=, key=)", reading).await?
+    /// Reads the files on a thread that may block, as a connect may run on the only background
+    /// thread.
+    async fn load(&self, tls: &Tls, earlier: Option<LoadedFiles>) -> Result<LoadedFiles> {
+        let tls = tls.clone();
+        let read = move || read(&tls, earlier);
+        let reading = self.reading.run("the TLS files (ca=, cert=, key=)", read);
+        reading.await?
+    }
 }
 
 fn read(tls: &Tls, earlier: Option<LoadedFiles>) -> Result<LoadedFiles> {

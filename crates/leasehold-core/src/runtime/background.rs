@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::{OnceLock, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -147,7 +147,7 @@ impl Drop for AbortOnDrop {
 ///
 /// # Errors
 /// [`is_unavailable`](Error::is_unavailable) if no thread can be started, or if the step panics.
-pub async fn run_blocking<T: Send + 'static>(
+pub(crate) async fn run_blocking<T: Send + 'static>(
     what: &'static str,
     step: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T> {
@@ -170,6 +170,37 @@ pub async fn run_blocking<T: Send + 'static>(
 
 /// The blocking steps that may be under way: as many as the pool of a runtime of tokio has threads.
 static STEPS: Semaphore = Semaphore::const_new(512);
+
+/// Steps that wait for one thing, such as a mount or a service for passwords. If it does not reply,
+/// further steps wait for those that hang, and leave the threads of the process to others.
+#[derive(Clone, Debug)]
+pub struct BlockingSteps(Arc<Semaphore>);
+
+impl Default for BlockingSteps {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(STEPS_OF_ONE)))
+    }
+}
+
+impl BlockingSteps {
+    /// Runs a step as [`run_blocking`] does.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        step: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T> {
+        let permits = Arc::clone(&self.0);
+        let permit = permits.acquire_owned().await.expect("it is never closed");
+        let run = move || {
+            let _permit = permit;
+            step()
+        };
+        run_blocking(what, run).await
+    }
+}
+
+/// Enough for the connections to a few servers at once, and a small part of all steps.
+pub(crate) const STEPS_OF_ONE: usize = 16;
 
 /// Runs `future` to its end and blocks this thread meanwhile.
 ///

@@ -1,11 +1,15 @@
 //! Certificates of servers and clients.
 
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use lab_servers::ZooKeeper;
 use leasehold::Error;
+use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
 
-use crate::{SERVER, open, use_once};
+use crate::{SERVER, open, use_once, within_timeout};
 
 async fn refused(url: &str) -> Error {
     leasehold::open(url).await.expect_err("refused")
@@ -34,6 +38,39 @@ async fn untrusted_certificates_are_refused() {
         let error = refused(&invalid).await;
         assert!(error.is_invalid(), "{invalid}: {error}");
     }
+}
+
+/// A mount may hang. Here it is a FIFO, from which the measurement of the servers' ticks reads.
+///
+/// Shows G-24.
+#[tokio::test]
+async fn file_that_blocks_its_reader_delays_no_other_request() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let ca = folder.path().join("ca.pem");
+    fs::copy(SERVER.ca_file(), &ca).expect("copied");
+    let url = format!("{}/blocked?ca={}", SERVER.tls_url(), ca.display());
+    let locks = open(&url).await;
+    fs::remove_file(&ca).expect("removed");
+    mkfifoat(CWD, &ca, Mode::RWXU).expect("created");
+
+    let held = locks.mutex("a").acquire().await.expect("granted");
+    let mut options = OpenOptions::new();
+    options
+        .write(true)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    // Without a reader this is an error.
+    let begun = async {
+        loop {
+            match options.open(&ca) {
+                Ok(fifo) => return fifo,
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    };
+    let fifo = within_timeout("the file is read", begun).await;
+    let released = within_timeout("the lock is released", held.release()).await;
+    released.expect("released");
+    drop(fifo);
 }
 
 /// A server may require a client certificate.
