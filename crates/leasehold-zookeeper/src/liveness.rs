@@ -102,7 +102,8 @@ impl Liveness {
 }
 
 /// Returns an upper bound of half a tick. By default ZooKeeper has no session shorter than two
-/// ticks.
+/// ticks. With a smaller `minSessionTimeout`, this is a bound if the session has two ticks anyway:
+/// the measurement requests two fifths of a session, which are two ticks of five.
 pub(super) fn half_tick(shortest_session: Duration) -> Duration {
     shortest_session / 4
 }

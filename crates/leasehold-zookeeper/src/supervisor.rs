@@ -147,7 +147,7 @@ async fn keep_alive(session: &Arc<Session>, address: &Arc<Address>, mut liveness
 }
 
 /// Measures an upper bound of half a tick: it follows from the shortest session that the servers
-/// agree to.
+/// agree to, if that has two ticks or more. A session of five ticks or more needs no such minimum.
 ///
 /// Until the measurement, the bound follows from this session's own timeout. That bound is larger,
 /// so the session is confirmed later than necessary. After a failure this pauses, and the next
