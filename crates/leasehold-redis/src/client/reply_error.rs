@@ -44,6 +44,9 @@ const ROWS: &[Row] = &[
     row(&["NOAUTH"], Error::denied)
         .means("the server requires a password")
         .help("put it in the URL, or in a file named by password-file="),
+    row(&["unknown command"], Error::unsupported)
+        .means("the server does not know a command that leasehold needs")
+        .help("leasehold needs Redis 6.2 or newer, without a proxy that hides commands"),
     row(&["AUTH"], Error::denied)
         .means("the server does not accept the user name and password")
         .help("check them in the URL"),
@@ -132,9 +135,6 @@ const ROWS: &[Row] = &[
     row(&["DB index is out of range"], Error::invalid)
         .means("the server has no such database")
         .help("use a smaller number after the slash"),
-    row(&["unknown command"], Error::unsupported)
-        .means("the server does not know a command that leasehold needs")
-        .help("leasehold needs Redis 6.2 or newer, without a proxy that hides commands"),
 ];
 
 /// Returns the error of the request that failed.

@@ -89,9 +89,11 @@ impl ServerError {
         Some(detail)
     }
 
-    /// Returns the error without what follows its first sentence.
+    /// Returns the error without what follows its first sentence, and without the arguments of an
+    /// unknown command, which may be a password.
     pub(crate) fn first_sentence(&self) -> Self {
-        let sentence = self.0.split(". ").next();
+        let command = self.0.split(", with args").next().unwrap_or_default();
+        let sentence = command.split(". ").next();
         Self(sentence.unwrap_or_default().into())
     }
 }

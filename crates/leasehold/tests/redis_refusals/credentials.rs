@@ -51,6 +51,22 @@ async fn user_without_a_password_logs_in() {
     );
 }
 
+/// A server that does not know a command replies with its arguments.
+///
+/// Shows G-28, G-35.
+#[tokio::test]
+async fn password_that_a_server_repeats_is_not_in_the_error() {
+    let setup = Redis::setup().config("rename-command", "AUTH ''");
+    let server = setup.config("rename-command", "HELLO ''").start();
+    for setting in ["", "?protocol=2", "?dialect=plain"] {
+        check(
+            &refused(&format!("redis://me:hunter2@{}{setting}", server.address())).await,
+            Error::is_unsupported,
+            "unknown command 'AUTH'",
+        );
+    }
+}
+
 /// Ends all connections of other clients than the one that sends the request.
 pub(super) fn kill_clients(admin: &mut lab_servers::Raw) {
     for kind in ["normal", "pubsub"] {
