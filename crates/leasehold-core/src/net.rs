@@ -20,7 +20,7 @@ pub use login::{Login, Password};
 pub use pauses::Pauses;
 pub use stream::{Connector, Reader, Stream, Target, Writer};
 pub use supervised::{Attempts, Connect, Epochs, Session, State, Supervised, Up};
-pub use tls::{Encrypted, check_identity};
+pub use tls::{Encrypted, check_identity, rejected_client};
 #[cfg(feature = "tls")]
 pub use tls::{PemFiles, certificate_name, install_provider};
 pub use tls_settings::{Identity, Tls};

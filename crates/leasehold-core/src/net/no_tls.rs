@@ -7,6 +7,8 @@
     reason = "it has the signatures of the module with TLS"
 )]
 
+use std::io;
+
 use super::host::{Help, Host};
 use super::tls_settings::Tls;
 use crate::{Error, Result};
@@ -32,6 +34,10 @@ impl LoadedTls {
     pub(super) async fn refusal(&self, _hosts: &[Host], _tls: &Tls, _help: &Help) -> Option<Error> {
         None
     }
+}
+
+pub fn rejected_client(_error: &io::Error) -> Option<Error> {
+    None
 }
 
 pub fn check_identity(_tls: &Tls) -> Result<()> {

@@ -18,7 +18,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
+use tokio_rustls::rustls::{self, AlertDescription, ClientConfig, RootCertStore};
 
 use super::host::{ATTEMPT_MAX, Help, Host};
 use super::tls_settings::Tls;
@@ -93,7 +93,8 @@ impl LoadedTls {
         let mut byte = [0];
         let mut buffer = ReadBuf::new(&mut byte);
         let reading = poll_fn(|context| Pin::new(&mut stream).poll_read(context, &mut buffer));
-        rejected_client(reading.await.err()?).ok()
+        let error = reading.await.err()?;
+        Some(rejected_client(&error)?.caused_by(error))
     }
 
     /// Returns the configuration of the files as they are now.
@@ -190,50 +191,69 @@ fn system_roots() -> Result<RootCertStore> {
 ///
 /// A server with a rejected certificate is rejected again, so a retry does not help.
 fn untrusted(error: io::Error, help: &Help) -> Error {
-    let error = match rejected_client(error) {
-        Ok(rejection) => return rejection,
-        Err(error) => error,
-    };
-    if error.kind() == io::ErrorKind::InvalidData {
-        return Error::denied(format!("the server's certificate is not accepted: {error}"))
-            .help(format!(
-                "use the host name of the certificate{}, and ca=/path/to/ca.pem if its authority is \
-                 your own",
-                help.server_name
-            ))
-            .caused_by(error);
+    if let Some(rejection) = rejected_client(&error) {
+        return rejection.caused_by(error);
     }
-
-    Error::unavailable(format!("the TLS handshake failed: {error}"))
+    let name = help.server_name;
+    match alert(&error) {
+        Some(AlertDescription::UnrecognisedName) => Error::denied(format!(
+            "the server has no certificate for this name: {error}"
+        ))
+        .help(format!("use the host name of the certificate{name}")),
+        Some(_) => Error::unavailable(format!("the server ended the TLS handshake: {error}"))
+            .help("the log of the server may have the reason"),
+        None if error.kind() == io::ErrorKind::InvalidData => Error::denied(format!(
+            "the server's certificate is not accepted: {error}"
+        ))
         .help(format!(
+            "use the host name of the certificate{name}, and ca=/path/to/ca.pem if its \
+                     authority is your own"
+        )),
+        None => Error::unavailable(format!("the TLS handshake failed: {error}")).help(format!(
             "check that the port speaks TLS; without TLS the scheme is {}",
             help.plain_scheme
-        ))
-        .caused_by(error)
+        )),
+    }
+    .caused_by(error)
 }
 
 /// Returns the error for a connection that the server has ended with an alert, because of the
-/// client's certificate or without one.
+/// client's certificate or without one. `None` if the connection broke for another reason.
 ///
 /// In TLS 1.3 a server checks the client's certificate after the client's handshake has ended.
-///
-/// # Errors
-/// The error of the connection, if it has another cause.
-fn rejected_client(error: io::Error) -> std::result::Result<Error, io::Error> {
-    let tls_error = error
-        .get_ref()
-        .and_then(|error| error.downcast_ref::<rustls::Error>());
-    if !matches!(tls_error, Some(rustls::Error::AlertReceived(_))) {
-        return Err(error);
-    }
-
-    Ok(Error::denied(format!(
-        "the server rejected the client certificate, or requires one and none is configured: \
-         {error}"
-    ))
-    .help(CLIENT_CERTIFICATE)
-    .caused_by(error))
+pub fn rejected_client(error: &io::Error) -> Option<Error> {
+    let alert = alert(error)?;
+    let rejection = || {
+        Error::denied(format!(
+            "the server rejected the client certificate, or requires one and none is configured: \
+             {error}"
+        ))
+        .help(CLIENT_CERTIFICATE)
+    };
+    CLIENT_REJECTIONS.contains(&alert).then(rejection)
 }
+
+/// Returns the alert with which the server has ended the connection.
+fn alert(error: &io::Error) -> Option<AlertDescription> {
+    match error.get_ref()?.downcast_ref()? {
+        rustls::Error::AlertReceived(alert) => Some(*alert),
+        _ => None,
+    }
+}
+
+/// The alerts about the certificate of a client. Servers of TLS 1.2 without one send the last.
+const CLIENT_REJECTIONS: [AlertDescription; 10] = [
+    AlertDescription::BadCertificate,
+    AlertDescription::UnsupportedCertificate,
+    AlertDescription::CertificateRevoked,
+    AlertDescription::CertificateExpired,
+    AlertDescription::CertificateUnknown,
+    AlertDescription::UnknownCA,
+    AlertDescription::AccessDenied,
+    AlertDescription::DecryptError,
+    AlertDescription::CertificateRequired,
+    AlertDescription::HandshakeFailure,
+];
 
 const CLIENT_CERTIFICATE: &str =
     "give one that the server trusts, with cert=/path/to/cert.pem and key=/path/to/key.pem";

@@ -3,6 +3,7 @@
 use super::request::RequestError;
 use super::value::ServerError;
 use leasehold_core::Error;
+use leasehold_core::internal::net::rejected_client;
 
 /// An error of the server: its kind, its meaning, and the help.
 struct Row {
@@ -115,17 +116,6 @@ const ROWS: &[Row] = &[
     row(&["cluster support disabled"], Error::unsupported)
         .means("the server is not a node of a cluster")
         .help("write redis://host:6379 for a single server"),
-    row(
-        &["received fatal alert: CertificateRequired"],
-        Error::denied,
-    )
-    .means("the server requires a client certificate")
-    .help("name its PEM files with cert=/path/to/cert.pem and key=/path/to/key.pem"),
-    row(&["received fatal alert"], Error::denied)
-        .means("the server rejected the client certificate")
-        .help(
-            "give one that the server trusts, with cert=/path/to/cert.pem and key=/path/to/key.pem",
-        ),
     row(&["max number of clients"], Error::unavailable)
         .means("the server has no connection left")
         .help("raise its maxclients, or close connections of others"),
@@ -178,6 +168,11 @@ pub(crate) fn store_error(error: RequestError) -> Error {
         RequestError::Refused(error) => RequestError::Refused(without_user(error)),
         error => error,
     };
+    if let RequestError::Broken(broken) = &error
+        && let Some(rejection) = rejected_client(broken)
+    {
+        return rejection.caused_by(error);
+    }
     let text = error.to_string();
 
     let find = |is_code: &dyn Fn(&str) -> bool| {

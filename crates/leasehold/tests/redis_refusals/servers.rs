@@ -175,6 +175,30 @@ async fn dropped_opening_ends_the_connection_whose_login_has_no_reply() {
     ended.expect("the client closes it");
 }
 
+/// Sends an alert of TLS in place of the rest of the handshake.
+fn alert(mut stream: TcpStream, description: u8) -> std::io::Result<()> {
+    stream.read(&mut [0; 4096]).map(drop)?;
+    stream.write_all(&[21, 3, 3, 0, 2, 2, description])
+}
+
+/// Only some alerts concern the certificate of the client.
+///
+/// Shows G-28.
+#[tokio::test]
+async fn alert_of_a_server_is_reported_with_its_remedy() {
+    let unknown_authority = service(|stream| alert(stream, 48));
+    let unknown_name = service(|stream| alert(stream, 112));
+    let internal_error = service(|stream| alert(stream, 80));
+    let with_tls = |url: String| url.replace("redis://", "rediss://");
+
+    let error = refused(&with_tls(unknown_authority)).await;
+    check(&error, Error::is_denied, "cert=/path/to/cert.pem");
+    let error = refused(&with_tls(unknown_name)).await;
+    check(&error, Error::is_denied, "server-name=");
+    let error = refused(&with_tls(internal_error)).await;
+    check(&error, Error::is_unavailable, "InternalError");
+}
+
 /// As a proxy does that does not know a command.
 ///
 /// Shows G-26.
