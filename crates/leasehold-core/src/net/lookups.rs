@@ -73,6 +73,8 @@ impl Lookups {
 
 impl Lookup {
     fn is_recent(&self) -> bool {
+        // Nobody may have polled it since it has ended.
+        let _ = self.found.clone().now_or_never();
         match self.found.peek() {
             Some(Ok(found)) => found.addresses.is_ok() && found.ended.elapsed() < KEPT,
             Some(Err(_)) => false,
@@ -127,5 +129,27 @@ mod tests {
         let other = lookups.of("host", 1, || panic!("it is looked up again"));
         let found = other.await.expect("it is resolved");
         assert_eq!(found.addresses().expect("found"), [address]);
+    }
+
+    /// The attempt was given up before, so that nobody polls the look-up when it fails.
+    #[tokio::test]
+    async fn look_up_that_failed_after_it_was_given_up_is_repeated() {
+        let lookups = Lookups::new();
+        let (reply, replies) = channel::<()>();
+        let failing = move || {
+            replies.recv().expect("the name server replies");
+            Err(io::ErrorKind::NotFound.into())
+        };
+        let given_up = lookups.of("host", 1, failing);
+        assert!(poll!(given_up.clone()).is_pending());
+        reply.send(()).expect("it is looked up");
+
+        let repeated = async {
+            while lookups.of("host", 1, || Ok(vec![])).ptr_eq(&given_up) {
+                tokio::task::yield_now().await;
+            }
+        };
+        let repeated = tokio::time::timeout(Duration::from_secs(10), repeated).await;
+        repeated.expect("the failure is kept");
     }
 }
