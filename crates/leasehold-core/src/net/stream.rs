@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -201,10 +201,16 @@ impl Writer {
 
 impl Drop for Writer {
     /// Ends the stream, unless this process is a fork: then it is the stream of the parent.
+    ///
+    /// The half of a stream over TLS does not end it, because the reader has the same state.
     fn drop(&mut self) {
         if is_forked() {
-            std::mem::forget(self.0.take());
+            return std::mem::forget(self.0.take());
         }
+        // A stream that cannot be written now ends with its reader.
+        let _ = self
+            .half()
+            .poll_shutdown(&mut Context::from_waker(Waker::noop()));
     }
 }
 
@@ -293,6 +299,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for SharedHalf<S> {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
     use tokio::net::TcpListener;
 
@@ -348,5 +355,16 @@ mod tests {
         let serving = tokio::spawn(echo(server));
         written_while_read(Stream::of_shared(client)).await;
         serving.await.expect("no panic");
+    }
+
+    /// The runtime that polls the reader may be stopped.
+    #[tokio::test]
+    async fn dropped_writer_ends_a_stream_whose_reader_is_not_polled() {
+        let (client, mut server) = duplex(64);
+        let (_reader, writer) = Stream::of_shared(client).into_split();
+        drop(writer);
+
+        let read = server.read_u8().now_or_never();
+        assert!(read.expect("the stream has ended").is_err());
     }
 }
