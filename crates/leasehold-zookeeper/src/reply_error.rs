@@ -44,6 +44,8 @@ pub(super) fn store_error(error: ZkError) -> Error {
         }
         ZkError::NoHosts | ZkError::Timeout => Error::unavailable("no server can be reached"),
         ZkError::ConnectionLoss => Error::unavailable("the connection broke"),
+        // The client library has no other kind for the reason of a connection that broke.
+        ZkError::Custom(reason) => Error::unavailable(format!("the connection broke: {reason}")),
         ZkError::SessionExpired => Error::unavailable("the session has ended"),
         ZkError::ClientClosed => Error::unavailable("the store was closed"),
         ZkError::BadArguments(_) => Error::invalid(

@@ -7,7 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold::Locks;
+use leasehold::store::Store as _;
 use leasehold::stores::ZooKeeper;
+use leasehold_conformance::support::claim;
+use rustix::net::sockopt::set_socket_linger;
 use tokio::time::timeout;
 
 /// The server's protocol, a timeout that each test replaces, a session with its password, and
@@ -18,6 +21,7 @@ const SUCCESS: &[u8] = b"\0\0\0\0\0\0\0\x09\0\0\0\0";
 const EMPTY_PATH: &[u8] = b"\0\0\0\0";
 const ROOT: &[u8] = b"\0\0\0\x01/";
 /// The kinds of requests.
+const LIST: u8 = 8;
 const SYNC: u8 = 9;
 const PING: u8 = 11;
 const MULTI: u8 = 14;
@@ -48,6 +52,20 @@ async fn heartbeat_sends_a_sync_before_its_write() {
     assert!(kinds.take(2).eq([SYNC, MULTI]));
 }
 
+/// Shows G-28.
+#[tokio::test]
+async fn connection_that_is_reset_is_reported_as_broken() {
+    let (url, _requests) = serve(10_000, ROOT);
+    let builder = ZooKeeper::builder(&url).expect("the URL is valid");
+    let store = builder.connect().await.expect("the server replies");
+
+    let inspected = store.inspect(&claim("job").name).await;
+    let error = inspected.expect_err("it is reset");
+    let text = error.to_string();
+    assert!(error.is_unavailable(), "{error:?}");
+    assert!(text.contains("the connection broke"), "{text}");
+}
+
 /// Starts a server of one session, and returns its URL and the kinds of the requests.
 fn serve(session_millis: u32, value: &'static [u8]) -> (String, Receiver<u8>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
@@ -57,7 +75,8 @@ fn serve(session_millis: u32, value: &'static [u8]) -> (String, Receiver<u8>) {
     (format!("zookeeper://{address}/locks"), requests)
 }
 
-/// Replies to the request to connect, and to all further ones with a value.
+/// Replies to the request to connect, and to all further ones with a value. Resets the connection
+/// at a request for a listing.
 fn reply(
     mut stream: TcpStream,
     session_millis: u32,
@@ -72,6 +91,10 @@ fn reply(
         let request = read_request(&mut stream)?;
         // The first test does not receive them.
         let _ = kinds.send(request[7]);
+        if request[7] == LIST {
+            set_socket_linger(&stream, Some(Duration::ZERO))?;
+            return Ok(());
+        }
         send(&mut stream, &[&request[..4], SUCCESS, value].concat())?;
     }
 }
