@@ -49,6 +49,7 @@ pub(crate) fn run(texts: &[String]) -> Result<()> {
     let suites = suite::program("-p lab-simulation --all-features --test suites")?;
     let unit_tests = suite::program("-p leasehold-redis --all-features --lib")?;
     let mutants = mutants(&suites)?;
+    ensure_passes(&unit_tests)?;
     let equivalent = equivalent()?;
     for id in &equivalent {
         ensure!(
@@ -150,6 +151,15 @@ fn equivalent() -> Result<BTreeSet<String>> {
     ids.collect()
 }
 
+/// Tests that fail by themselves would find every mutant.
+fn ensure_passes(unit_tests: &Program) -> Result<()> {
+    ensure!(
+        !fails(unit_tests, TESTS, "none")?,
+        "the unit tests fail without a mutant"
+    );
+    Ok(())
+}
+
 fn fails_a_suite(suites: &Program, id: &str, mutant: &ScriptMutant) -> Result<bool> {
     for module in &mutant.modules {
         if fails(suites, &[&format!("{module}::")], id)? {
@@ -179,4 +189,16 @@ fn fails(program: &Program, names: &[&str], id: &str) -> Result<bool> {
     // Without a reader, the program ends when the next test has ended.
     drop(lines);
     Ok(!tests.wait()?.success() || has_failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unit_tests_that_fail_without_a_mutant_find_none() -> Result<()> {
+        ensure_passes(&Program::at("true", "")?)?;
+        ensure_passes(&Program::at("false", "")?).expect_err("a test fails");
+        Ok(())
+    }
 }

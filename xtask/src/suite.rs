@@ -216,6 +216,17 @@ impl Program {
         command
     }
 
+    /// A program for tests of these tasks.
+    #[cfg(test)]
+    pub(crate) fn at(path: &str, needs: &str) -> Result<Self> {
+        Ok(Self {
+            target: "name".to_owned(),
+            path: path.to_owned(),
+            folder: PathBuf::from("."),
+            needs: Needs::parse(needs)?,
+        })
+    }
+
     /// Reads what cargo prints of a program that it has built. None if it has no tests.
     fn parse(message: &Value) -> Result<Option<Self>> {
         let is_test = message["profile"]["test"] == true;
@@ -296,15 +307,6 @@ mod tests {
 
     use super::*;
 
-    fn program(needs: &str) -> Result<Program> {
-        Ok(Program {
-            target: "name".to_owned(),
-            path: "program".to_owned(),
-            folder: PathBuf::new(),
-            needs: Needs::parse(needs)?,
-        })
-    }
-
     #[test]
     fn programs_without_tests_are_not_run() -> Result<()> {
         let mut message = json!({
@@ -345,7 +347,7 @@ mod tests {
                 &["TEST_THREADS=1 program --quiet ''"],
             ),
         ] {
-            let program = program(needs)?;
+            let program = Program::at("program", needs)?;
             let beside = program.beside_others(Path::new("/s")).into_iter();
             let runs = beside.chain(program.alone(Path::new("/s")));
             let lines = runs.map(|run| run.step.command_line().replace("TMPDIR=/s ", ""));
