@@ -103,7 +103,7 @@ fn hold_and_read(first: &mut Client) -> Result<()> {
 fn replaced(fixture: &Fixture, mut first: Client, mut next: Client) -> Result<Failover> {
     let Some(granted) = granted_at_last(&mut next)? else {
         return Ok(Failover {
-            both: Both::Never,
+            both: Both::NotTested,
             lost: Lost::default(),
         });
     };

@@ -39,7 +39,7 @@ pub(super) const COLUMNS: [&str; 8] = [
 /// Returns a cell for each of [`COLUMNS`].
 pub(super) fn cells(row: &Row) -> [Cell; 8] {
     [
-        unless_broken(&exclusion(row)),
+        if_tested(row, unless_broken(&exclusion(row))),
         unless_broken(&deadlocks(row)),
         unless_broken(&owner(row)),
         fault_tolerance(row),
@@ -63,6 +63,16 @@ fn unless_broken(violations: &[String]) -> Cell {
     }
 }
 
+/// A condition counts as kept only if the cases could have shown that it is broken.
+fn if_tested(row: &Row, kept_or_broken: Cell) -> Cell {
+    match row.untested() {
+        Some(reason) if kept_or_broken.verdict == Kept => {
+            cell(Neither, format!("not tested: {reason}"))
+        }
+        _ => kept_or_broken,
+    }
+}
+
 /// How two reported that they hold, at one instant.
 fn exclusion(row: &Row) -> Vec<String> {
     let mut violations = Vec::new();
@@ -81,7 +91,7 @@ fn exclusion(row: &Row) -> Vec<String> {
     };
     let both = row.failover.map_or(Both::Never, |failover| failover.both);
     match both {
-        Both::Never => {}
+        Both::Never | Both::NotTested => {}
         Both::For(millis) => violations.push(format!(
             "{replaced}: both for {} until it was notified",
             time(millis)
@@ -184,7 +194,7 @@ fn lost(row: &Row, of: fn(Lost) -> Option<usize>) -> Cell {
         }
     }
     if all == 0 {
-        return cell(Kept, "0");
+        return if_tested(row, cell(Kept, "0"));
     }
     cell(Broken, format!("{all} ({})", parts.join(", ")))
 }
@@ -200,7 +210,7 @@ fn time(millis: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases::{Crowd, Down, Pause};
+    use super::super::cases::{Crowd, Down, Failover, Pause};
     use super::*;
     use crate::baselines::contender_named;
 
@@ -245,6 +255,30 @@ mod tests {
             [Kept, Kept, Kept, Neither, Neither, Neither, Broken, Kept]
         );
         assert_eq!(cells[4].text, "1.2 s");
+    }
+
+    #[test]
+    fn conditions_are_not_kept_where_few_clients_held() {
+        let failover = |both| Failover {
+            both,
+            lost: Lost::default(),
+        };
+        let mut few = good();
+        few.crowd.held = 3;
+        let mut not_granted = good();
+        not_granted.failover = Some(failover(Both::NotTested));
+
+        for row in [few, not_granted] {
+            let cells = cells(&row);
+            assert_eq!(
+                [cells[0].verdict, cells[7].verdict],
+                [Neither; 2],
+                "{row:?}"
+            );
+        }
+        let mut tested = good();
+        tested.failover = Some(failover(Both::Never));
+        assert_eq!(cells(&tested)[0].verdict, Kept);
     }
 
     #[test]
