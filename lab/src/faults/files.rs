@@ -20,14 +20,18 @@ fn files(run: &FaultRun, name: &str) -> [PathBuf; 2] {
 /// Deletes the two files of a name.
 pub(super) fn files_unlinked(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let name = run.draw_name(random);
+    let mut count = 0;
     for file in files(run, &name) {
         match fs::remove_file(&file) {
             // The name was free, and its last holder removed the files.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            removed => removed.with_context(|| format!("cannot delete {}", file.display()))?,
+            removed => {
+                removed.with_context(|| format!("cannot delete {}", file.display()))?;
+                count += 1;
+            }
         }
     }
-    Ok(Some(instant(format!("the files of {name}"))))
+    Ok((count > 0).then(|| instant(format!("{count} files of {name}"))))
 }
 
 /// Replaces the file that flock(1) locks by another.

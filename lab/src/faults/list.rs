@@ -170,7 +170,7 @@ pub const FAULTS: &[Fault] = &[
         description: "a worker that holds is stopped for ½, 1 or 2 leases",
         evidence: "the worker was stopped, and its last event was a grant",
         min_effects: 3,
-        losses: &[Network],
+        losses: &[Network, Failover],
         inject: |run, random| processes::paused(run, random, processes::holds),
         ..HOLDER
     },
@@ -519,7 +519,7 @@ pub const FAULTS: &[Fault] = &[
         ..REDIS
     },
     Fault {
-        // Shows G-28, G-32, S12.
+        // Shows G-32, S12.
         name: "out-of-memory",
         description: "the server has no memory left, for ½, 1 or 2 leases",
         evidence: "requests refused with OOM",
@@ -528,7 +528,7 @@ pub const FAULTS: &[Fault] = &[
         ..REFUSAL
     },
     Fault {
-        // Shows G-28, S12.
+        // Shows S12.
         name: "writes-refused",
         description: "the server lacks a replica and refuses writes, for ½, 1 or 2 leases",
         evidence: "requests refused with NOREPLICAS",
@@ -536,7 +536,7 @@ pub const FAULTS: &[Fault] = &[
         ..REFUSAL
     },
     Fault {
-        // Shows G-28, G-32, S12.
+        // Shows G-32, S12.
         name: "read-only",
         description: "the server becomes a replica of an unreachable master and refuses writes, \
             for ½, 1 or 2 leases",
@@ -556,7 +556,7 @@ pub const FAULTS: &[Fault] = &[
         ..REDIS
     },
     Fault {
-        // Shows G-28, G-32.
+        // Shows G-32.
         name: "rights-revoked",
         description: "the workers' user loses the right to run scripts, for ½, 1 or 2 leases",
         evidence: "requests refused with NOPERM",
@@ -565,7 +565,7 @@ pub const FAULTS: &[Fault] = &[
         ..REFUSAL
     },
     Fault {
-        // Shows G-28, G-32.
+        // Shows G-32.
         name: "busy-script",
         description: "another client's script runs until SCRIPT KILL, ½, 1 or 2 leases later; on a \
             minority where there are several",
@@ -619,7 +619,7 @@ pub const FAULTS: &[Fault] = &[
         ..REDIS
     },
     Fault {
-        // Shows G-01, G-28, G-32.
+        // Shows G-01, G-32.
         name: "loading",
         description: "servers are killed, and restarted with so much data that they reply \
             LOADING for a while",
@@ -821,7 +821,7 @@ pub const FAULTS: &[Fault] = &[
         ..FILES
     },
     Fault {
-        // Shows G-22, G-28.
+        // Shows G-22.
         name: "disk-full",
         description: "the disk is full for ½, 1 or 2 leases",
         evidence: "a new name is refused for this reason; requests refused with MISCONF",

@@ -193,10 +193,12 @@ pub(super) fn network_chaos(run: &mut FaultRun, random: &mut Random) -> Result<O
 
 /// Silences all open connections until they are closed.
 fn silent_connections(run: &FaultRun, random: &mut Random) -> Option<Effect> {
+    let mut count = 0;
     for wire in run.disturbed_wires(random) {
+        count += wire.traffic().present;
         wire.drop_replies_silently();
     }
-    Some(instant("silent connections"))
+    (count > 0).then(|| instant(format!("{count} silent connections")))
 }
 
 pub(super) fn majority_partition(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::{ended_now, instant, wait};
 use crate::backends::replica::{Pair, fail_over};
@@ -61,21 +61,17 @@ pub(super) fn killed_at_step(run: &mut FaultRun, random: &mut Random) -> Result<
     let mut worker = run
         .testbed
         .start(spawn_with_crash_point(run, crash_point))?;
-    let met = until_within(STEP_MAX, "a step", || Ok(worker.has_ended()?.then_some(()))).is_ok();
+    until_within(STEP_MAX, "a step", || Ok(worker.has_ended()?.then_some(())))?;
 
-    if !met {
-        run.add_events(worker.kill()?);
-        return Ok(None);
-    }
     let events = worker.end()?;
-    let at = events
+    let killed = events
         .iter()
         .rev()
-        .find(|event| event.kind == EventKind::Killed)
-        .map(|event| event.at);
+        .find(|event| event.kind == EventKind::Killed);
+    let at = killed.context("a worker ended before its step")?.at;
     run.add_events(events);
 
-    Ok(at.map(|at| super::at_moment(at, shown(crash_point))))
+    Ok(Some(super::at_moment(at, shown(crash_point))))
 }
 
 pub(super) fn paused_at_step(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
@@ -107,18 +103,20 @@ fn stopped_at_step(
     inject: impl FnOnce(&mut FaultRun, String) -> Result<Effect>,
 ) -> Result<Option<Effect>> {
     let crash_point = with_crash_point(run, random, CrashAction::Stop);
-    let worker = run.testbed.start(WorkerConfig {
+    let mut worker = run.testbed.start(WorkerConfig {
         cycles: u64::from(crash_point.nth) + 1,
         ..spawn_with_crash_point(run, crash_point)
     })?;
 
-    let is_met = until_within(STEP_MAX, "a step", || Ok(worker.is_paused()?.then_some(()))).is_ok();
-    let effect = if is_met {
-        Some(inject(run, shown(crash_point))?)
-    } else {
+    until_within(STEP_MAX, "a step", || Ok(worker.is_paused()?.then_some(())))?;
+    // A worker that never had to wait ends before that step.
+    let effect = if worker.has_ended()? {
         None
+    } else {
+        let effect = inject(run, shown(crash_point))?;
+        worker.resume()?;
+        Some(effect)
     };
-    worker.resume()?;
     run.add_events(worker.finish()?);
     Ok(effect)
 }
@@ -182,11 +180,13 @@ pub(super) fn hold_broken(run: &mut FaultRun, random: &mut Random) -> Result<Opt
         else {
             continue;
         };
+        // The hold ends before the request returns.
+        let since = now();
         if testbed
             .run(testbed.locks().break_hold(&name, token))?
             .is_some()
         {
-            return Ok(Some(instant(format!("{name}: token {token}"))));
+            return Ok(Some(ended_now(since, format!("{name}: token {token}"))));
         }
     }
 

@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 use super::Cell;
 use crate::Hold;
 use crate::check::{losses_in, meets_hold, passed_on};
-use crate::fault_run::{Effect, Injection, Outcome};
+use crate::fault_run::{Effect, Outcome};
 
 /// In nanoseconds: a worker checks its hold every millisecond, and a busy machine delays it.
 const CHECKED_WITHIN: u64 = 100_000_000;
@@ -60,14 +60,10 @@ fn measure(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Power {
             CHECKED_WITHIN,
         ) > 0
     };
-    // A hold that an operator breaks ends before the request returns.
-    let meets = |injection: &&Injection| {
-        let effect = injection.effect.as_ref();
-        effect.is_some_and(|effect| meets_hold(all, (injection.at, effect.until)))
-    };
+    let meets = |effect: &&Effect| meets_hold(all, (effect.since, effect.until));
 
     Power {
-        met: outcome.injections.iter().filter(meets).count(),
+        met: outcome.effects().filter(meets).count(),
         long: outcome.effects().filter(is_long).count(),
         costly: outcome.effects().filter(is_long).filter(is_costly).count(),
     }

@@ -2,6 +2,7 @@
 //! matrix shows it. The tests use real processes and one clock.
 #![forbid(unsafe_code)]
 
+mod effects;
 mod redis;
 mod redlock;
 mod zookeeper;

@@ -111,5 +111,8 @@ fn killed(testbed: &Testbed, config: &WorkerConfig, kill: Kill) -> Result<Vec<la
     until("a worker to be killed", || {
         Ok(worker.has_ended()?.then_some(()))
     })?;
-    worker.end()
+    let events = worker.end()?;
+    let is_killed = events.iter().any(|event| event.kind == EventKind::Killed);
+    ensure!(is_killed, "{kill:?}: the worker ended before this step");
+    Ok(events)
 }
