@@ -22,7 +22,7 @@ use crate::{Api, Event, EventKind, HoldWork, OnError, ResourceUsage, WorkerConfi
 use recorder::write_event;
 
 /// After this number of cycles of its first thread a process has opened everything it needs.
-const WARM: u64 = 16;
+pub(crate) const WARM: u64 = 16;
 /// The resource usage of the warm process.
 static FIRST: OnceLock<ResourceUsage> = OnceLock::new();
 /// How long an abandoned request may take to end.
@@ -100,7 +100,8 @@ fn count_down(file: &str, micros: u64) -> Result<()> {
     Ok(fs::write(file, (number - 1).to_string())?)
 }
 
-/// Records the resource usage once the first thread is warm.
+/// Records the resource usage once the first thread is warm. Every cycle of a thread ends here, also
+/// one without a hold.
 fn record_warm_usage(config: &WorkerConfig, thread: u32, cycle: u64) -> Result<()> {
     if thread != config.first_thread || cycle != WARM {
         return Ok(());

@@ -77,6 +77,7 @@ async fn cycles(config: Arc<WorkerConfig>, locks: Locks, thread: u32) -> Result<
         recorder.record(EventKind::Requested)?;
         let acquisition = acquisition(&config, &locks, &owner, thread, name);
         let Some(guard) = acquire(&config, recorder, &acquisition).await? else {
+            record_warm_usage(&config, thread, cycle)?;
             cycle += 1;
             done += u64::from(config.on_error == OnError::Abort);
             continue;

@@ -54,6 +54,7 @@ fn cycles(config: &WorkerConfig, locks: &Locks, thread: u32) -> Result<()> {
         }
         recorder.record(EventKind::Requested)?;
         let Some(guard) = acquire(config, recorder, &lock(config, locks, thread, name))? else {
+            record_warm_usage(config, thread, cycle)?;
             cycle += 1;
             done += u64::from(config.on_error == OnError::Abort);
             continue;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use lab::backends::{file, redis};
 use lab::soak::{Soak, SoakStart};
-use lab::{Api, DEADLINE, Testbed, WorkerConfig, check};
+use lab::{Api, DEADLINE, Event, EventKind, Testbed, WorkerConfig, check};
 use lab_servers::Redis;
 
 use crate::WORKER;
@@ -41,6 +41,27 @@ fn soak_on_redis() -> Result<()> {
             ..config
         },
     )
+}
+
+/// A worker whose waits all time out is warm too, so that a leak of a timeout is detected.
+#[test]
+fn worker_without_a_hold_records_its_warm_usage() -> Result<()> {
+    let testbed = file::start(WORKER)?;
+    let held = testbed.run(testbed.locks().mutex("a").acquire())?;
+    for api in [Api::Async, Api::Blocking] {
+        let worker = testbed.start(WorkerConfig {
+            api,
+            cycles: 20,
+            wait_micros: Some(1_000),
+            ..WorkerConfig::default()
+        })?;
+        let events = worker.finish()?;
+        let is_usage = |event: &&Event| matches!(event.kind, EventKind::ResourceUsage(_));
+        assert_eq!(events.iter().filter(is_usage).count(), 2, "{api:?}");
+        check::resource_leaks(&events)?;
+    }
+    testbed.run(held.release())?;
+    Ok(())
 }
 
 fn soak(names: &[&str]) -> Result<()> {
