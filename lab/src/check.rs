@@ -23,7 +23,7 @@
 //! | L4, L8 | every waiter is granted in time | [`waits`] |
 //! | L6 | a wait with a limit ends in time | [`waits`] |
 //! | | a job is completed once, by a claim that held | [`completed_once`] |
-//! | | a store that must refuse requests grants no lock | [`refusal`] |
+//! | | a store that must refuse grants no lock, and gives an error | [`refusal`], [`refused_in`] |
 //! | | a lock is held during a fault; one that outlasts a lease ends a hold | [`losses_in`] |
 //! | L5 | a process returns descriptors, threads, tasks, memory | [`resource_leaks`] |
 //! | L5 | queues, keys, connections, files and nodes are removed | `check_clean` of each backend |
@@ -65,7 +65,7 @@ pub use order::order;
 pub use overtaking::{Overtaking, overtaking};
 pub use queue_positions::queue_positions;
 pub use recovery::Recovery;
-pub use refusal::refusal;
+pub use refusal::{refusal, refused_in};
 pub use resource_leaks::resource_leaks;
 pub(crate) use resource_leaks::{SLACK, fits, resource_leaks_beyond};
 pub use stale_entries::{GoneTimes, stale_entries};

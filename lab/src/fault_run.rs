@@ -2,6 +2,7 @@
 
 mod long_hold;
 mod plan;
+mod quiet;
 mod workload;
 
 use std::collections::HashMap;
@@ -125,6 +126,8 @@ pub struct Outcome {
     pub missing_canaries: usize,
     /// When the run began and ended.
     pub time: (u64, u64),
+    /// When the last fault had no consequences any more, where the run went on without faults.
+    pub settled: u64,
 }
 
 impl Outcome {
@@ -203,7 +206,11 @@ impl FaultRun {
 
         run.start_workers(&WORKERS)?;
         let records = run.testbed.run(run.testbed.locks().list_records("", 1));
-        if cell.fault.meets_jobs && records.is_ok() {
+        let lacks_records = records
+            .as_ref()
+            .is_err_and(leasehold::Error::is_unsupported);
+        if cell.fault.meets_jobs && !lacks_records {
+            records?;
             run.start_workers(&JOB_WORKERS)?;
         }
         run.wait_until_working()?;
@@ -443,13 +450,14 @@ impl FaultRun {
         Ok(count)
     }
 
-    /// Stops all workers, checks that they left nothing behind, and returns the history.
+    /// Lets the workers go on without faults for a while, stops them, checks that they left nothing behind, and returns the history.
     ///
     /// # Errors
     /// If a worker fails, or something is left behind.
     pub fn finish(mut self) -> Result<Outcome> {
         let backend = self.cell.backend;
         (backend.wait_until_ready)(&self.testbed)?;
+        let settled = self.run_without_faults()?;
         let stop_file = self.config.stop_file.as_ref();
         fs::write(stop_file.context("a file stops the workers")?, "")?;
         let end = now();
@@ -487,6 +495,7 @@ impl FaultRun {
             missing_canaries,
             guarantees,
             time: (self.begun, end),
+            settled,
         })
     }
 }

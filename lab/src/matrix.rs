@@ -16,6 +16,7 @@ use crate::backends::{BACKENDS, Backend};
 use crate::fault_run::{FaultRun, Outcome};
 use crate::faults::{FAULTS, Fault, Guarantee};
 
+pub(crate) use check::settles_within;
 pub use check::{Figures, check};
 pub use page::{Page, folder, keep};
 

@@ -1,13 +1,13 @@
-//! A store that must refuse requests grants no lock.
+//! A store that must refuse requests grants no lock, and its clients get an error.
 
-use super::Violation;
-use crate::Hold;
+use super::{Span, Violation};
+use crate::{Event, EventKind, Hold};
 
-/// Checks that no claim is both requested and granted between `since` and `until`.
+/// Checks that no claim is both requested and granted in the span.
 ///
 /// Returns the first such hold.
 #[must_use]
-pub fn refusal(holds: &[Hold], since: u64, until: u64) -> Option<Violation> {
+pub fn refusal(holds: &[Hold], (since, until): Span) -> Option<Violation> {
     let granted = holds
         .iter()
         .find(|hold| hold.requested > since && hold.granted < until)?;
@@ -16,4 +16,12 @@ pub fn refusal(holds: &[Hold], since: u64, until: u64) -> Option<Violation> {
         first: *granted,
         second: *granted,
     })
+}
+
+/// Whether a client got an error in the span. The end of its own wait limit is none.
+#[must_use]
+pub fn refused_in(events: &[Event], (since, until): Span) -> bool {
+    let is_error =
+        |event: &Event| event.kind == EventKind::Refused && since < event.at && event.at < until;
+    events.iter().any(is_error)
 }

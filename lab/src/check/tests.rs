@@ -35,7 +35,7 @@ const HAND_OVERS: &str = "hold 1 100 160; hold 2 167 227 requested 9; \
     hold 3 234 294 requested 9; hold 4 301 361 requested 9; hold 5 368 428 requested 9;";
 
 /// The checkers by their names in `histories.txt`.
-const CHECKERS: [(&str, Check); 31] = [
+const CHECKERS: [(&str, Check); 33] = [
     ("holds", |text| {
         let holds = holds(&History::of(text).events).map(|holds| {
             let shown = holds.iter().map(|hold| match hold.observed {
@@ -55,10 +55,10 @@ const CHECKERS: [(&str, Check); 31] = [
         tokens_of(exclusion(&History::of(text).holds))
     }),
     ("loss_notified", |text| {
-        tokens_of(loss_notified(
-            &History::of(text).holds,
-            Duration::from_nanos(5),
-        ))
+        let History {
+            holds, disturbed, ..
+        } = History::of(text);
+        tokens_of(loss_notified(&holds, &disturbed, Duration::from_nanos(5)))
     }),
     ("tokens", |text| tokens_of(tokens(&History::of(text).holds))),
     ("tokens_over_loss", |text| {
@@ -69,7 +69,11 @@ const CHECKERS: [(&str, Check); 31] = [
     }),
     ("order", |text| tokens_of(order(&History::of(text).holds))),
     ("refusal between 10 and 40", |text| {
-        tokens_of(refusal(&History::of(text).holds, 10, 40))
+        tokens_of(refusal(&History::of(text).holds, (10, 40)))
+    }),
+    ("refused_in between 10 and 40", |text| {
+        let is_refused = refused_in(&History::of(text).events, (10, 40));
+        is_refused.to_string()
     }),
     ("meets_hold", |text| {
         let history = History::of(&format!("hold 1 10 20; hold 2 40 50; {text}"));
@@ -185,6 +189,10 @@ const CHECKERS: [(&str, Check); 31] = [
     ("stale_entries", stale),
     ("resource_leaks", |text| {
         error_of(resource_leaks(&History::of(text).events))
+    }),
+    ("resource_leaks after 17 cycles", |text| {
+        let cycles = "1 0 0 requested;".repeat(17);
+        error_of(resource_leaks(&History::of(&(cycles + text)).events))
     }),
     ("recovery of two locks since 10", |text| {
         let mut recovery = Recovery::of(2, 10);

@@ -7,11 +7,11 @@ use serde::Serialize;
 
 use super::{Cell, order, power};
 use crate::backends::Capability;
-use crate::check::{GoneTimes, Span};
+use crate::check::{GoneTimes, Span, extended};
 use crate::fault_run::{Injection, JOBS, Outcome};
 use crate::faults::{Disturbed, Guarantee, Requirement};
 use crate::{Event, EventKind, Hold, check, holds};
-use leasehold::CrashRelease;
+use leasehold::{CrashRelease, Guarantees};
 
 /// What a busy machine adds to a guaranteed time.
 pub(super) const SLACK: Duration = Duration::from_secs(3);
@@ -78,7 +78,7 @@ pub fn check(cell: &Cell, outcome: &Outcome) -> Result<Figures> {
     figures.longest_idle = idle(cell, outcome, &all)?;
     canary(cell, outcome)?;
     figures.jobs = jobs(cell, outcome)?;
-    check::validity(events, longest_validity(cell, outcome))?;
+    check::validity(events, longest_validity(cell, &outcome.guarantees))?;
     check::waits(events, &disturbed_spans(outcome), outcome.time.1, |cycle| {
         let limit = outcome.wait_limits.get(&cycle.thread);
         limit.map_or(Duration::MAX, |limit| *limit + SLACK)
@@ -92,7 +92,7 @@ pub fn check(cell: &Cell, outcome: &Outcome) -> Result<Figures> {
             let observed = observed(cell, outcome);
             figures.in_turn = observed.len();
             check::all(&[events, &observed[..]].concat())?;
-            figures.hand_over = order::check(cell, outcome, &all)?;
+            figures.hand_over = order::check(cell, outcome, &all, &observed)?;
             check::stale_entries(
                 &outcome.observations,
                 events,
@@ -130,11 +130,7 @@ fn figures(cell: &Cell, outcome: &Outcome, acquisitions: usize) -> Figures {
         acquisitions,
         faults: seen.len(),
         lost: count(|kind| matches!(kind, EventKind::Expired | EventKind::Revoked)),
-        refused: outcome
-            .events
-            .iter()
-            .filter(|event| is_refusal(event))
-            .count(),
+        refused: outcome.events.iter().copied().filter(is_refusal).count(),
         timed_out: count(|kind| *kind == EventKind::TimedOut),
         nested: count(|kind| matches!(kind, EventKind::Nested { .. })),
         intrusions: outcome.intrusions,
@@ -164,7 +160,8 @@ fn idle(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Result<Duration> {
     let events = &outcome.events;
     let disturbed = disturbed_spans(outcome);
     let end = outcome.time.1;
-    let bound = longest_validity(cell, outcome).unwrap_or(cell.backend.lease) + SLACK;
+    let validity = longest_validity(cell, &outcome.guarantees);
+    let bound = validity.unwrap_or(cell.backend.lease) + SLACK;
     check::idle(events, all, &disturbed, end, bound)
 }
 
@@ -258,14 +255,14 @@ fn observed(cell: &Cell, outcome: &Outcome) -> Vec<Event> {
 /// The longest validity of a guard after its last renewal: what the store guarantees about a crash,
 /// because a guard must end before the store may grant to another client. `None` where only the end
 /// of the process ends a hold.
-fn longest_validity(cell: &Cell, outcome: &Outcome) -> Option<Duration> {
+fn longest_validity(cell: &Cell, guarantees: &Guarantees) -> Option<Duration> {
     let lease = cell.backend.requested_lease;
     // A client that opens the store without the right to check connections detects no crashes.
     if cell.fault.requires == Requirement::DedicatedUser {
         return Some(lease);
     }
 
-    match outcome.guarantees.crash_release {
+    match guarantees.crash_release {
         CrashRelease::Immediate => None,
         CrashRelease::Within { grace, .. } => Some(lease.min(grace)),
         _ => Some(lease),
@@ -277,14 +274,35 @@ fn longest_validity(cell: &Cell, outcome: &Outcome) -> Option<Duration> {
 /// ends in time however busy the machine is. Where a connection or a session proves a hold, the
 /// client reads the claim itself every third of a lease. Where validity has no end, the next
 /// renewal reports the loss.
-fn loss_notified_within(cell: &Cell, outcome: &Outcome) -> Duration {
+fn loss_notified_within(cell: &Cell, guarantees: &Guarantees) -> Duration {
     let lease = cell.backend.lease;
-    longest_validity(cell, outcome).map_or(lease + SLACK, |validity| validity + lease / 3)
+    longest_validity(cell, guarantees).map_or(lease + SLACK, |validity| validity + lease / 3)
+}
+
+/// How long a fault has consequences after its end: a holder is not notified of its loss yet, or the
+/// claims of killed and cut-off clients are still in the queue. `None` where no checker needs time
+/// without faults.
+pub(crate) fn settles_within(cell: &Cell, guarantees: &Guarantees) -> Option<Duration> {
+    if cell.guarantee == Guarantee::TokensOnly {
+        return Some(loss_notified_within(cell, guarantees));
+    }
+    let is_ordered = cell.backend.has(Capability::FifoQueue);
+    is_ordered.then_some(cell.backend.lease)
+}
+
+/// The faults with their consequences, which last for this time and end before the end of the run.
+pub(super) fn unsettled_spans(outcome: &Outcome, after: Duration) -> Vec<Span> {
+    let mut spans = extended(&disturbed_spans(outcome), after);
+    for (_, to) in &mut spans {
+        *to = outcome.settled.min(*to);
+    }
+    spans
 }
 
 /// Returns for how long holds overlapped.
 fn tokens(all: &[Hold], cell: &Cell, outcome: &Outcome) -> Result<Vec<Duration>> {
-    let bound = loss_notified_within(cell, outcome);
+    let bound = loss_notified_within(cell, &outcome.guarantees);
+    let permitted = unsettled_spans(outcome, bound);
     let mut sorted = all.to_vec();
     sorted.sort_unstable_by_key(|hold| (hold.name, hold.granted));
     let mut times = Vec::new();
@@ -292,7 +310,7 @@ fn tokens(all: &[Hold], cell: &Cell, outcome: &Outcome) -> Result<Vec<Duration>>
     for one_name in sorted.chunk_by(|one, other| one.name == other.name) {
         let fault = check::tokens_over_loss(one_name, cell.backend.token_slack);
         fault
-            .or_else(|| check::loss_notified(one_name, bound))
+            .or_else(|| check::loss_notified(one_name, &permitted, bound))
             .map_or(Ok(()), Err)?;
         times.extend(check::overlap_times(one_name).map(|(_, time)| time));
     }
@@ -307,22 +325,16 @@ fn refusals(all: &[Hold], cell: &Cell, outcome: &Outcome) -> Result<()> {
         let passed_on = check::passed_on(all);
         requested.retain(|hold| !passed_on.contains(&(hold.name, hold.token)));
     }
+    let refusals: Vec<Event> = outcome.events.iter().copied().filter(is_refusal).collect();
     for effect in outcome.effects() {
-        check::refusal(&requested, effect.since, effect.until).map_or(Ok(()), Err)?;
+        let span = (effect.since, effect.until);
+        check::refusal(&requested, span).map_or(Ok(()), Err)?;
+        let is_short = Duration::from_nanos(span.1 - span.0) < cell.backend.lease;
+        ensure!(
+            is_short || check::refused_in(&refusals, span),
+            "no request failed during a fault of a lease or longer"
+        );
     }
-    let within = |event: &&Event| {
-        outcome
-            .injections
-            .iter()
-            .any(|injection| injection.at < event.at)
-    };
-    let events = outcome
-        .events
-        .iter()
-        .filter(within)
-        .any(|event| is_refusal(event) || event.kind == EventKind::TimedOut);
-    ensure!(events, "no request was refused");
-
     Ok(())
 }
 

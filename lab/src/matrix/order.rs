@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::Cell;
-use super::check::{SLACK, disturbed_spans};
-use crate::Hold;
+use super::check::{SLACK, unsettled_spans};
 use crate::backends::Capability;
-use crate::check::{self, extended};
+use crate::check;
 use crate::fault_run::{LONG, Outcome};
-use crate::faults::Disturbed;
+use crate::faults::{Disturbed, Guarantee};
+use crate::{Event, Hold};
 
 /// In leases: how long others may hold the long lock before a waiter is granted.
 const LONG_HOLD_LEASES: u32 = 4;
@@ -19,17 +19,21 @@ const LONG_HOLD_LEASES: u32 = 4;
 const NOTIFIED_WITHIN: u32 = 8;
 
 /// Checks, on a store with a queue, that no waiter was overtaken or starved, and that releases
-/// reached the next waiter by notifications. Returns the median time of that.
+/// reached the next waiter by notifications after the last fault. Returns the median time of that.
 ///
 /// # Errors
-/// The first waiter, or the time that hand-overs took.
-pub(super) fn check(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Result<Duration> {
+/// The first waiter, or the time that hand-overs took, or that the end of the run shows too little.
+pub(super) fn check(
+    cell: &Cell,
+    outcome: &Outcome,
+    all: &[Hold],
+    observed: &[Event],
+) -> Result<Duration> {
     if !cell.backend.has(Capability::FifoQueue) {
         return Ok(Duration::ZERO);
     }
 
-    let spans = disturbed_spans(outcome);
-    let disturbed = extended(&spans, cell.backend.lease + late_bytes(cell));
+    let disturbed = unsettled_spans(outcome, cell.backend.lease + late_bytes(cell));
     let overtaking = check::overtaking(&outcome.observations, all, &disturbed);
     ensure!(overtaking.is_none(), "overtaken: {overtaking:?}");
 
@@ -37,8 +41,15 @@ pub(super) fn check(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Result<Dura
         waits_at_most(cell, cycle.name)
     })?;
 
+    // Where requests are refused, every wait has a limit, and its end removes the claim.
+    ensure!(
+        cell.guarantee == Guarantee::Refuses
+            || observed.iter().any(|event| event.at > outcome.settled),
+        "no waiter was observed after the last fault"
+    );
     let bound = cell.backend.lease / NOTIFIED_WITHIN;
-    let time = check::hand_over_time(all, &extended(&spans, late_bytes(cell))).unwrap_or_default();
+    let time = check::hand_over_time(all, &[(0, outcome.settled)])
+        .context("too few waiters were granted after the last fault")?;
     ensure!(
         time <= bound,
         "half of the releases reached the next waiter after {time:?} or later"
