@@ -177,7 +177,7 @@ pub(crate) fn run(options: &RustMutants) -> Result<()> {
         let diff = fs::canonicalize(diff).with_context(|| format!("cannot find {diff}"))?;
         chosen.push(format!("--in-diff={}", diff.display()));
     }
-    for tested in *tests {
+    for tested in tests {
         let (of_package, of_tests) = tested.split_once(' ').unwrap_or((tested, ""));
         cargo("tests without a mutant", "test --quiet --all-features")
             .args(["--package", of_package])
