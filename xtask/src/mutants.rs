@@ -9,12 +9,13 @@ mod check;
 mod patch;
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Instant;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use sha1_smol::Sha1;
 
 use crate::repository;
@@ -111,6 +112,9 @@ fn try_out(mutant: &Mutant) -> Result<()> {
     }
 }
 
+/// Locked for as long as this process uses the copy.
+static USED: OnceLock<File> = OnceLock::new();
+
 /// The copy of the working tree, relative to the root.
 const COPY: &str = "target/mutants/tree";
 
@@ -121,6 +125,13 @@ pub(crate) fn copy_of_tree() -> Result<PathBuf> {
     let home = root.join("target/mutants");
     let tree = root.join(COPY);
     fs::create_dir_all(&tree)?;
+    if USED.get().is_none() {
+        let lock = File::create(home.join("lock"))?;
+        lock.try_lock()
+            .context("another run has a bug in target/mutants/tree")?;
+        // No other thread of this process makes the copy.
+        USED.set(lock).expect("it was not set");
+    }
     // Tests find there what xtask has fetched.
     let link = tree.join("target");
     if !link.exists() {

@@ -86,7 +86,8 @@ RETURN (l.next).claim IS NOT NULL AND (l.next).deadline > pg_catalog.clock_times
 -- Extends the leases of claims, in the order of their names, so that no two renewals wait for each
 -- other. A hold whose lease is over is not made again. One letter for each claim: 1 holds, Q waits,
 -- A waits and should look at the holders, 0 is not there. A waiter's number is how many waiters are
--- ahead of it. It fails if it waits for the locks of several queues for more than 100 ms in all.
+-- ahead of it. It fails if it has waited for the locks of queues for more than 100 ms in all, and
+-- there are others left.
 CREATE FUNCTION leasehold.renew_1(
     names text[], claims uuid[], client uuid, epoch int, link bigint, server text, channel text,
     grace int

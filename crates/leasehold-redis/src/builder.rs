@@ -65,7 +65,8 @@ impl<S: ServerStore> StoreBuilder<S> {
     /// for it. A line break at the end is no part of the password, as in a password file. So a
     /// program that gets tokens from an async client keeps the latest one for the function. If the
     /// function fails, so does the connection, as [`is_unavailable`](leasehold_core::Error::is_unavailable):
-    /// an open store tries again. The password is in no error and no log.
+    /// an open store tries again. A call that never returns keeps its thread, and after 16 of them no
+    /// connection begins. The password is in no error and no log.
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {

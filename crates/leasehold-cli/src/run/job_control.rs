@@ -120,7 +120,7 @@ impl JobControl {
         }
         if !terminal.is_own() && !terminal.is_lent() && has_job_control() {
             // The job is in the background. It stops as any job does that uses the terminal there.
-            signals.stop(Signal::SIGTTIN, Reach::Job)?;
+            signals.stop(signals.for_use_of_terminal(), Reach::Job)?;
         }
         Ok(self.give_if_allowed(group))
     }

@@ -150,6 +150,16 @@ impl Signals {
         Ok(())
     }
 
+    /// Returns the signal that stops a job for its use of the terminal. A parent, such as tmux, may
+    /// have set the usual one to be ignored.
+    pub(crate) fn for_use_of_terminal(&self) -> Signal {
+        if self.masks.ignores(Signal::SIGTTIN) {
+            Signal::SIGSTOP
+        } else {
+            Signal::SIGTTIN
+        }
+    }
+
     /// Returns the signals that were blocked when this process started.
     pub(crate) fn blocked_at_start(&self) -> u64 {
         self.masks.blocked

@@ -577,6 +577,7 @@ fn upgrade_of_the_package_leaves_the_system_store_to_its_group() {
     let script = "configure() { PATH=${L%/*}:$PATH sh -ec \"$POSTINST\" postinst configure; }
         configure > /dev/null; stat -c '%a %U %G' /var/lib/leasehold
         groupadd --system deploy; $L setup-system --group deploy > /dev/null
-        configure; stat -c '%a %U %G' /var/lib/leasehold";
-    in_own_system(script).assert(0, "3770 root leasehold\n3770 root deploy\n", "");
+        configure > /dev/null; stat -c '%a %U %G' /var/lib/leasehold
+        chmod 2770 /var/lib/leasehold; configure > /dev/null; stat -c %a /var/lib/leasehold";
+    in_own_system(script).assert(0, "3770 root leasehold\n3770 root deploy\n3770\n", "");
 }

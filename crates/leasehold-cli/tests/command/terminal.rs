@@ -249,14 +249,17 @@ fn command_keeps_the_terminal_where_the_keyboard_cannot_stop_it() {
 
 #[test]
 fn background_run_waits_for_the_terminal() {
-    let sandbox = Sandbox::new();
-    let mut terminal = Terminal::shell(&sandbox);
-    terminal.types("$LEASEHOLD run a -- sh -c 'read x; echo \"got <$x>\"' &\n");
-    terminal.until_shows("Stopped");
-    terminal.types("fg\n");
-    terminal.until_shows("LEASEHOLD run a");
-    terminal.types("hello\n");
-    terminal.until_shows("got <hello>");
+    let run = "$LEASEHOLD run a -- sh -c 'read x </dev/tty; echo \"got <$x>\"'";
+    for job in [run.to_owned(), format!("(trap '' TTIN; exec {run})")] {
+        let sandbox = Sandbox::new();
+        let mut terminal = Terminal::shell(&sandbox);
+        terminal.types(&format!("{job} &\n"));
+        terminal.until_shows("Stopped");
+        terminal.types("fg\n");
+        terminal.until_shows("LEASEHOLD run a");
+        terminal.types("hello\n");
+        terminal.until_shows("got <hello>");
+    }
 }
 
 #[test]

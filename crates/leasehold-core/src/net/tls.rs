@@ -200,6 +200,11 @@ fn untrusted(error: io::Error, help: &Help) -> Error {
             "the server has no certificate for this name: {error}"
         ))
         .help(format!("use the host name of the certificate{name}")),
+        Some(AlertDescription::ProtocolVersion | AlertDescription::InsufficientSecurity) => {
+            Error::unsupported(format!(
+                "the server allows no TLS 1.2 or 1.3 with a cipher of leasehold: {error}"
+            ))
+        }
         Some(_) => Error::unavailable(format!("the server ended the TLS handshake: {error}"))
             .help("the log of the server may have the reason"),
         None if error.kind() == io::ErrorKind::InvalidData => Error::denied(format!(

@@ -19,6 +19,7 @@ use pin_project_lite::pin_project;
 use tokio::runtime::{Builder, Handle, Id};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{AbortHandle, JoinError};
+use tokio::time::timeout;
 
 use super::backoff::Backoff;
 use super::departures::{Departure, wait_at_end_of_thread};
@@ -184,13 +185,22 @@ impl Default for BlockingSteps {
 
 impl BlockingSteps {
     /// Runs a step as [`run_blocking`] does.
+    ///
+    /// # Errors
+    /// Also if steps that do not return are in its way.
     pub async fn run<T: Send + 'static>(
         &self,
         what: &'static str,
         step: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T> {
         let permits = Arc::clone(&self.0);
-        let permit = permits.acquire_owned().await.expect("it is never closed");
+        let permit = timeout(PERMIT_MAX, permits.acquire_owned()).await;
+        let permit = permit.map_err(|_| {
+            Error::unavailable(format!(
+                "{what} does not return: {STEPS_OF_ONE} calls are under way"
+            ))
+        })?;
+        let permit = permit.expect("it is never closed");
         let run = move || {
             let _permit = permit;
             step()
@@ -198,6 +208,10 @@ impl BlockingSteps {
         run_blocking(what, run).await
     }
 }
+
+/// How long a step waits for one of the others to end: less than an attempt to connect may take, so
+/// that its error names what does not return.
+const PERMIT_MAX: Duration = Duration::from_secs(3);
 
 /// Enough for the connections to a few servers at once, and a small part of all steps.
 pub(crate) const STEPS_OF_ONE: usize = 16;

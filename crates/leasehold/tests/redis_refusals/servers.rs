@@ -188,6 +188,7 @@ fn alert(mut stream: TcpStream, description: u8) -> std::io::Result<()> {
 async fn alert_of_a_server_is_reported_with_its_remedy() {
     let unknown_authority = service(|stream| alert(stream, 48));
     let unknown_name = service(|stream| alert(stream, 112));
+    let old_version = service(|stream| alert(stream, 70));
     let internal_error = service(|stream| alert(stream, 80));
     let with_tls = |url: String| url.replace("redis://", "rediss://");
 
@@ -195,6 +196,8 @@ async fn alert_of_a_server_is_reported_with_its_remedy() {
     check(&error, Error::is_denied, "cert=/path/to/cert.pem");
     let error = refused(&with_tls(unknown_name)).await;
     check(&error, Error::is_denied, "server-name=");
+    let error = refused(&with_tls(old_version)).await;
+    check(&error, Error::is_unsupported, "no TLS 1.2 or 1.3");
     let error = refused(&with_tls(internal_error)).await;
     check(&error, Error::is_unavailable, "InternalError");
 }
