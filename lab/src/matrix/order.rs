@@ -16,7 +16,7 @@ use crate::{Event, Hold};
 const LONG_HOLD_LEASES: u32 = 4;
 /// A hand-over that takes longer than this part of a lease was found by polling. A notified waiter
 /// needs a few milliseconds, on a busy machine some more.
-const NOTIFIED_WITHIN: u32 = 8;
+const NOTIFIED_WITHIN: u32 = 12;
 
 /// Checks, on a store with a queue, that no waiter was overtaken or starved, and that releases
 /// reached the next waiter by notifications after the last fault. Returns the median time of that.
