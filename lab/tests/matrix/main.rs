@@ -15,7 +15,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 const WORKER: &str = env!("CARGO_BIN_EXE_worker");
 /// How long faults are injected. Each has its least number of effects however short this is.
-const TIME: Duration = Duration::from_millis(1_200);
+const TIME: Duration = Duration::from_millis(600);
 
 /// The cells that run when no name is given: faults that only this store has, and some that a
 /// seeded bug or `found.tsv` names, three at most. `cargo xtask nightly` runs all cells.
