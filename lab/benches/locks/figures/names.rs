@@ -1,4 +1,5 @@
-//! As many pairs as possible on 64 names at once, over one connection, and their server CPU time.
+//! As many pairs as possible on 64 names at once, and their server CPU time. Some peers use a pool
+//! of connections, the others one.
 //!
 //! Each peer batches its requests in its own way.
 
