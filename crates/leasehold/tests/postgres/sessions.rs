@@ -298,14 +298,14 @@ async fn broken_connection_loses_nothing() {
 }
 
 /// The pauses between two attempts to connect do not grow past the grace, though each session
-/// breaks as soon as it is there.
+/// breaks as soon as it is there. The grace is half of the longest pause of other connections.
 ///
 /// Shows G-13.
 #[tokio::test]
 async fn repeated_short_outages_lose_nothing() {
     let database = Database::new();
     let wire = Wire::to(SERVER.address());
-    let url = |address| format!("{}?crash-grace=2s", database.url_at(address));
+    let url = |address| format!("{}?crash-grace=1s", database.url_at(address));
     let [cut, others] = [
         open(&url(&wire.address())).await,
         open(&url(&SERVER.address())).await,
