@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::select_all;
 use futures_util::poll;
-use lab_servers::{PgBouncer, Wire};
+use lab_servers::{PgBouncer, PostgresSession, Wire};
 use leasehold::store::{Claim, OnContention, Standing, Store as _};
 use leasehold::stores::Postgres;
 use leasehold::{CrashRelease, Locks, Owner};
@@ -105,6 +105,16 @@ pub(crate) fn enter(
     )
 }
 
+/// The client of claim 1, which holds the lock `a` for the lease, and of claim 2, which waits.
+async fn holder_and_waiter(database: &Database<'_>, lease: Duration) -> PostgresSession {
+    database.set_up(&[]).await;
+    let mut client = database.session();
+    client.run("SELECT pg_advisory_lock(1)");
+    database.run(&enter(1..=1, 1, "1", lease));
+    database.run(&enter(2..=2, 1, "1", Duration::from_secs(600)));
+    client
+}
+
 /// Each client says what it has seen, because the server may have lost its last writes.
 ///
 /// Shows G-04.
@@ -134,11 +144,7 @@ async fn next_token_exceeds_what_each_waiter_has_seen() {
 #[tokio::test]
 async fn entering_claim_ends_a_hold_whose_lease_is_over() {
     let database = Database::new();
-    database.set_up(&[]).await;
-    let mut client = database.session();
-    client.run("SELECT pg_advisory_lock(1)");
-    database.run(&enter(1..=1, 1, "1", Duration::from_secs(1)));
-    database.run(&enter(2..=2, 1, "1", Duration::from_secs(600)));
+    let _client = holder_and_waiter(&database, Duration::from_secs(1)).await;
     database.run("SELECT pg_sleep_until((holder).deadline) FROM leasehold_private.lock");
 
     database.run(&enter(3..=3, 1, "1", Duration::from_secs(600)));
@@ -150,11 +156,7 @@ async fn entering_claim_ends_a_hold_whose_lease_is_over() {
 #[tokio::test]
 async fn another_kind_is_refused_beside_a_waiter_without_a_session() {
     let database = Database::new();
-    database.set_up(&[]).await;
-    let mut client = database.session();
-    client.run("SELECT pg_advisory_lock(1)");
-    database.run(&enter(1..=1, 1, "1", Duration::from_secs(600)));
-    database.run(&enter(2..=2, 1, "1", Duration::from_secs(600)));
+    let mut client = holder_and_waiter(&database, Duration::from_secs(600)).await;
     client.run("SELECT pg_advisory_unlock(1)");
     database.run("SELECT leasehold.leave_1('a', lpad('1', 32, '0')::uuid, NULL)");
     let queue = "SELECT taken, waiting FROM leasehold_private.lock";
@@ -170,11 +172,7 @@ async fn another_kind_is_refused_beside_a_waiter_without_a_session() {
 #[tokio::test]
 async fn waiter_behind_its_own_client_is_not_told_to_look() {
     let database = Database::new();
-    database.set_up(&[]).await;
-    let mut client = database.session();
-    client.run("SELECT pg_advisory_lock(1)");
-    database.run(&enter(1..=1, 1, "1", Duration::from_secs(600)));
-    database.run(&enter(2..=2, 1, "1", Duration::from_secs(600)));
+    let mut client = holder_and_waiter(&database, Duration::from_secs(600)).await;
     let renewing = "SELECT standing FROM leasehold.renew_1(ARRAY['a'], \
         ARRAY[lpad('2', 32, '0')::uuid], gen_random_uuid(), 0, 1, leasehold_private.server(), \
         'x', 300)";
