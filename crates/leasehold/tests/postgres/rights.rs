@@ -76,7 +76,8 @@ async fn stranger_delays_grants_and_grants_nothing() {
     assert_eq!(stranger.run(&format!("SELECT count(*) {visible}")), ["0"]);
     stranger.run(
         "SELECT count(*) FROM (SELECT pg_try_advisory_lock_shared(classid::bigint << 32 \
-         | objid::bigint) FROM pg_locks WHERE locktype = 'advisory' AND granted) taken",
+         | objid::bigint) FROM pg_locks JOIN pg_database ON pg_database.oid = database \
+         WHERE locktype = 'advisory' AND granted AND datname = current_database()) taken",
     );
     for key in ["leasehold queue a", &format!("leasehold pin {token} a")] {
         let taking = format!("SELECT pg_try_advisory_lock(hashtextextended('{key}', 4711))");
