@@ -60,7 +60,7 @@ pub(crate) fn test() -> Result<()> {
         Timed::new("rules", 5, rules),
         Timed::step(format(), 5),
         Timed::step(lints(), 150),
-        Timed::new("build of the tests", 280, suite::build),
+        Timed::new("build of the tests", 210, suite::build),
         Timed::new("tests", 600, suite::run),
         Timed::step(Step::cargo("doc tests", doc_tests), 80),
         Timed::step(
