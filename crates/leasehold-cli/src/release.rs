@@ -103,3 +103,30 @@ async fn holder_of(locks: &Locks, name: &str, token: Token) -> Result<Option<Ent
     let holder = holders.find(|entry| entry.token() == Some(token));
     Ok(holder.cloned())
 }
+
+#[cfg(test)]
+mod tests {
+    use leasehold::store::{Share, Standing, claimant_here, draw_claim_id, replies};
+
+    use super::*;
+
+    #[test]
+    fn note_of_the_loss_counts_unless_the_holder_contradicts_it() {
+        let token = Token::new(1).expect("not zero");
+        let info = claimant_here("").expect("a short label");
+        let standing = Standing::Held { token };
+        let mut holder = replies::entry(draw_claim_id(), Share::MUTEX, standing, info);
+        let note = || Some("the lock was lost at noon".to_owned());
+
+        for connected in [None, Some(true), Some(false)] {
+            holder.connected = connected;
+            assert_eq!(why_lost(&holder, None, note()), note(), "{connected:?}");
+            assert_eq!(why_lost(&holder, Some(false), note()), note());
+            assert_eq!(why_lost(&holder, Some(true), note()), None);
+
+            let is_lost = why_lost(&holder, None, None).is_some();
+            assert_eq!(is_lost, connected == Some(false));
+            assert!(why_lost(&holder, Some(false), None).is_some());
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use nix::sys::signal::Signal;
@@ -501,6 +502,23 @@ fn wait_returns_when_the_lock_is_free() {
         json!([]),
         "waiting takes no lock"
     );
+}
+
+/// Others that come and go do not prolong the wait.
+///
+/// Shows L6.
+#[test]
+fn wait_ends_in_time_while_the_lock_changes() {
+    let sandbox = Sandbox::new();
+    let _holder = sandbox.holder("a", &[]);
+    let mut wait = sandbox.started(&["wait", "a", "--wait", "1s"]);
+    let begun = Instant::now();
+    while wait.is_running() {
+        assert!(begun.elapsed() < Duration::from_secs(15), "it waits on");
+        let passing = sandbox.done(&["run", "a", "--wait", "100ms", "--", "true"]);
+        passing.assert(75, "", "held by leasehold");
+    }
+    wait.wait().assert(75, "", "a was not free within 1s");
 }
 
 #[test]

@@ -595,10 +595,15 @@ fn requests_without_their_body_do_not_delay_other_requests() {
     let sandbox = Sandbox::new();
     let site = Site::start(&sandbox, &["--allow-break"]);
     let half = || begun_request(&site, HALF_ORDER);
-    let _half_requests: Vec<TcpStream> = repeat_with(half).take(140).collect();
+    let mut half_requests: Vec<TcpStream> = repeat_with(half).take(140).collect();
 
     let healthy = site.curl("/healthz", &["--max-time", "20"]);
     assert_eq!(healthy.body, "ok\n");
+
+    // The oldest has made place. If it had kept its place, it would get an error in the end.
+    let mut reply = Vec::new();
+    let _closed = half_requests[0].read_to_end(&mut reply);
+    assert_eq!(String::from_utf8_lossy(&reply), "");
 }
 
 /// More streams of events than one client may have connections.

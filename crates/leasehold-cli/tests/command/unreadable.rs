@@ -371,7 +371,9 @@ fn error_of_the_supervision_does_not_release_the_lock_beside_descendants() {
     const TGKILL: &str = "{'x86_64': 234}.get(os.uname().machine, 131)";
 
     let sandbox = Sandbox::new();
-    let line = "exec $LEASEHOLD run a -- sh -c 'setsid sleep 1000 & echo $! > pid; wait'";
+    // It names itself when it has left the process group of the command.
+    let line = "exec $LEASEHOLD run a -- sh -c \"
+                    setsid sh -c 'echo \\$\\$ > pid; exec sleep 1000' & wait\"";
     let mut run = Started::of(&mut without_system_call(&sandbox, TGKILL, line));
     let descendant = sandbox.pid("pid");
     run.signal(Signal::SIGTSTP);

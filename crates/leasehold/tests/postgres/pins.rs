@@ -42,6 +42,28 @@ async fn next_holder_waits_for_the_transaction_that_pins_a_grant() {
     }
 }
 
+/// Readers behind readers would keep a writer waiting without an end.
+///
+/// Shows G-01.
+#[tokio::test]
+async fn grant_of_a_reader_that_is_leaving_is_pinned_no_more() {
+    let database = Database::new();
+    let locks = open(&database.url()).await;
+    let (mut session, mut other) = (database.session(), database.session());
+    other.run("\\set VERBOSITY sqlstate\n");
+    let reader = locks.rwlock("a").shared().acquire().await;
+    let reader = reader.expect("granted");
+    let token = reader.token();
+
+    session.run("BEGIN");
+    for session in [&mut session, &mut other] {
+        assert_eq!(session.run(&check(token)), [""]);
+    }
+    reader.release().await.expect("released");
+    assert_eq!(other.run(&check(token)), ["ERROR:  LH001"]);
+    session.run("COMMIT");
+}
+
 /// Readers would share the lock beside the transaction, and miss what it writes.
 ///
 /// Shows G-01.
