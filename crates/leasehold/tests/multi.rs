@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use lab_servers::Redis;
+use leasehold::store::{Claim, Intercept, Intercepted, Store};
 use leasehold::stores::Memory;
-use leasehold::{Lock, Locks, Token, blocking, multi_lock};
+use leasehold::{Error, Lock, Locks, Result, Token, blocking, multi_lock};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -129,6 +131,39 @@ async fn hold_lost_while_waiting_is_acquired_again() {
         .expect("granted");
     assert!(guard.check().is_ok());
     assert!(guard.tokens()[1] > token, "the lost lock has a new grant");
+}
+
+/// The store of the other lock sends no reply to the release.
+///
+/// Shows G-40, G-46.
+#[tokio::test]
+async fn release_reports_a_loss_before_a_missing_reply() {
+    let silent = Intercepted(NoLeave(Memory::new()));
+    let silent = Locks::from_store(silent, "memory:").expect("a URL");
+    let locks = leasehold::open("memory:").await.expect("it opens");
+    let unconfirmed = silent.mutex("a").lease(Duration::from_secs(1));
+    let pair = vec![unconfirmed, locks.mutex("a")];
+    let held = multi_lock(pair).acquire().await.expect("granted");
+    let broken = locks.break_hold("a", held.tokens()[1]).await;
+    assert!(broken.expect("it replies").is_some());
+    let error = held.release().await.expect_err("both fail");
+    assert!(error.is_lost(), "{error}");
+}
+
+/// A store whose clients get no reply when they leave.
+#[derive(Debug)]
+struct NoLeave(Memory);
+
+#[async_trait]
+impl Intercept for NoLeave {
+    fn inner(&self) -> &dyn Store {
+        &self.0
+    }
+
+    async fn leave(&self, claim: &Claim) -> Result<bool> {
+        self.0.leave(claim).await?;
+        Err(Error::unavailable("the reply is lost"))
+    }
 }
 
 /// Shows G-46.

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::sandbox::{Finished, Sandbox, Started, is_alive, until};
+use crate::sandbox::{Finished, Sandbox, Started, is_alive, is_stopped, until};
 use crate::scripts::holding;
 
 #[test]
@@ -93,6 +93,24 @@ fn killed_script_frees_the_lock() {
         .done(&["run", "a", "--wait", "30s", "--", "echo", "next"])
         .assert(0, "next\n", "");
     until("the background process is gone", || !is_alive(holder));
+}
+
+/// It handles TERM before KILL, as it would if it ran.
+///
+/// Shows G-38.
+#[test]
+fn stopped_script_is_continued_to_handle_the_loss() {
+    let sandbox = Sandbox::new();
+    let text = "trap 'echo cleaned > log; exit 3' TERM
+                leasehold acquire a --kill-after 20s --while-pid $$ > token
+                kill -STOP $$; while :; do sleep 0.01; done";
+    let script = sandbox.start_script(text);
+    until("the script has stopped", || is_stopped(script.pid()));
+
+    let token = sandbox.token("a");
+    assert_eq!(sandbox.done(&["break", "a", "--token", &token]).code(), 0);
+    assert_eq!(script.wait().code(), 3);
+    assert_eq!(sandbox.read("log"), "cleaned\n");
 }
 
 /// Shows G-38.

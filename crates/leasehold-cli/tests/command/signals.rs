@@ -134,6 +134,31 @@ fn run_stops_and_continues_with_its_command() {
     run.end().assert(0, "", "");
 }
 
+/// A command that runs on after the loss of its lock is stopped and continued as before.
+///
+/// Shows G-36.
+#[test]
+fn command_that_ignores_the_loss_continues_after_a_stop() {
+    let sandbox = Sandbox::new();
+    let line = "echo $$ > pid; while :; do sleep 0.01; done";
+    let options = ["run", "a", "--max-hold", "200ms", "--on-lost", "ignore"];
+    let mut run = sandbox.leasehold(&[&options[..], &["--", "sh", "-c", line]].concat());
+    let run = Started::of(run.process_group(0));
+    let command = sandbox.pid("pid");
+    until("the hold is over", || sandbox.is_free("a"));
+
+    run.signal(Signal::SIGTSTP);
+    until("both have stopped", || {
+        is_stopped(command) && is_stopped(run.pid())
+    });
+    run.signal(Signal::SIGCONT);
+    until("both have continued", || {
+        !is_stopped(command) && !is_stopped(run.pid())
+    });
+    kill(command, Signal::SIGTERM).unwrap();
+    assert_eq!(run.wait().code(), 76);
+}
+
 /// A job that was stopped and continued is done, and a candidate campaigns again.
 ///
 /// Shows G-48, G-58.

@@ -1,6 +1,7 @@
 //! Tests of acquires whose store does not reply in time.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::store::{Intercept, Intercepted};
 use crate::stores::Memory;
-use crate::{Claim, Entered, Error, Locks, OnContention, Result, Store};
+use crate::{Claim, Entered, Error, Locks, Name, OnContention, Result, Store};
 use leasehold_conformance::support::within_timeout;
 
 /// A wait that ends long before a store counts as unavailable.
@@ -31,6 +32,8 @@ struct HeldBack {
 enum Pace {
     Never,
     After(Duration),
+    /// The first request has a reply, and the others fail.
+    Once(AtomicBool),
 }
 
 #[async_trait]
@@ -50,6 +53,12 @@ impl Intercept for HeldBack {
                 let reply = self.store.enter(claim, on_contention).await;
                 sleep(pause).await;
                 reply
+            }
+            Pace::Once(ref has_replied) => {
+                if has_replied.swap(true, Ordering::SeqCst) {
+                    return Err(Error::unavailable("the store sends no reply"));
+                }
+                self.store.enter(claim, on_contention).await
             }
         }
     }
@@ -118,4 +127,31 @@ async fn slow_reply_decides_a_brief_wait() {
         drop(granted.expect("it replies").expect("it is free"));
     }
     drop(held);
+}
+
+/// The claim left the queue without a request of its own, and has to enter again.
+///
+/// Shows G-26.
+#[tokio::test]
+async fn second_request_without_reply_until_the_deadline_is_unavailable() {
+    let memory = Memory::new();
+    let (locks, _) = held_back(&memory, Pace::Once(AtomicBool::new(false)));
+    let others = Locks::from_store(memory.clone(), "memory:").expect("the background thread runs");
+    let _held = others.mutex("a").acquire().await.expect("granted");
+    let lock = locks.mutex("a");
+    let trying = tokio::spawn(async move { lock.try_acquire_for(BRIEF * 50).await.map(drop) });
+
+    let waiter = loop {
+        let lock_state = others.inspect("a").await.expect("inspected");
+        if let Some(waiter) = lock_state.waiters().next() {
+            break waiter.clone();
+        }
+        tokio::task::yield_now().await;
+    };
+    let claim = Claim::of_entry(Name::parse("a").expect("a good name"), &waiter);
+    assert!(memory.leave(&claim).await.expect("it has left"));
+
+    let tried = within_timeout("the wait ends", trying).await;
+    let error = tried.expect("it ran").expect_err("no reply has refused it");
+    assert!(error.is_unavailable(), "{error}");
 }

@@ -243,7 +243,8 @@ mod tests {
 
         let loading = server("LOADING", "it loads its data");
         assert!(shows_wrong_server(&loading) && !shows_replica(&loading));
-        assert!(shows_replica(&read_only()));
+        let cut_off = server("MASTERDOWN", "Link with MASTER is down");
+        assert!(shows_replica(&read_only()) && shows_replica(&cut_off));
     }
 
     /// Shows G-35.

@@ -159,6 +159,10 @@ mod tests {
         table.moved(100, &host(7), || 7);
         assert_eq!(port_of(&table, 100), Some(7));
         assert_eq!(port_of(&table, 101), Some(2));
+
+        // A node that replaces the one to which the slot moved has all of its slots.
+        assert!(table.apply(&view(4, [1, 9]), Instant::now(), |host| host.port));
+        assert_eq!(port_of(&table, 100), Some(9));
     }
 
     #[test]
