@@ -140,7 +140,7 @@ fn run_stops_and_continues_with_its_command() {
 #[test]
 fn command_that_ignores_the_loss_continues_after_a_stop() {
     let sandbox = Sandbox::new();
-    let line = "echo $$ > pid; while :; do sleep 0.01; done";
+    let line = "echo $$ > pid; exec sleep 1000";
     let options = ["run", "a", "--max-hold", "200ms", "--on-lost", "ignore"];
     let mut run = sandbox.leasehold(&[&options[..], &["--", "sh", "-c", line]].concat());
     let run = Started::of(run.process_group(0));
