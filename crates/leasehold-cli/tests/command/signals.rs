@@ -108,14 +108,8 @@ fn daemon_left_by_the_command_does_not_keep_the_lock() {
     kill(daemon, Signal::SIGKILL).unwrap();
 }
 
-/// Starts a command that reads its standard input, and stops and continues it as a key and `fg` do.
-/// Returns the process id of the command too.
-fn stopped_and_continued(sandbox: &Sandbox, arguments: &[&str]) -> (Started, Pid) {
-    let line = ["--", "sh", "-c", "echo $$ > pid; exec cat"];
-    // The kernel stops a process only where a process of another group could continue it.
-    let mut run = sandbox.leasehold(&[arguments, &line].concat());
-    let run = Started::of(run.process_group(0));
-    let command = sandbox.pid("pid");
+/// Stops and continues a run and its command, as a key and `fg` do.
+fn stop_and_continue(run: &Started, command: Pid) {
     run.signal(Signal::SIGTSTP);
     until("both have stopped", || {
         is_stopped(command) && is_stopped(run.pid())
@@ -124,6 +118,17 @@ fn stopped_and_continued(sandbox: &Sandbox, arguments: &[&str]) -> (Started, Pid
     until("both have continued", || {
         !is_stopped(command) && !is_stopped(run.pid())
     });
+}
+
+/// Starts a command that reads its standard input, and stops and continues it as a key and `fg` do.
+/// Returns the process id of the command too.
+fn stopped_and_continued(sandbox: &Sandbox, arguments: &[&str]) -> (Started, Pid) {
+    let line = ["--", "sh", "-c", "echo $$ > pid; exec cat"];
+    // The kernel stops a process only where a process of another group could continue it.
+    let mut run = sandbox.leasehold(&[arguments, &line].concat());
+    let run = Started::of(run.process_group(0));
+    let command = sandbox.pid("pid");
+    stop_and_continue(&run, command);
     (run, command)
 }
 
@@ -147,14 +152,7 @@ fn command_that_ignores_the_loss_continues_after_a_stop() {
     let command = sandbox.pid("pid");
     until("the hold is over", || sandbox.is_free("a"));
 
-    run.signal(Signal::SIGTSTP);
-    until("both have stopped", || {
-        is_stopped(command) && is_stopped(run.pid())
-    });
-    run.signal(Signal::SIGCONT);
-    until("both have continued", || {
-        !is_stopped(command) && !is_stopped(run.pid())
-    });
+    stop_and_continue(&run, command);
     kill(command, Signal::SIGTERM).unwrap();
     assert_eq!(run.wait().code(), 76);
 }
