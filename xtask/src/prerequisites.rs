@@ -25,6 +25,8 @@ const PREREQUISITES: &[Prerequisite] = &[
     ("sudo", "sudo"),
     ("make", "make"),
     ("time", "time"),
+    // It counts the system calls of an acquire.
+    ("strace", "strace"),
     // It checks the units in docs/recipes.md.
     ("systemd-analyze", "systemd"),
     // A FUSE file system, which the file store rejects.

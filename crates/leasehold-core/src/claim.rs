@@ -1,11 +1,12 @@
 //! A request for a lock: its identity and its share.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::runtime::simulation;
+use crate::runtime::{fork, simulation};
 use crate::{ClaimantInfo, Entry, Error, Name, Result};
 
 /// A request to hold a lock, with everything that a store must know about it.
@@ -48,7 +49,7 @@ impl Claim {
     pub fn new(name: Name, share: Share, info: Arc<ClaimantInfo>) -> Self {
         Self {
             name,
-            id: draw_claim_id(),
+            id: next_claim_id(),
             share,
             lease: Self::DEFAULT_LEASE,
             auto_renew: true,
@@ -93,6 +94,38 @@ impl ClaimId {
 pub fn draw_claim_id() -> ClaimId {
     ClaimId(simulation::draw_id().unwrap_or_else(|| uuid::Uuid::new_v4().into_bytes()))
 }
+
+/// Draws the id of a new claim, from random bytes that one system call has fetched for many ids.
+///
+/// A fork has the bytes of its parent too. So bytes are kept only once the background thread has
+/// started: from then on, the engine refuses every call of a fork.
+fn next_claim_id() -> ClaimId {
+    if !fork::is_thread_started() || simulation::is_active() {
+        return draw_claim_id();
+    }
+
+    let id = RANDOM.with_borrow_mut(|random| {
+        if random.is_empty() {
+            let mut bytes = [0; IDS_AT_ONCE * ID_LEN];
+            getrandom::fill(&mut bytes).expect("the system has random bytes");
+            random.extend(bytes.as_chunks::<ID_LEN>().0);
+        }
+        random.pop().expect("it has just been filled")
+    });
+    ClaimId(
+        uuid::Builder::from_random_bytes(id)
+            .into_uuid()
+            .into_bytes(),
+    )
+}
+
+thread_local! {
+    /// Random bytes for the next claims of this thread.
+    static RANDOM: RefCell<Vec<[u8; ID_LEN]>> = const { RefCell::new(Vec::new()) };
+}
+
+const ID_LEN: usize = 16;
+const IDS_AT_ONCE: usize = 64;
 
 /// Draws the id of a claim that is a part of another one. Its second half is that of the other id.
 pub(crate) fn draw_part_of(whole: ClaimId) -> ClaimId {

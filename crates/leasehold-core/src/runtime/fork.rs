@@ -14,6 +14,11 @@ pub(super) fn thread_starts() {
     STARTED_BY.get_or_init(getpid);
 }
 
+/// Whether this process, or the one that it was forked from, has the background thread.
+pub(crate) fn is_thread_started() -> bool {
+    STARTED_BY.get().is_some()
+}
+
 /// Fails in a process that was forked from the one that started the thread.
 ///
 /// A fork has only the thread that forked. In the child nothing renews, departs or fires a timer,
