@@ -37,8 +37,8 @@ async fn claim_with_lost_reply_is_found_once() {
     }
 }
 
-/// A request without a reply may be executed after the claim has entered again or left: here,
-/// another client creates such nodes.
+/// A request without a reply may be executed after the claim has entered again or left, which takes
+/// two requests here: another client creates such nodes.
 ///
 /// Shows G-10.
 #[tokio::test]
@@ -68,6 +68,10 @@ async fn late_nodes_of_a_claim_that_left_are_removed() {
             .await;
         created.expect("created");
         if is_held {
+            wire.freeze(true);
+            let leaving = tokio::time::timeout(Duration::from_millis(50), store.leave(&claim));
+            leaving.await.expect_err("a reply arrived");
+            wire.freeze(false);
             assert!(store.leave(&claim).await.expect("left"));
         }
         empty(&theirs, "a").await;
