@@ -79,6 +79,37 @@ BEGIN
         IF FOUND THEN standing := 'H'; RETURN; END IF;
     END IF;
 
+    -- Somebody has the whole of the lock, and the first waiter's session is alive: the claim enters at
+    -- the end, and nothing else changes.
+    l := leasehold_private.peek(enter_1.name);
+    c := l.holder;
+    IF mode = 'Q' AND c.claim <> enter_1.claim AND NOT c.is_leaving AND c.nonce IS NULL
+        AND c.deadline > clock_timestamp() AND l.capacity = whole
+        AND (l.next).claim <> enter_1.claim AND leasehold_private.is_ready(l, client) THEN
+        request.place := l.last_place + 1;
+        INSERT INTO leasehold_private.claim
+            VALUES (l.name, request.claim, request.place, false, request) ON CONFLICT DO NOTHING;
+        IF FOUND THEN
+            UPDATE leasehold_private.lock k SET last_place = request.place, waiting = l.waiting + 1,
+                min_token = greatest(k.min_token, hint), used = clock_timestamp()
+            WHERE k.name = enter_1.name;
+            -- Nobody has the lock by this step. A server that crashes may forget the waiter, which
+            -- then enters again, and the commit of its grant would make this one durable too.
+            done := set_config('synchronous_commit', 'off', true);
+
+            standing := 'Q';
+            ahead := 1 + l.waiting;
+            place := 1;
+            IF l.waiting > 1 THEN
+                SELECT count(*) INTO place FROM leasehold_private.claim k
+                    WHERE k.name = l.name AND NOT k.holds AND (k.data).nonce IS NULL;
+            END IF;
+            next_end := least(
+                ceil(extract(epoch FROM c.deadline - clock_timestamp()) * 1000), 2147483647);
+            RETURN;
+        END IF;
+    END IF;
+
     l := leasehold_private.load(name);
     IF l.name IS NULL THEN
         IF NOT is_new THEN standing := 'G'; RETURN; END IF;
@@ -86,26 +117,6 @@ BEGIN
         INSERT INTO leasehold_private.lock (name, last_token, min_token, capacity, taken, used)
             VALUES (enter_1.name, 0, 0, whole, 0, clock_timestamp()) ON CONFLICT DO NOTHING;
         l := leasehold_private.load(name);
-    END IF;
-
-    -- Somebody has the whole of the lock, and the first waiter's session is alive: the claim enters at
-    -- the end, and nothing else changes.
-    c := l.holder;
-    IF mode = 'Q' AND c.claim <> enter_1.claim AND NOT c.is_leaving
-        AND c.deadline > clock_timestamp() AND l.capacity = whole
-        AND (l.next).claim <> enter_1.claim AND leasehold_private.is_ready(l, client) THEN
-        request.place := l.last_place + 1;
-        INSERT INTO leasehold_private.claim
-            VALUES (l.name, request.claim, request.place, false, request) ON CONFLICT DO NOTHING;
-        IF FOUND THEN
-            l.waiting := l.waiting + 1;
-            UPDATE leasehold_private.lock k SET last_place = request.place, waiting = l.waiting,
-                min_token = greatest(k.min_token, hint), used = clock_timestamp()
-            WHERE k.name = enter_1.name;
-            SELECT * INTO standing, token, ahead, place, next_end, absences
-                FROM leasehold_private.standing(l, request.claim);
-            RETURN;
-        END IF;
     END IF;
 
     before := l;

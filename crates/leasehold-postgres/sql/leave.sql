@@ -30,6 +30,12 @@ BEGIN
             UPDATE leasehold_private.lock k SET taken = 0, holder = NULL, used = clock_timestamp()
             WHERE k.name = leave_1.name AND (k.holder).claim = leave_1.claim AND k.waiting = 0;
             has_left := FOUND;
+            -- This grants nothing. A server that crashes may forget that the claim has left, and then
+            -- keeps it until its lease or the grace of its session ends. The commit of the next grant
+            -- would make this one durable too.
+            IF has_left AND (l.holder).client = caller THEN
+                done := set_config('synchronous_commit', 'off', true);
+            END IF;
         ELSIF leasehold_private.is_ready(l, caller) AND c.weight = c.capacity
             AND (l.waiting = 1 OR second.deadline > clock_timestamp() AND second.nonce IS NULL
                 AND NOT leasehold_private.is_absent(second)) THEN

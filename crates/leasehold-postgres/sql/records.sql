@@ -46,6 +46,8 @@ BEGIN
             WHERE k.name = complete_1.name AND split_part(u, ' ', 2) = replace(claim::text, '-', ''));
     END IF;
     PERFORM leasehold.leave_1(name, claim, caller);
+    -- Unlike a release, the record must be durable.
+    PERFORM leasehold_private.begin_step();
 
     -- The old record of this name, and those of the next few names in order.
     DELETE FROM leasehold_private.record d WHERE d.name IN (

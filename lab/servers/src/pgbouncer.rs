@@ -54,7 +54,8 @@ impl PgBouncer {
         let configuration = format!(
             "[databases]\n* = {server}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
              listen_port = {}\nunix_socket_dir =\nauth_type = trust\nauth_file = {}\n\
-             pool_mode = {mode}\ndefault_pool_size = {pool_size}\nadmin_users = postgres\n\
+             pool_mode = {mode}\ndefault_pool_size = {pool_size}\nmax_client_conn = 5000\n\
+             admin_users = postgres\n\
              server_login_retry = 1\n",
             port.number(),
             users.display(),

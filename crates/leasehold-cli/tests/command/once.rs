@@ -161,11 +161,20 @@ fn success_of_a_lost_hold_is_not_recorded(sandbox: &Sandbox) {
 }
 
 fn job_that_was_asked_to_end_is_not_done(sandbox: &Sandbox) {
-    let line = "trap 'exit 0' TERM; touch begun; while :; do sleep 0.01; done";
-    let run = sandbox.started(&["run", "--once", "1", "a", "-c", line]);
-    until("the job runs", || sandbox.path("begun").exists());
-    run.signal(Signal::SIGTERM);
-    run.end().assert(0, "", "is not recorded as done");
+    let line = "trap 'exit 0' TERM INT HUP QUIT; touch begun; while :; do sleep 0.01; done";
+    let requests = [
+        Signal::SIGTERM,
+        Signal::SIGINT,
+        Signal::SIGHUP,
+        Signal::SIGQUIT,
+    ];
+    for request in requests {
+        let run = sandbox.started(&["run", "--once", "1", "a", "-c", line]);
+        until("the job runs", || sandbox.path("begun").exists());
+        std::fs::remove_file(sandbox.path("begun")).unwrap();
+        run.signal(request);
+        run.end().assert(0, "", "is not recorded as done");
+    }
     sandbox
         .done(&["run", "--once", "1", "a", "--", "echo", "x"])
         .assert(0, "x\n", "");

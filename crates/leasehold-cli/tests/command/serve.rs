@@ -509,11 +509,14 @@ fn outage_of_the_store_is_reported_and_ends() {
     let site = Site::start(&sandbox, &[]);
     let before: Value = serde_json::from_str(&site.get("/locks")).unwrap();
     assert_eq!(before["error"], Value::Null);
+    let mut events = Events::of(&site);
+    events.next("locks");
 
     sandbox.server_mut().kill();
     until("the outage is noticed", || {
         site.curl("/healthz", &[]).status == 503
     });
+    while events.next("change")["error"].is_null() {}
     let metrics = site.get("/metrics");
     assert!(metrics.contains("leasehold_up 0\n"), "{metrics}");
     assert!(!metrics.contains("leasehold_holders"), "{metrics}");
@@ -526,6 +529,7 @@ fn outage_of_the_store_is_reported_and_ends() {
 
     sandbox.server_mut().restart();
     until("the store is read again", || site.get("/healthz") == "ok\n");
+    while !events.next("change")["error"].is_null() {}
 }
 
 /// Shows G-57.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use lab_servers::{Postgres, Wire, until};
-use leasehold::{Guard, Locks, Watch};
+use leasehold::{Locks, Watch};
 use leasehold_conformance::support::eventually;
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
@@ -67,19 +67,24 @@ async fn contend(locks: Locks, ends: Arc<AtomicBool>, holder: Arc<Mutex<Option<W
     }
 }
 
-/// Acquires `a`. The grant must be on disk although the server writes others later.
-async fn flushed_acquire(server: &Postgres, locks: &Locks) -> Guard {
+/// Stops the process that writes what commits did not wait for.
+fn stop_walwriter(server: &Postgres) -> Pid {
     let walwriter = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'";
     let walwriter = server.run(walwriter)[0].parse().expect("a process id");
     let walwriter = Pid::from_raw(walwriter).expect("it is positive");
     kill_process(walwriter, Signal::STOP).expect("it is the server's");
+    walwriter
+}
 
+/// Makes a change that must be on disk although the server writes others later.
+async fn flushed<T>(server: &Postgres, change: impl Future<Output = T>) -> T {
+    let walwriter = stop_walwriter(server);
     let before = server.run("SELECT pg_current_wal_insert_lsn()").remove(0);
-    let held = acquire(locks, "a").await;
+    let changed = change.await;
     let is_flushed = server.run(&format!("SELECT pg_current_wal_flush_lsn() > '{before}'"));
     kill_process(walwriter, Signal::CONT).expect("it is the server's");
     assert_eq!(is_flushed, ["t"]);
-    held
+    changed
 }
 
 /// The server would report commits that a crash takes back.
@@ -90,7 +95,7 @@ async fn restarted_server_keeps_holds_and_waiters() {
     let mut server = Postgres::configured(&["synchronous_commit=off"]);
     let url = Database::on(&server).url();
     let [locks, others] = [open(&url).await, open(&url).await];
-    let held = flushed_acquire(&server, &locks).await;
+    let held = flushed(&server, acquire(&locks, "a")).await;
     let waiting = queue_up(&others, "a").await;
     let contention = Contention::start(&vec![url; 3]).await;
     for _ in 0..2 {
@@ -103,9 +108,48 @@ async fn restarted_server_keeps_holds_and_waiters() {
     assert_ne!(contention.end().await, 0);
     held.check().expect("the outage was shorter than the grace");
     assert!(!waiting.is_finished());
-    held.release().await.expect("released");
+    let released = flushed(&server, held.release()).await;
+    released.expect("released");
     let next = crate::granted(waiting).await;
     next.release().await.expect("released");
+
+    let job = locks.once("job").id("1").acquire().await.expect("granted");
+    let job = job.expect("it is not done");
+    let completed = flushed(&server, job.complete()).await;
+    completed.expect("recorded");
+}
+
+/// A server that crashes forgets what grants nothing: here a release, and a waiter behind another.
+///
+/// Shows G-02, G-05.
+#[tokio::test]
+async fn forgotten_release_ends_with_the_grace_and_forgotten_waiter_enters_again() {
+    let server = Postgres::start();
+    let url = Database::on(&server).url();
+    let [ours, theirs, others] = [open(&url).await, open(&url).await, open(&url).await];
+    let brief = open(&format!("{url}?crash-grace=1s")).await;
+    let held = acquire(&ours, "a").await;
+    let released = acquire(&brief, "b").await;
+    let first = queue_up(&theirs, "a").await;
+
+    let walwriter = stop_walwriter(&server);
+    let second = queue_up(&others, "a").await;
+    released.release().await.expect("released");
+    kill_process(walwriter, Signal::KILL).expect("it is the server's");
+    eventually("a client is back", || async {
+        ours.inspect("b").await.is_ok()
+    })
+    .await;
+    let forgotten = ours.inspect("b").await.expect("inspected");
+    assert_eq!(forgotten.holders().count(), 1, "{forgotten:?}");
+
+    let next = acquire(&theirs, "b").await;
+    next.release().await.expect("released");
+    held.release().await.expect("still held");
+    for waiting in [first, second] {
+        let next = crate::granted(waiting).await;
+        next.release().await.expect("released");
+    }
 }
 
 /// Shows G-01, G-02.

@@ -115,22 +115,30 @@ async fn deleted_fifo_is_replaced_once() {
     }
 }
 
-/// A request to enter is repeated after a cleaner deleted the FIFO. Other processes may already
-/// have removed the claim, so the grant under the former process id counts no more.
+/// A request to enter or a renewal follows after a cleaner deleted the FIFO. Other processes may
+/// already have removed the claims, so grants under the former process id count no more.
 ///
 /// Shows G-01.
 #[tokio::test]
-async fn claim_of_a_former_process_id_is_gone_when_it_enters_again() {
+async fn claims_of_a_former_process_id_are_gone() {
     let test_folder = TestFolder::new();
     let store = test_folder.store();
-    let claim = claim();
-    let entered = store.enter(&claim, OnContention::Queue).await;
-    let first = entered.expect("the store replies").standing;
-    assert!(matches!(first, Standing::Held { .. }), "{first:?}");
+    let [entered, renewed] = [(); 2].map(|()| Claim {
+        share: Share::READER,
+        ..claim()
+    });
+    for claim in [&entered, &renewed] {
+        let entered = store.enter(claim, OnContention::Queue).await;
+        let first = entered.expect("the store replies").standing;
+        assert!(matches!(first, Standing::Held { .. }), "{first:?}");
+    }
 
     fs::remove_dir_all(test_folder.folder.path().join(".members")).expect("removed");
-    let entered = store.enter(&claim, OnContention::Queue).await;
-    let again = entered.expect("the store replies").standing;
+    let again = store.enter(&entered, OnContention::Queue).await;
+    let again = again.expect("the store replies").standing;
     assert_eq!(again, Standing::Gone);
+    let again = store.renew(std::slice::from_ref(&renewed)).await;
+    assert_eq!(again.expect("the store replies"), [None]);
+    store.leave(&renewed).await.expect("the store replies");
     grant(&test_folder.boot(THIS)).await;
 }
