@@ -112,9 +112,19 @@ pub(crate) fn report(error: &anyhow::Error) -> Exit {
     match error.downcast_ref::<leasehold::Error>() {
         // The library's error text already contains its causes.
         Some(error) => print_error(error),
+        None if is_full_output(error) => {
+            print_error(format_args!("cannot write to standard output: {error}"));
+        }
         None => print_error(format_args!("{error:#}")),
     }
     Exit::by_error(error)
+}
+
+/// Whether standard output is a file that cannot grow. All other writes say what they write.
+fn is_full_output(error: &anyhow::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    let written = error.downcast_ref::<io::Error>();
+    written.is_some_and(|error| matches!(error.kind(), FileTooLarge | QuotaExceeded | StorageFull))
 }
 
 /// Returns the error with the limit to raise, if leasehold has reached one.

@@ -109,8 +109,8 @@ impl Holding<'_> {
         let mut retry = Retry::within(options.wait, store);
         let acquired = tokio::select! {
             biased;
-            () = owner.ended() => return Ok(self.owner_ended_early().await),
-            () = reader.closed() => return Ok(self.owner_ended_early().await),
+            () = owner.ended() => return Ok(self.ended_early(owner.shown()).await),
+            () = reader.closed() => return Ok(self.ended_early(owner::WAITING_PROCESS).await),
             acquired = self.open_and_acquire(store, &mut retry, &mut signals) => acquired?,
         };
         let (locks, stopping, guards) = match acquired {
@@ -204,14 +204,12 @@ impl Holding<'_> {
     }
 
     /// Reports that the owner ended before the grant, after the claim has left the queue.
-    async fn owner_ended_early(self) -> Exit {
+    async fn ended_early(self, owner: &str) -> Exit {
         waiting::leave_queues().await;
 
         if !self.lock.options.quiet {
             let name = Escaped(&self.lock.name);
-            print_error(format_args!(
-                "{name} was not granted before the process that waits for it ended"
-            ));
+            print_error(format_args!("{name} was not granted before {owner} ended"));
         }
         Exit::NOT_IN_TIME
     }

@@ -45,6 +45,7 @@ fn main() -> ExitCode {
     if let Some(exit) = run::exec_shim::run_if_shim() {
         return exit.into();
     }
+    run::signals::notice_ends_of_children();
     run::signals::survive_file_size_limit();
     run::signals::end_first_process();
     if let Some(exit) = run::watchdog_process::run_if_watchdog() {

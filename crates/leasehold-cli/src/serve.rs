@@ -24,7 +24,7 @@ use std::io::{Write, stdout};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use leasehold::Error;
 use nix::sys::signal::Signal;
 use tokio::net::TcpListener;
@@ -52,9 +52,10 @@ pub(crate) async fn serve(args: &Serve) -> Result<Exit> {
         // A store without records says so here, and not at every scan.
         locks.list_records(prefix, 1).await?;
     }
-    let listener = TcpListener::bind(args.listen)
-        .await
-        .with_context(|| format!("cannot listen on {}", args.listen))?;
+    let listener = TcpListener::bind(args.listen).await.map_err(|error| {
+        let message = format!("cannot listen on {}: {error}", args.listen);
+        Error::invalid(message).help("write --listen with another address or port")
+    })?;
     let site = Arc::new(Site {
         access: Access::new(token, &args.hosts),
         scanner: Scanner::new(locks, args.prefix.clone(), args.once.clone()),

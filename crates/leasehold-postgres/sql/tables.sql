@@ -14,13 +14,15 @@
 
 DO $schema$
 BEGIN
-    IF pg_catalog.to_regclass('leasehold_private.lock') IS NOT NULL THEN RETURN; END IF;
+    IF pg_catalog.to_regclass('leasehold_private.lock') IS NOT NULL
+        AND pg_catalog.to_regnamespace('leasehold') IS NOT NULL THEN RETURN; END IF;
     -- A role that may create none can be given empty ones.
     IF pg_catalog.to_regnamespace('leasehold') IS NULL THEN CREATE SCHEMA leasehold; END IF;
     IF pg_catalog.to_regnamespace('leasehold_private') IS NULL THEN
         CREATE SCHEMA leasehold_private;
     END IF;
     REVOKE ALL ON SCHEMA leasehold FROM PUBLIC;
+    IF pg_catalog.to_regclass('leasehold_private.lock') IS NOT NULL THEN RETURN; END IF;
 
     -- A claim that holds or waits. Durations are in milliseconds. A claim is bound to the session
     -- of its client by `link`, an advisory lock of that session on `server`; it is null without
@@ -145,11 +147,14 @@ END $$;
 -- one could commit then, and waiters look instead.
 CREATE FUNCTION leasehold_private.notify(c leasehold_private.claimant, caller uuid, what text)
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    -- An assignment is cheaper than PERFORM, which plans and starts a query.
+    done text;
 BEGIN
     IF c.channel IS NOT NULL AND c.claim IS DISTINCT FROM caller
         AND pg_catalog.current_setting('leasehold.quiet', true) IS DISTINCT FROM 'on'
         AND pg_catalog.pg_notification_queue_usage() < 0.95 THEN
-        PERFORM pg_catalog.pg_notify(c.channel, what || c.claim || coalesce(c.token::text, ''));
+        done := pg_catalog.pg_notify(c.channel, what || c.claim || coalesce(c.token::text, ''));
     END IF;
 END $$;
 

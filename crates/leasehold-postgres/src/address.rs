@@ -241,6 +241,10 @@ fn schema(name: Option<&str>) -> Result<String> {
             "schema= must be a word of a-z, 0-9 and _, of at most {SCHEMA_LEN_MAX} characters"
         )));
     }
+    if name.starts_with("pg_") || RESERVED.split_whitespace().any(|word| word == name) {
+        let message = format!("schema={name} is a name that PostgreSQL keeps for itself");
+        return Err(Error::invalid(message).help(format!("write schema={SCHEMA}_{name}")));
+    }
     Ok(name.to_owned())
 }
 
@@ -263,6 +267,16 @@ const SOCKET_FOLDER: &str = "/var/run/postgresql";
 const SCHEMA: &str = "leasehold";
 /// PostgreSQL truncates a name to 63 bytes, and the private schema has a longer one.
 const SCHEMA_LEN_MAX: usize = 40;
+/// What `pg_get_keywords()` has as reserved in PostgreSQL 18, also if only as a type or a function.
+const RESERVED: &str = "all analyse analyze and any array as asc asymmetric authorization binary \
+    both case cast check collate collation column concurrently constraint create cross \
+    current_catalog current_date current_role current_schema current_time current_timestamp \
+    current_user default deferrable desc distinct do else end except false fetch for foreign \
+    freeze from full grant group having ilike in initially inner intersect into is isnull join \
+    lateral leading left like limit localtime localtimestamp natural not notnull null offset on \
+    only or order outer overlaps placing primary references returning right select session_user \
+    similar some symmetric system_user table tablesample then to trailing true union unique user \
+    using variadic verbose when where window with";
 
 #[cfg(test)]
 mod tests {

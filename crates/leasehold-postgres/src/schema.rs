@@ -130,7 +130,9 @@ pub(super) fn is_missing(error: &tokio_postgres::Error) -> bool {
 
 /// The error of a statement that found a part of the schema and could not use it any more.
 pub(super) fn dropped(error: tokio_postgres::Error) -> Error {
-    Error::unavailable("the schema of leasehold was dropped").caused_by(error)
+    Error::unavailable("the schema of leasehold was dropped, or a part of it")
+        .help("if it stays so, let its owner run: leasehold setup-postgres --store URL")
+        .caused_by(error)
 }
 
 /// Refuses a server that is not PostgreSQL 15 or newer, and returns the id of the process that serves

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;
@@ -548,7 +549,14 @@ pub(super) async fn set_up(address: Address, roles: Vec<String>) -> Result<()> {
     for role in &roles {
         let grants = schema::grants(&schema, role);
         let granting = session.requests.client.batch_execute(&grants);
-        granting.await.map_err(store_error)?;
+        granting.await.map_err(|error| match error.code() {
+            Some(&SqlState::UNDEFINED_OBJECT) => {
+                Error::invalid(format!("there is no role {role:?}"))
+                    .help("create the role first")
+                    .caused_by(error)
+            }
+            _ => store_error(error),
+        })?;
     }
     Ok(())
 }

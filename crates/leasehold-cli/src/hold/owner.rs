@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use leasehold::Error;
@@ -92,6 +93,14 @@ impl Owner {
             .as_ref()
             .and_then(|process| process.entry.as_ref());
         entry.map_or_else(String::new, Process::program)
+    }
+
+    /// Returns what the owner is, for a message.
+    pub(super) fn shown(&self) -> &'static str {
+        match self.process {
+            Some(_) => WAITING_PROCESS,
+            None => "standard input",
+        }
     }
 
     /// Waits until the owner ends. Must not be called again after it has returned.
@@ -204,9 +213,31 @@ fn until_process_ends(pidfd: &OwnedFd) -> io::Result<()> {
 }
 
 /// Reads standard input to its end.
+///
+/// The other users of its descriptor may have made it non-blocking. A terminal cannot be read in the
+/// background, and the shell may bring this process to the foreground again. After any other error
+/// the writer is gone, as with a connection that was reset.
 fn until_input_ends() -> io::Result<()> {
     // In the background, reading from a terminal then fails instead of stopping all of leasehold.
     SigSet::from_iter([Signal::SIGTTIN]).thread_block()?;
-    io::copy(&mut stdin().lock(), &mut io::sink())?;
-    Ok(())
+    let input = stdin().as_fd().try_clone_to_owned()?;
+    let mut buffer = [0; 4096];
+    loop {
+        match rustix::io::read(&input, &mut buffer) {
+            Ok(1..) | Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => {
+                let mut polled = [PollFd::new(&input, PollFlags::IN)];
+                retry_on_intr(|| poll(&mut polled, None))?;
+            }
+            Err(Errno::IO) if tcgetpgrp(&input).is_ok_and(|group| group != getpgrp()) => {
+                thread::sleep(BACKGROUND_PAUSE);
+            }
+            Ok(0) | Err(_) => return Ok(()),
+        }
+    }
 }
+
+/// An owner that is a process, in a message.
+pub(super) const WAITING_PROCESS: &str = "the process that waits for it";
+/// How often a process in the background looks whether it can read the terminal.
+const BACKGROUND_PAUSE: Duration = Duration::from_millis(250);

@@ -247,6 +247,13 @@ pub(crate) fn survive_file_size_limit() {
     }
 }
 
+/// Lets the end of COMMAND be noticed if the parent of this process has blocked SIGCHLD, as some that
+/// read signals from a descriptor do. COMMAND then begins without the block too.
+pub(crate) fn notice_ends_of_children() {
+    // Cannot fail with arguments that are constant.
+    let _ = SigSet::from_iter([Signal::SIGCHLD]).thread_unblock();
+}
+
 /// Whether the signals that leasehold forwards still have the actions of [`end_first_process`].
 static HAVE_DEFAULT_ACTIONS: LazyLock<Arc<AtomicBool>> =
     LazyLock::new(|| Arc::new(AtomicBool::new(true)));

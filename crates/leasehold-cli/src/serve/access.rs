@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderValue, ORIGIN};
@@ -115,8 +115,10 @@ pub(super) struct BearerToken(String);
 impl BearerToken {
     /// Reads the token in a file, without the white space around it.
     pub(super) fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("cannot read the token file {}", path.display()))?;
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            let message = format!("cannot read the token file {}: {error}", path.display());
+            Error::invalid(message).help("write the path of a file that this user can read")
+        })?;
         let token = text.trim();
         if token.len() < LENGTH_MIN {
             let message = format!("the token in {} is too short", path.display());

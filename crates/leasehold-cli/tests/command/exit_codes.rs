@@ -269,7 +269,7 @@ fn output_that_cannot_be_written_is_an_error() {
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(70), "{arguments:?}: {text}");
         assert!(
-            text.contains("No space left on device"),
+            text.contains("cannot write to standard output: No space left on device"),
             "{arguments:?}: {text}"
         );
     }

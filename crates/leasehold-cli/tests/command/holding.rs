@@ -1,6 +1,8 @@
 //! Locks that `leasehold hold` holds until its owner ends.
 
 use std::io::{BufRead, BufReader};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
@@ -150,11 +152,8 @@ fn end_of_input_makes_a_waiting_hold_leave_the_queue() {
     let sandbox = Sandbox::new();
     let _holder = sandbox.holder("a", &[]);
     let waiter = sandbox.waiter(&["hold", "a"]);
-    waiter.end().assert(
-        75,
-        "",
-        "a was not granted before the process that waits for it ended",
-    );
+    let reason = "a was not granted before standard input ended";
+    waiter.end().assert(75, "", reason);
     assert!(sandbox.waiters("a").is_empty());
 }
 
@@ -215,23 +214,54 @@ fn hold_in_the_background_of_a_terminal_is_refused() {
     terminal.until_shows("code=64");
 }
 
-/// The hold goes on without its input, until a signal.
+/// The hold goes on without its input, until a signal, or in the foreground until its input ends.
 #[test]
 fn hold_moved_to_the_background_keeps_the_lock() {
-    let sandbox = Sandbox::new();
-    let mut terminal = Terminal::shell(&sandbox);
-    terminal.types("$LEASEHOLD hold a\n");
-    until("the lock is held", || !sandbox.holders("a").is_empty());
-    terminal.types("\x1a");
-    terminal.until_shows("Stopped");
-    terminal.types("bg; echo mo\"\"ved\n");
-    terminal.until_shows("moved");
-    let holder = sandbox.holder_pid("a");
-    until("it runs again", || !is_stopped(holder));
+    for (end, has_input, code) in [
+        ("kill -TERM $!; wait $!", false, "code=143"),
+        ("fg", true, "code=0"),
+    ] {
+        let sandbox = Sandbox::new();
+        let mut terminal = Terminal::shell(&sandbox);
+        terminal.types("$LEASEHOLD hold a\n");
+        until("the lock is held", || !sandbox.holders("a").is_empty());
+        terminal.types("\x1a");
+        terminal.until_shows("Stopped");
+        terminal.types("bg; echo mo\"\"ved\n");
+        terminal.until_shows("moved");
+        let holder = sandbox.holder_pid("a");
+        until("it runs again", || !is_stopped(holder));
 
-    terminal.types("kill -TERM $!; wait $!; echo co\"\"de=$?\n");
-    terminal.until_shows("code=143");
+        terminal.types(&format!("{end}; echo co\"\"de=$?\n"));
+        if has_input {
+            until("it is in the foreground", || is_in_foreground(holder));
+            terminal.types("\x04");
+        }
+        terminal.until_shows(code);
+        assert!(sandbox.is_free("a"));
+    }
+}
+
+/// node, ssh and others make the descriptor non-blocking, for all who have it.
+#[test]
+fn hold_ends_with_an_input_that_does_not_block() {
+    let sandbox = Sandbox::new();
+    let (input, writer) = UnixStream::pair().unwrap();
+    input.set_nonblocking(true).unwrap();
+    let mut hold = sandbox.leasehold(&["hold", "a"]);
+    hold.stdin(OwnedFd::from(input)).stdout(Stdio::piped());
+    let hold = Started::from(hold.stderr(Stdio::piped()).spawn().unwrap());
+    until("the lock is held", || !sandbox.holders("a").is_empty());
+    drop(writer);
+    assert_eq!(hold.wait().code(), 0);
     assert!(sandbox.is_free("a"));
+}
+
+fn is_in_foreground(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+    // The process group of the process, and that of its terminal.
+    matches!(fields[..], [_, _, group, _, _, foreground, ..] if group == foreground)
 }
 
 fn is_stopped(pid: Pid) -> bool {

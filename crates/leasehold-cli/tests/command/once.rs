@@ -39,6 +39,10 @@ on_stores! {
 }
 
 fn job_that_five_processes_start_runs_once_for_each_id(sandbox: &Sandbox) {
+    let id_of_a_line_with_crlf = ["run", "--once", "1\r", "a", "--", "true"];
+    sandbox
+        .done(&id_of_a_line_with_crlf)
+        .assert(64, "", "a carriage return (U+000D) at its end");
     for id in ["1", "3", "2", "1", "2"] {
         let line = format!("echo {id} >> ran");
         let started: Vec<_> = (0..5)

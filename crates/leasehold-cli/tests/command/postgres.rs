@@ -80,6 +80,13 @@ fn schema_is_made_for_a_role_or_printed() {
     let made = sandbox.done(&["setup-postgres", "--store", &store, "--grant", "service"]);
     assert_eq!(made.code(), 0, "{made:?}");
     run().assert(0, "", "");
+    sandbox
+        .done(&["setup-postgres", "--store", &store, "--grant", "nobody's"])
+        .assert(
+            64,
+            "",
+            "there is no role \"nobody's\"; create the role first",
+        );
 
     let printed = sandbox.done(&[
         "setup-postgres",

@@ -306,6 +306,9 @@ fn address_of_a_network_requires_a_token() {
     sandbox
         .done(&[&all[..], &["--token-file", "short"]].concat())
         .assert(64, "", "too short");
+    sandbox
+        .done(&[&all[..], &["--token-file", "missing"]].concat())
+        .assert(64, "", "cannot read the token file missing");
 
     std::fs::write(sandbox.path("token"), "0123456789abcdef\n").unwrap();
     let site = Site::start(
@@ -324,6 +327,12 @@ fn address_of_a_network_requires_a_token() {
         let wrong = site.curl(path, &["--oauth2-bearer", "0123456789abcdee"]);
         assert_eq!(wrong.status, 401, "{path}");
     }
+    let address = site.address().to_owned();
+    sandbox.done(&["serve", "--listen", &address]).assert(
+        64,
+        "",
+        "write --listen with another address or port",
+    );
     assert_eq!(site.curl("/healthz", &[]).status, 200);
     for credentials in [
         ["--oauth2-bearer", "0123456789abcdef"],

@@ -1,6 +1,7 @@
 //! Signals that leasehold forwards to the command, and SIGKILL to leasehold itself.
 
 use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -20,6 +21,44 @@ fn signals_reach_the_whole_process_group() {
         until("the grandchild is gone", || !is_alive(grandchild));
     }
     assert!(sandbox.is_free("a"));
+}
+
+/// Supervisors that read signals from a descriptor block them, also for the programs they start.
+///
+/// Shows G-37.
+#[test]
+fn command_ends_under_a_parent_that_blocks_sigchld() {
+    let sandbox = Sandbox::new();
+    for arguments in [
+        &["run", "a", "--", "true"][..],
+        &["run", "a", "--until-all-end", "--", "true"],
+        &[
+            "elect",
+            "a",
+            "--address",
+            "one:1",
+            "--",
+            "sh",
+            "-c",
+            "exit 127",
+        ],
+    ] {
+        let leasehold = sandbox.leasehold(arguments);
+        let mut blocking = Command::new("env");
+        blocking
+            .arg("--block-signal=CHLD")
+            .arg(leasehold.get_program())
+            .args(leasehold.get_args())
+            .envs(
+                leasehold
+                    .get_envs()
+                    .filter_map(|(key, value)| Some((key, value?))),
+            );
+        let run = Started::of(&mut blocking);
+        let code = if arguments[0] == "elect" { 127 } else { 0 };
+        assert_eq!(run.wait().code(), code, "{arguments:?}");
+        assert!(sandbox.is_free("a"));
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::error::Error as StdError;
 use std::fmt::Display;
 use std::sync::Arc;
+use std::{fs, io};
 
 use super::host::io_reason;
 use super::tls_settings::absolute_path;
@@ -132,14 +133,21 @@ impl Password {
 }
 
 /// Reads a file without the line break at its end.
+///
+/// Each connection reads it again. A pipe would have nothing left then, or would block.
 fn read(path: &str) -> Result<String> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
+    let failed = |error: io::Error| {
         let reason = io_reason(&error);
         Error::invalid(format!(
             "the password file {path:?} cannot be read: {reason}"
         ))
         .caused_by(error)
-    })?;
+    };
+    if !fs::metadata(path).map_err(failed)?.is_file() {
+        let message = format!("the password file {path:?} is not a regular file");
+        return Err(Error::invalid(message).help("write the password into a file"));
+    }
+    let text = fs::read_to_string(path).map_err(failed)?;
     Ok(without_line_break(&text))
 }
 
@@ -179,5 +187,18 @@ mod tests {
         // The senders of the calls end with the last of them.
         drop((release, password));
         assert_eq!(calls.into_iter().count(), STEPS_OF_ONE);
+    }
+
+    /// Opening a FIFO would block until somebody writes into it.
+    #[test]
+    fn password_in_a_pipe_is_refused() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("password");
+        mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).expect("made");
+        let path = path.to_str().expect("it is UTF-8");
+        let error = Password::in_file(path).map(drop).expect_err("refused");
+        let is_named = error.to_string().contains("is not a regular file");
+        assert!(error.is_invalid() && is_named, "{error}");
     }
 }

@@ -287,6 +287,7 @@ impl Store for File {
         let inspect = || view(&self.shared, name, |queue| queue.inspect(name));
         let (mut lock_state, mut processes) = inspect().await?;
         let lock_path = Location::lock(&folder, name);
+        lock_file::check_type(&lock_path)?;
         let mut holders = lock_file::flock_holders(&lock_path);
         if !holders.is_empty() {
             // A claim may have been granted or released since the queue was read.

@@ -261,9 +261,14 @@ pub fn is_host(text: &str) -> bool {
 
 fn decoded(text: &str) -> Result<String> {
     let decoded = percent_decode_str(text).decode_utf8();
-    decoded
-        .map(Into::into)
-        .map_err(|_| Error::invalid("the URL has percent-encoded bytes that are not UTF-8"))
+    let decoded = decoded
+        .map_err(|_| Error::invalid("the URL has percent-encoded bytes that are not UTF-8"))?;
+    if decoded.contains('\0') {
+        return Err(Error::invalid(
+            "the URL has %00 in it, which no server or file accepts",
+        ));
+    }
+    Ok(decoded.into())
 }
 
 #[cfg(test)]
@@ -281,7 +286,7 @@ mod tests {
 
     #[test]
     fn url_is_split_into_decoded_parts() {
-        let text = "test+tls://me:p%40s%3As@h1:1,h2,[0::1]:3/a%20b?session=1&ca=/x@y&session=%32";
+        let text = "test+tls://me:p%40s%3As@h1:1,h2,[0::1]:3/a%20b?ca=/x@y&session=%32";
         let url = FORM.parse(text).expect("good");
         assert_eq!(url.transport, Transport::Tls);
         let credentials = url.credentials.expect("before the @");
@@ -322,6 +327,8 @@ mod tests {
             "test:secret://h",
             "test://me:secret@h?what=secret",
             "test://me:secret@h?session=%ff",
+            "test://me%00:secret@h",
+            "test://me:secret@h?session=1s&session=2s",
         ] {
             let error = FORM.parse(text).err().expect(text);
             assert!(error.is_invalid(), "{text}: {error:?}");

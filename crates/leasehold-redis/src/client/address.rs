@@ -66,13 +66,17 @@ impl Address {
 
     fn of_target(url: &StoreUrl, target: Target, database: i64) -> Result<Self> {
         let stated = url.settings.number("db").map(i64::from);
+        if stated.is_some() && database != 0 {
+            return Err(Error::invalid("the URL has a database in its path and db=")
+                .help("write one of the two"));
+        }
         let Login { user, password } = Login::of_url(url)?;
         Ok(Self {
             target,
             database: stated.unwrap_or(database),
             user,
             password,
-            old_protocol: url.settings.number("protocol") == Some(2),
+            old_protocol: url.settings.get("protocol") == Some("2"),
             is_announced: false,
             settings: Settings::default(),
         })
@@ -255,6 +259,8 @@ mod tests {
             "redis://:secret@h:99999",
             "redis://:secret@h,g",
             "redis://:secret@h?dialect=plain",
+            "redis://:secret@h?protocol=4",
+            "redis://:secret@h/2?db=1",
             "redis+unix://",
             "redis+unix://run/redis.sock",
         ] {

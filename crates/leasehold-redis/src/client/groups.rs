@@ -41,7 +41,10 @@ pub(crate) const FAILOVER: Group = &[
     LONGEST_LEASE,
 ];
 pub(crate) const QUARANTINE: Group = &[LONGEST_LEASE, Setting::switch("quarantine").of_format()];
-pub(crate) const DATABASE: Group = &[Setting::number("db"), Setting::number("protocol")];
+pub(crate) const DATABASE: Group = &[
+    Setting::number("db"),
+    Setting::word("protocol", &["2", "3"]),
+];
 pub(crate) const SENTINEL: Group = &[
     Setting::text("sentinel-user"),
     Setting::text("sentinel-password-file"),

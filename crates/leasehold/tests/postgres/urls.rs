@@ -42,6 +42,8 @@ async fn mode_that_may_fall_back_is_refused_by_name() {
         "postgres://u@db/",
         "postgres://u@db/a/b",
         "postgres://u@db/d?schema=Own",
+        "postgres://u@db/d?schema=user",
+        "postgres://u@db/d?schema=pg_own",
         "postgres://u@db/d?crash-grace=1ms",
         "postgres://u@a,b/d?direct=c",
         "postgres://u@db/d?host=/run",

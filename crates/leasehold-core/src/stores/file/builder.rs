@@ -76,8 +76,14 @@ impl FileBuilder {
         if settings.is_empty() {
             return Err(Error::invalid("the URL ends with ?").help(SETTINGS_HELP));
         }
-        let settings =
-            Settings::parse(settings, &FILE_URL).map_err(|error| error.help(SETTINGS_HELP))?;
+        // What is wrong with the value of a setting has a remedy of its own.
+        let has_remedy = |error: &Error| error.hint().is_some_and(|hint| hint.starts_with("write"));
+        let settings = Settings::parse(settings, &FILE_URL).map_err(|error| {
+            if has_remedy(&error) {
+                return error;
+            }
+            error.help(SETTINGS_HELP)
+        })?;
 
         self = self.local(settings.get("local").is_some());
         self.records_kept = settings.duration(&Setting::RECORDS);

@@ -34,6 +34,18 @@ pub(super) fn open_or_make(at: &Location) -> Result<OpenFile> {
     at.open_or_make(OFlags::RDONLY, CONTENT, "open")
 }
 
+/// Refuses what is no regular file, such as a link to the file that another program locks: nothing is
+/// known of its users.
+pub(super) fn check_type(at: &Location) -> Result<()> {
+    let found = at
+        .stat()?
+        .map(|status| FileType::from_raw_mode(status.st_mode));
+    match found {
+        None | Some(FileType::RegularFile) => Ok(()),
+        Some(other) => Err(at.open_error(OpenError::Type(other), "open")),
+    }
+}
+
 /// Removes the lock file of a free name, if leasehold made it. Returns false if it stays because
 /// another process uses it. The caller has the queue file locked.
 pub(super) fn remove(at: &Location) -> Result<bool> {

@@ -319,15 +319,22 @@ impl Settings {
             let known = form.setting(name).ok_or_else(|| unknown(name, form))?;
             let value = decoded(value)?;
             known.check(&value)?;
+            if settings
+                .iter()
+                .any(|(other, _): &(&Setting, _)| other.name == name)
+            {
+                return Err(
+                    Error::invalid(format!("the URL has {name}= twice")).help("write it once")
+                );
+            }
             settings.push((known, value));
         }
         Ok(Self(settings))
     }
 
-    /// Returns the value of a setting; the last one if the URL states it several times.
+    /// Returns the value of a setting.
     pub fn get(&self, name: &str) -> Option<&str> {
-        let mut latest_first = self.0.iter().rev();
-        let (_, value) = latest_first.find(|(setting, _)| setting.name == name)?;
+        let (_, value) = self.0.iter().find(|(setting, _)| setting.name == name)?;
         Some(value)
     }
 

@@ -13,6 +13,7 @@ async fn links_and_devices_are_refused() {
 
         symlink("/dev/null", &path).expect("linked");
         assert!(refusal(&test_folder).await.is_damaged(), "a link");
+        assert!(inspection_fails(&test_folder).await, "a link");
         fs::remove_file(&path).expect("removed");
         fs::hard_link(&elsewhere, &path).expect("linked");
         assert!(refusal(&test_folder).await.is_damaged(), "a hard link");
@@ -22,6 +23,7 @@ async fn links_and_devices_are_refused() {
         fs::remove_file(&path).expect("removed");
         fs::create_dir(&path).expect("created");
         assert!(refusal(&test_folder).await.is_damaged(), "a folder");
+        assert!(inspection_fails(&test_folder).await, "a folder");
 
         assert_eq!(fs::read(&elsewhere).expect("there"), b"");
     }
@@ -30,6 +32,11 @@ async fn links_and_devices_are_refused() {
 async fn refusal(test_folder: &TestFolder) -> crate::Error {
     let acquired = test_folder.boot(THIS).mutex("a").acquire().await;
     acquired.expect_err("refused")
+}
+
+async fn inspection_fails(test_folder: &TestFolder) -> bool {
+    let inspected = test_folder.boot(THIS).inspect("a").await;
+    inspected.is_err_and(|error| error.is_damaged())
 }
 
 fn make_fifo(path: &Path) {
