@@ -11,7 +11,6 @@ use crate::record::{Completion, ID_MAX, Occasion, Outcome};
 use crate::runtime::background::on_background;
 use crate::runtime::clock::BootInstant;
 use crate::store::RecordReader;
-use crate::stray_character;
 use crate::{Error, Guard, Lock, Locks, Name, Record, Refused, Result, Token};
 
 /// A job that runs once, however many machines start it: its name, and what tells one run from the
@@ -125,7 +124,7 @@ impl Locks {
 
 impl Once {
     /// Runs the job once for this id: a text of 1 to 64 bytes that the schedule or the commit
-    /// determines, such as a date. White space at its ends and control characters are refused.
+    /// determines, such as a date.
     ///
     /// Ids are compared for equality and have no order. The store keeps the last 32 of a name.
     ///
@@ -140,9 +139,7 @@ impl Once {
     pub fn id(self, id: impl Into<String>) -> Self {
         let id = id.into();
         let occasion = match id.len() {
-            1..=ID_MAX => {
-                stray_character::check("the id of the job", &id).map(|()| Occasion::Id(id))
-            }
+            1..=ID_MAX => Ok(Occasion::Id(id)),
             len => Err(Error::invalid(format!(
                 "the id of a job has 1 to {ID_MAX} bytes, and this one has {len}"
             ))),

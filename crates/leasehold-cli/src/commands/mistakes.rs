@@ -16,7 +16,7 @@ use crate::format::{Escaped, NameArgument};
 /// Rejects a subcommand without an argument that it needs, and names the line to type.
 pub(super) fn check(command: Command, arguments: &[OsString]) -> Result<Command, String> {
     let mistake = match &command.action {
-        Action::Run(run) => missing_of_run(run),
+        Action::Run(run) => missing_of_run(run).or_else(|| stray_in_id(run)),
         Action::Acquire(acquire) => missing_owner(acquire),
         _ => None,
     };
@@ -78,6 +78,15 @@ fn stray_in_name(action: &Action) -> Option<String> {
             without_user(name)
         ))
     })
+}
+
+/// Returns the message for an id of a job with such a character, of a script with CRLF for example.
+fn stray_in_id(run: &Run) -> Option<String> {
+    let id = run.once.id.as_ref()?;
+    let stray = stray_character(id)?;
+    Some(format!(
+        "the id {id:?} has {stray}: the job would run again for the id without it"
+    ))
 }
 
 /// Prints a line if a name on a store in a folder is the path of a file, as flock(1) takes it.

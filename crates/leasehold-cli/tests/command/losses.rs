@@ -55,6 +55,15 @@ fn script_ends_before_the_end_of_its_hold_and_check_agrees() {
     let loss = "the lock was lost at ";
     assert_eq!(done.err.matches(loss).count(), 2, "{done:?}");
     assert!(done.err.contains("its time is about to end"), "{done:?}");
+
+    let text =
+        "leasehold acquire b --while-pid $$ --on-lost kill --max-hold 1s || exit; sleep 1000";
+    let killed = sandbox.run_script("sh", text);
+    killed.assert_signal(Signal::SIGKILL, "");
+    until("the loss is noted with its reason", || {
+        let check = sandbox.done(&["check", "b", "--token", killed.out.trim()]);
+        check.code() == 76 && check.err.contains("its time is about to end")
+    });
 }
 
 /// Shows G-38.

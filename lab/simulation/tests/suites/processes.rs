@@ -1,9 +1,11 @@
 //! Processes with clocks of their own, paused and killed; requests and replies that are lost one by
 //! one.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use lab_redis_model::Host;
 use lab_simulation::testbed::{Process, Redis, Wire};
 use leasehold::{Guard, Lock, LossReason, Owner};
 use leasehold_conformance::support::{waiters, within_timeout};
@@ -69,6 +71,33 @@ async fn waiter_is_granted_when_the_process_of_the_holder_is_killed() {
     let waiting = wait_behind(&next, 0).await;
     process.kill();
     assert_eq!(holder.await.expect("it runs"), None);
+    let granted = within_timeout("the lock is granted", waiting).await;
+    drop(granted.expect("it runs").expect("granted"));
+}
+
+/// A server changes its role twice, and its connections stay. Clients from before read its history
+/// again once a minute. Otherwise those from after could not tell that they are gone.
+///
+/// Shows G-02.
+#[tokio::test]
+async fn change_of_roles_on_an_open_connection_is_noticed_within_a_minute() {
+    let host = Host::start("0123456789");
+    let server = Redis::of(Arc::clone(&host), "server");
+    let process = Process::start(0);
+    let url = server.url();
+    process.spawn(async move {
+        let locks = open(&url, "crash-grace=2s").await;
+        let lock = locks.mutex("a").lease(Duration::from_secs(3_600));
+        let _guard = acquire(lock).await;
+        std::future::pending::<()>().await;
+    });
+    sleep(Duration::from_secs(1)).await;
+
+    host.promote();
+    let next = open(&server.url(), "crash-grace=2s").await;
+    let waiting = wait_behind(&next, 0).await;
+    sleep(Duration::from_secs(70)).await;
+    process.kill();
     let granted = within_timeout("the lock is granted", waiting).await;
     drop(granted.expect("it runs").expect("granted"));
 }
