@@ -54,6 +54,7 @@ async fn commit_without_sync_is_lost_before_the_next_grant_alone() {
     let held = acquire(&locks, "a").await;
     commit(&server, &held, 200);
     held.release().await.expect("released");
+    let _next = acquire(&locks, "a").await;
     server.restart();
     assert_eq!(run(&server, TOTAL), ["200"]);
 }

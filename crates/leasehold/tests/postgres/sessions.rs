@@ -235,10 +235,11 @@ async fn full_queue_of_notifications_keeps_no_lock() {
 /// Lets the server refuse each notification, as if its queue were full.
 pub(crate) fn refuse_notifications(database: &Database<'_>, schema: &str) {
     let changed = database.run(&format!(
-        "DO $$ BEGIN EXECUTE regexp_replace( \
-             pg_get_functiondef('{schema}_private.notify'::regproc), \
-             'PERFORM [^;]*pg_notify[^;]*', \
-             'RAISE ''too many notifications'' USING ERRCODE = ''54000'''); END $$"
+        "DO $$ DECLARE \
+             notify text := pg_get_functiondef('{schema}_private.notify'::regproc); \
+             refuse text := regexp_replace(notify, '(PERFORM|done :=) [^;]*pg_notify[^;]*', \
+                 $s$RAISE 'too many notifications' USING ERRCODE = '54000'$s$); \
+         BEGIN ASSERT refuse <> notify; EXECUTE refuse; END $$"
     ));
     assert_eq!(changed, [""; 0]);
 }

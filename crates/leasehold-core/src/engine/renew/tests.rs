@@ -69,12 +69,18 @@ fn renew_interval_follows_phase_and_bound() {
 #[test]
 fn reply_is_awaited_until_a_retry_is_possible() {
     let now = BootInstant::now();
-    for (millis_left, expected) in [(6, PAUSE_MIN), (60_000, REPLY_TIMEOUT)] {
-        let expires_at = now.saturating_add(Duration::from_millis(millis_left));
-        let validity = Validity::held(Arc::new(claim("a")), expires_at);
-
-        let limit = reply_timeout(&[Arc::new(validity)], now);
-        assert_eq!(limit, expected, "{millis_left} ms before the end");
+    let ends_in = |millis| {
+        let expires_at = now.saturating_add(Duration::from_millis(millis));
+        Arc::new(Validity::held(Arc::new(claim("a")), expires_at))
+    };
+    for (millis_left, expected) in [
+        (&[6][..], PAUSE_MIN),
+        (&[60_000], REPLY_TIMEOUT),
+        (&[60_000, 3_000, 30_000], Duration::from_secs(1)),
+    ] {
+        let validities: Vec<_> = millis_left.iter().copied().map(ends_in).collect();
+        let limit = reply_timeout(&validities, now);
+        assert_eq!(limit, expected, "{millis_left:?} ms before the ends");
     }
 }
 
