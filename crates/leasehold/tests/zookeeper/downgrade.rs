@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use lab_servers::Wire;
 use leasehold::store::{Claim, OnContention, Share, Standing, Store};
 use leasehold::{Locks, stores};
@@ -24,6 +25,32 @@ async fn downgraded_writer_keeps_its_token() {
     let broken = locks.break_hold("a", held.token()).await.expect("sent");
     assert!(broken.is_some());
     assert!(held.check().expect_err("broken").is_lost());
+}
+
+/// Shows G-07.
+#[tokio::test]
+async fn renewal_during_a_downgrade_reports_no_loss() {
+    let wire = Wire::to(SERVER.address());
+    let store = connect_store(&format!("{}/slow-downgrade", wire.url_of("zookeeper"))).await;
+    let mut claim = claim("a");
+    claim.share = Share::WRITER;
+    let entered = store.enter(&claim, OnContention::Fail).await;
+    let held = entered.expect("entered").standing;
+    assert!(held.token().is_some(), "{held:?}");
+
+    wire.delay(Duration::from_millis(100));
+    claim.share = Share::READER;
+    let downgrading = store.enter(&claim, OnContention::Fail);
+    let renewing = (0..40).map(async |number| {
+        tokio::time::sleep(number * Duration::from_millis(20)).await;
+        store.renew(std::slice::from_ref(&claim)).await
+    });
+    let both = async { tokio::join!(downgrading, join_all(renewing)) };
+    let (downgraded, renewed) = within_timeout("the downgrade", both).await;
+    for renewed in renewed {
+        assert!(renewed.expect("renewed")[0].is_some(), "it is held");
+    }
+    assert_eq!(downgraded.expect("downgraded").standing, held);
 }
 
 /// A downgrade whose reply was lost is found by the claim's id, and is not reported as a loss.

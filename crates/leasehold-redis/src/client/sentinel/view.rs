@@ -186,7 +186,9 @@ mod tests {
         let mut view = View::of(3);
         let begun = Instant::now();
         view.note(0, Ok(sighting(9, 1)), begun);
-        view.note(0, silence(), begun);
+        for failed in [begun, begun + SILENT_MAX / 2] {
+            view.note(0, silence(), failed);
+        }
         let renewed = |view: &mut View, one: Sighting, other: Sighting, now: Instant| {
             view.note(1, Ok(one), now);
             view.note(2, Ok(other), now);
