@@ -38,11 +38,12 @@ async fn renewal_during_a_downgrade_reports_no_loss() {
     let held = entered.expect("entered").standing;
     assert!(held.token().is_some(), "{held:?}");
 
-    wire.delay(Duration::from_millis(100));
+    // A renewal waits for a heartbeat, up to a twelfth of ten seconds.
+    wire.delay(Duration::from_millis(600));
     claim.share = Share::READER;
     let downgrading = store.enter(&claim, OnContention::Fail);
     let renewing = (0..40).map(async |number| {
-        tokio::time::sleep(number * Duration::from_millis(20)).await;
+        tokio::time::sleep(number * Duration::from_millis(50)).await;
         store.renew(std::slice::from_ref(&claim)).await
     });
     let both = async { tokio::join!(downgrading, join_all(renewing)) };
