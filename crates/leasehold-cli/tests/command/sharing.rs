@@ -157,6 +157,20 @@ fn store_with_one_forbidden_lock_is_healthy() {
     assert_eq!(site.locks(""), ["other"]);
 }
 
+/// Shows G-01, G-29.
+#[test]
+fn holder_whose_fifo_is_forbidden_counts_as_alive() {
+    let sandbox = shared_store(0o2770);
+    let _holder = ALICE.holder(&sandbox, "a");
+    for fifo in fs::read_dir(sandbox.path("store/.members")).unwrap() {
+        fs::set_permissions(fifo.unwrap().path(), Permissions::from_mode(0o600)).unwrap();
+    }
+
+    assert_eq!(BOB.tries(&sandbox, "a").code(), 75);
+    let shown = BOB.done(&sandbox, &["show", "a", "--exit-code"]);
+    assert_eq!(shown.code(), 1, "{shown:?}");
+}
+
 /// Shows G-01.
 #[test]
 fn root_shares_the_folder_of_another_user() {
