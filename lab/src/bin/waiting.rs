@@ -68,7 +68,7 @@ impl Drop for Waiting {
 fn run(url: &str, seconds: &str) -> Result<Child> {
     let started = leasehold()?
         .args([
-            "run", "--store", url, "-w", "1h", NAME, "--", "sleep", seconds,
+            "run", "-q", "--store", url, "-w", "1h", NAME, "--", "sleep", seconds,
         ])
         .stdin(Stdio::null())
         .spawn();
