@@ -1,6 +1,7 @@
 //! The processes of claims that run on this machine.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use leasehold::ClaimantInfo;
@@ -48,15 +49,36 @@ pub(crate) fn ancestors() -> Vec<i32> {
 
 /// The command of a `leasehold`: the child, of it or of its watchdog, that leads a group.
 fn command_of(leasehold: i32) -> Option<Process> {
-    let table = ProcessTable::read().ok()?;
     let leaders_below = |parent| {
-        let children = table.children(parent);
-        children.filter(|child| child.group == child.pid)
+        let children = children_of(parent).unwrap_or_default();
+        children
+            .into_iter()
+            .filter(|child| child.group == child.pid)
     };
 
     let watchdog = leaders_below(leasehold).find(|leader| is_watchdog(leader.pid));
     let parent = watchdog.map_or(leasehold, |watchdog| watchdog.pid);
-    leaders_below(parent).next().cloned()
+    leaders_below(parent).next()
+}
+
+/// The children of all threads of a process. The table of all processes is read only where the kernel
+/// lists no children: a lock may have a thousand claims on this machine.
+fn children_of(parent: i32) -> io::Result<Vec<Process>> {
+    let mut children = Vec::new();
+    for thread in fs::read_dir(format!("/proc/{parent}/task"))? {
+        match fs::read_to_string(thread?.path().join("children")) {
+            Ok(list) => children.extend(
+                list.split_whitespace()
+                    .filter_map(|pid| Process::find(pid.parse().ok()?)),
+            ),
+            // The thread has ended, or the kernel has no CONFIG_PROC_CHILDREN.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(ProcessTable::read()?.children(parent).cloned().collect());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(children)
 }
 
 /// The process behind a pidfd, by its file in a folder `fdinfo`: see `pidfd_open`(2).

@@ -271,6 +271,8 @@ impl ClaimState {
                 // A waiter near the front begins to listen with a look.
                 if should_look || (self.is_near() && !was_near) {
                     self.next_look = Some(sent.0);
+                } else if !self.is_near() {
+                    self.next_look = Some(sent.0.saturating_add(self.far_pause()));
                 }
             }
         }
@@ -316,6 +318,11 @@ impl ClaimState {
     /// How long this waiter waits, as the queue has moved so far.
     pub(super) fn expected_wait(&self) -> Duration {
         self.pace() * self.place
+    }
+
+    /// How long a waiter that is far from the front goes without a look at its place.
+    pub(super) fn far_pause(&self) -> Duration {
+        (self.expected_wait() / 2).max(FAR_LOOK_MIN)
     }
 
     /// Whether this waiter listens for its grant.
@@ -367,6 +374,8 @@ impl ClaimState {
 /// The first waiters of a queue are notified, and those who will be granted soon. Each session of a
 /// database that listens wakes up with each notification, so the others look from time to time.
 const NEAR: u32 = 4;
+/// The shortest pause between two looks of a waiter that is not notified.
+pub(super) const FAR_LOOK_MIN: Duration = Duration::from_millis(50);
 const NEAR_WAIT: Duration = Duration::from_millis(250);
 /// How long one place takes, as long as nothing is known. Of a queue that moves so fast, a dozen
 /// waiters listen at once; of one that stands still, only the first few after their next look.
@@ -435,5 +444,26 @@ mod tests {
         let later = BootInstant::now().saturating_add(Duration::from_secs(1));
         assert!(!tracked.apply_renewal(queued, (later, 1)));
         assert!(!tracked.state().is_held());
+    }
+
+    /// A queue of a thousand that stands still is read by its renewals alone.
+    #[test]
+    fn renewal_of_a_waiter_far_from_the_front_puts_off_its_look() {
+        let sent = BootInstant::now();
+        let mut state = ClaimState {
+            next_look: Some(sent),
+            ..ClaimState::default()
+        };
+        state.apply_reply(Standing::Queued { ahead: 1 }, 900, Some((sent, 1)));
+        for place in [900, 0] {
+            let queued = Renewed::Queued {
+                place,
+                should_look: false,
+            };
+            assert!(state.apply_renewal(queued, (sent, 1)));
+            let pause = state.next_look.map(|at| at.duration_since(sent));
+            // At the front it looks at once.
+            assert_eq!(pause > Some(Duration::from_secs(9)), place > 0, "{pause:?}");
+        }
     }
 }

@@ -29,7 +29,7 @@ use async_trait::async_trait;
 use tokio::time::{sleep, timeout};
 
 use address::{Address, PinLimit};
-use claims::{ClaimState, Claims, Renewed, TrackedClaim};
+use claims::{ClaimState, Claims, FAR_LOOK_MIN, Renewed, TrackedClaim};
 use examination::examine;
 use leasehold_core::internal::{
     BootInstant, ProcessFile, RevokeEnded, SeenHold, StoreKind, UnopenedStore, background,
@@ -180,7 +180,9 @@ impl Postgres {
     }
 
     /// When a waiter looks again. Nobody is notified of the end of a lease, of a session or of a
-    /// user's transaction, and only waiters near the front of their grant.
+    /// user's transaction, and only waiters near the front of their grant. The others learn their
+    /// place from each renewal too, which puts off their look: a queue that stands still is read
+    /// once for each renewal, every third of a lease.
     fn next_look(&self, claim: &Claim, reply: &Reply, state: &ClaimState) -> BootInstant {
         let pause = if reply.pinned_for.is_some() {
             PINNED_INTERVAL
@@ -195,9 +197,9 @@ impl Postgres {
         } else if state.is_near() && self.is_notified() {
             LOOK_INTERVAL * 5 * (reply.place + 1)
         } else {
-            (state.expected_wait() / 2).max(FAR_LOOK_MIN)
+            state.far_pause()
         };
-        let pause = pause.min(claim.lease / 3);
+        let pause = pause.min(claim.lease / 2);
         let at = BootInstant::now().saturating_add(pause);
         let absence_end = self.absences.next_end(&claim.name);
         absence_end.map_or(at, |end| at.min(end))
@@ -568,8 +570,6 @@ impl RevokeEnded for Postgres {
 
 /// How often the first waiter looks at the holder.
 const LOOK_INTERVAL: Duration = Duration::from_millis(400);
-/// The shortest pause between two looks of a waiter that is not notified.
-const FAR_LOOK_MIN: Duration = Duration::from_millis(50);
 /// The shortest pause between two looks.
 const LOOK_MIN: Duration = Duration::from_millis(2);
 /// How often a waiter looks whether the transaction has ended that keeps it waiting.

@@ -1,7 +1,7 @@
 //! What processes cost that wait for one lock on PostgreSQL: `waiting [PROCESSES] [pooler]`.
 //!
-//! Each is a `leasehold run`. First the holder sleeps for a minute and nobody is granted, and then
-//! each holder sleeps for a second. With `pooler`, all connect to a PgBouncer that has eighty
+//! Each is a `leasehold run`. First nobody is granted for two minutes, in the first of which the waiters
+//! learn how slow their queue is, and then each holder sleeps for a second. With `pooler`, all connect to a PgBouncer that has eighty
 //! connections to a server whose `max_connections` is 100.
 
 use std::env;
@@ -15,7 +15,7 @@ use lab_servers::{PgBouncer, Postgres, PostgresSession, Wire};
 use serde_json::Value;
 
 const NAME: &str = "orders/42";
-/// The length of each of the two measurements.
+/// The length of each measurement.
 const SPAN: Duration = Duration::from_secs(60);
 /// So many processes start at a time.
 const STARTED_AT_ONCE: usize = 20;
@@ -46,6 +46,7 @@ fn main() -> Result<()> {
     println!(
         "| phase | requests/s of each | connections | server | a process |\n|---|---|---|---|---|"
     );
+    measure("first minute", &mut session, &waiting)?;
     measure("idle", &mut session, &waiting)?;
     let mut holder = waiting.0.remove(0);
     end(&mut holder)?;

@@ -1,6 +1,7 @@
 //! The log on standard error, and messages that name a stopped process.
 
 use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
@@ -192,6 +193,28 @@ fn stopped_command_is_named_in_show_and_in_the_refusal() {
 
     kill(command, Signal::SIGKILL).unwrap();
     assert_eq!(holder.wait().status.signal(), Some(Signal::SIGKILL as i32));
+}
+
+/// With a thousand waiters on one machine, a table of all processes for each took many seconds.
+#[test]
+fn show_reads_no_process_but_those_of_the_claims() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.holder("a", &[]);
+    let mut show = Command::new("strace");
+    show.args(["-f", "-e", "trace=openat", "-o", "calls"])
+        .args([env!("CARGO_BIN_EXE_leasehold"), "show", "a"])
+        .current_dir(sandbox.path(""))
+        .env("LEASEHOLD_STORE", sandbox.url());
+    let done = Finished::from(show.output().unwrap());
+    assert!(
+        done.code() == 0 && done.out.contains(" (cat), exclusive, "),
+        "{done:?}"
+    );
+
+    let calls = sandbox.read("calls");
+    let is_read = |pid: i32| calls.contains(&format!("\"/proc/{pid}/stat\""));
+    assert!(is_read(holder.pid().as_raw()), "{calls}");
+    assert!(!is_read(1), "{calls}");
 }
 
 #[test]
