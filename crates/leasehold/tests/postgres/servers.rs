@@ -136,6 +136,11 @@ async fn forgotten_release_ends_with_the_grace_and_forgotten_waiter_enters_again
     let second = queue_up(&others, "a").await;
     released.release().await.expect("released");
     kill_process(walwriter, Signal::KILL).expect("it is the server's");
+    // A session may still be served for a moment.
+    eventually("the server has restarted", || async {
+        server.log().matches("ready to accept connections").count() == 2
+    })
+    .await;
     eventually("a client is back", || async {
         ours.inspect("b").await.is_ok()
     })
