@@ -38,9 +38,9 @@ pub mod background {
 /// What stores with a service share.
 pub mod net {
     pub use crate::net::{
-        Attempts, CloseOnDrop, Closed, Connect, Connector, Encrypted, Epochs, Help, Host, Identity,
-        Login, Password, Pauses, Reader, Session, State, Stream, Supervised, Target, Tls, Up,
-        Watched, Writer, check_identity, no_server, rejected_client,
+        AttemptLimit, Attempts, CloseOnDrop, Closed, Connect, Connector, Encrypted, Epochs, Help,
+        Host, Identity, Login, Password, Pauses, Reader, Session, State, Stream, Supervised,
+        Target, Tls, Up, Watched, Writer, check_identity, no_server, rejected_client,
     };
     #[cfg(feature = "tls")]
     pub use crate::net::{PemFiles, certificate_name, install_provider};

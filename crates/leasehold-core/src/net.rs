@@ -17,7 +17,7 @@ mod watched;
 
 pub use host::{Help, Host, io_reason, no_server};
 pub use login::{Login, Password};
-pub use pauses::Pauses;
+pub use pauses::{AttemptLimit, Pauses};
 pub use stream::{Connector, Reader, Stream, Target, Writer};
 pub use supervised::{Attempts, Connect, Epochs, Session, State, Supervised, Up};
 pub use tls::{Encrypted, check_identity, rejected_client};

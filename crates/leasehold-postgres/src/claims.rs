@@ -195,7 +195,11 @@ impl TrackedClaim {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Renewed {
     Held,
-    Queued { place: u32, should_look: bool },
+    Queued {
+        place: u32,
+        should_look: bool,
+        lease: Duration,
+    },
     Gone,
 }
 
@@ -255,7 +259,11 @@ impl ClaimState {
                     self.next_look = Some(sent.0);
                 }
             }
-            Renewed::Queued { place, should_look } => {
+            Renewed::Queued {
+                place,
+                should_look,
+                lease,
+            } => {
                 // A hold whose claim is queued again was lost in between.
                 if let Some(passed_on) = self.passed_on {
                     if sent.0 < passed_on {
@@ -272,7 +280,7 @@ impl ClaimState {
                 if should_look || (self.is_near() && !was_near) {
                     self.next_look = Some(sent.0);
                 } else if !self.is_near() {
-                    self.next_look = Some(sent.0.saturating_add(self.far_pause()));
+                    self.next_look = Some(sent.0.saturating_add(self.far_pause(lease)));
                 }
             }
         }
@@ -320,9 +328,10 @@ impl ClaimState {
         self.pace() * self.place
     }
 
-    /// How long a waiter that is far from the front goes without a look at its place.
-    pub(super) fn far_pause(&self) -> Duration {
-        (self.expected_wait() / 2).max(FAR_LOOK_MIN)
+    /// How long a waiter that is far from the front goes without a look at its place. A renewal, due
+    /// after a third of the lease, puts off the look.
+    pub(super) fn far_pause(&self, lease: Duration) -> Duration {
+        (self.expected_wait() / 2).max(FAR_LOOK_MIN).min(lease / 2)
     }
 
     /// Whether this waiter listens for its grant.
@@ -431,6 +440,7 @@ mod tests {
         let queued = Renewed::Queued {
             place: 0,
             should_look: false,
+            lease: Duration::from_secs(30),
         };
         let tracked = TrackedClaim {
             state: Mutex::default(),
@@ -459,11 +469,13 @@ mod tests {
             let queued = Renewed::Queued {
                 place,
                 should_look: false,
+                lease: Duration::from_secs(30),
             };
             assert!(state.apply_renewal(queued, (sent, 1)));
             let pause = state.next_look.map(|at| at.duration_since(sent));
             // At the front it looks at once.
-            assert_eq!(pause > Some(Duration::from_secs(9)), place > 0, "{pause:?}");
+            let expected = Duration::from_secs(if place > 0 { 15 } else { 0 });
+            assert_eq!(pause, Some(expected), "{pause:?}");
         }
     }
 }

@@ -182,10 +182,11 @@ impl Postgres {
     /// When a waiter looks again. Nobody is notified of the end of a lease, of a session or of a
     /// user's transaction, and only waiters near the front of their grant. The others learn their
     /// place from each renewal too, which puts off their look: a queue that stands still is read
-    /// once for each renewal, every third of a lease.
+    /// once for each renewal.
     fn next_look(&self, claim: &Claim, reply: &Reply, state: &ClaimState) -> BootInstant {
+        let longest = claim.lease / 3;
         let pause = if reply.pinned_for.is_some() {
-            PINNED_INTERVAL
+            PINNED_INTERVAL.min(longest)
         } else if reply.place == 0 {
             let interval = if self.is_notified() {
                 LOOK_INTERVAL
@@ -193,13 +194,12 @@ impl Postgres {
                 state.pace().clamp(FAR_LOOK_MIN, LOOK_INTERVAL)
             };
             let lease_end = reply.next_end.unwrap_or(interval);
-            lease_end.clamp(LOOK_MIN, interval)
+            lease_end.clamp(LOOK_MIN, interval).min(longest)
         } else if state.is_near() && self.is_notified() {
-            LOOK_INTERVAL * 5 * (reply.place + 1)
+            (LOOK_INTERVAL * 5 * (reply.place + 1)).min(longest)
         } else {
-            state.far_pause()
+            state.far_pause(claim.lease)
         };
-        let pause = pause.min(claim.lease / 2);
         let at = BootInstant::now().saturating_add(pause);
         let absence_end = self.absences.next_end(&claim.name);
         absence_end.map_or(at, |end| at.min(end))

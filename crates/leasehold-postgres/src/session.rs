@@ -5,7 +5,7 @@
 //! connection carries renewals and notifications only, and so is never busy for long.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
@@ -21,7 +21,8 @@ use super::function::Function;
 use super::reply_error::{column, store_error};
 use super::schema;
 use leasehold_core::internal::net::{
-    self, Attempts, Connect, Connector, Pauses, State, Supervised, Target, Up, Watched,
+    self, AttemptLimit, Attempts, Connect, Connector, Pauses, State, Supervised, Target, Up,
+    Watched,
 };
 use leasehold_core::internal::{BootInstant, without_panic};
 use leasehold_core::{Error, Result};
@@ -97,12 +98,10 @@ impl Session {
         let mut failures = Vec::new();
         for target in &context.address.targets {
             // Dropping the attempt closes its connections.
-            let opening = timeout(
-                OPEN_TIMEOUT,
-                Box::pin(Self::open_at(context, target, epoch)),
-            );
+            let limit = context.open_limit.get();
+            let opening = timeout(limit, Box::pin(Self::open_at(context, target, epoch)));
             let opened = opening.await.unwrap_or_else(|_elapsed| {
-                let silent = format!("the server did not open a session within {OPEN_TIMEOUT:?}");
+                let silent = format!("the server did not open a session within {limit:?}");
                 Err(Error::unavailable(silent))
             });
             match opened {
@@ -488,16 +487,20 @@ pub(super) struct Context {
     connector: Connector,
     /// The timeline of the last session's server, after its identity.
     last_server: Arc<Mutex<String>>,
+    /// How long one server has to open a session, the schema included.
+    open_limit: AttemptLimit,
 }
 
 impl Context {
     pub(super) fn new(address: Arc<Address>, claims: Arc<Claims>) -> Self {
+        let open_limit = AttemptLimit::new(OPEN_TIMEOUT, address.settings.crash_grace);
         Self {
             address,
             claims,
             client: Uuid::new_v4(),
             connector: Connector::new(&HELP),
             last_server: Arc::default(),
+            open_limit,
         }
     }
 
@@ -524,8 +527,11 @@ impl Connect<Session> for Context {
     }
 
     async fn attempt(&mut self, epoch: u32, up: &mut Up<Session>) -> Result<()> {
+        let begun = Instant::now();
         let opening = Box::pin(Session::open(self, epoch));
-        let session = Arc::new(without_panic(opening).await?);
+        let opened = without_panic(opening).await;
+        self.open_limit.attempted(begun.elapsed(), opened.is_ok());
+        let session = Arc::new(opened?);
         up.publish(&session, &());
         self.claims.wake_all();
         keep(self, &session).await;
@@ -597,7 +603,7 @@ const SILENCE_MIN: Duration = Duration::from_millis(2_500);
 /// On the listener none waits for more than a fifth of a second: `renew_1` waits for a tenth in
 /// all, and then for at most one more lock.
 const LISTENER_SILENCE_MIN: Duration = Duration::from_millis(250);
-/// How long one server has to open a session, the schema included.
+/// How long one server has to open the first session, the schema included.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 /// How often a session looks whether it still has to listen.

@@ -297,13 +297,14 @@ async fn renew(
         }
     };
 
-    for ((_, tracked), row) in claims.iter().zip(&rows) {
+    for ((claim, tracked), row) in claims.iter().zip(&rows) {
         let standing = letter(column(row, "standing")?);
         let renewed = match standing {
             '1' => Renewed::Held,
             'Q' | 'A' => Renewed::Queued {
                 place: unsigned(column(row, "place")?),
                 should_look: standing == 'A',
+                lease: claim.lease,
             },
             _ => Renewed::Gone,
         };

@@ -51,6 +51,18 @@ async fn redis_observer_is_notified_after_a_reconnect() {
     guard.release().await.expect("released");
 
     changes_are_pushed(&locks, &mut observer).await;
+    // The reconnect is one change, and not one for each look at it.
+    let executed = || {
+        let stats = redis.command(&["INFO", "stats"]).text().to_owned();
+        let mut lines = stats.lines();
+        let count = lines.find_map(|line| line.strip_prefix("total_commands_processed:"));
+        count.expect("a count").parse::<u64>().expect("a number")
+    };
+    let before = executed();
+    let next = timeout(Duration::from_millis(500), observer.next()).await;
+    next.expect_err("nothing changes");
+    let made = executed() - before;
+    assert!(made < 50, "{made} commands");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -70,6 +70,46 @@ impl Pauses {
     }
 }
 
+/// How long an attempt to open a session may take.
+///
+/// An outage may swallow what the first attempt to return sends, and then it hears nothing, also when
+/// the outage is over. So it takes at most half of the crash grace, and another one keeps the holds. An
+/// attempt that took longer gives the next one twice as much, up to the time that the first session
+/// of all has: a server may be slow.
+#[derive(Clone, Debug)]
+pub struct AttemptLimit {
+    longest: Duration,
+    again: Duration,
+    now: Duration,
+}
+
+impl AttemptLimit {
+    #[must_use]
+    pub fn new(longest: Duration, grace: Option<Duration>) -> Self {
+        const AGAIN_MIN: Duration = Duration::from_secs(1);
+        let again = grace.map_or(longest, |grace| (grace / 2).max(AGAIN_MIN));
+        Self {
+            longest,
+            again: again.min(longest),
+            now: longest,
+        }
+    }
+
+    #[must_use]
+    pub fn get(&self) -> Duration {
+        self.now
+    }
+
+    /// Notes how long an attempt took, and whether it has opened a session.
+    pub fn attempted(&mut self, took: Duration, is_open: bool) {
+        if is_open {
+            self.now = self.again;
+        } else if took >= self.now {
+            self.now = self.longest.min(self.now * 2);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

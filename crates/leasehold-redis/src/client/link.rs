@@ -7,14 +7,16 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join, try_join};
 use tokio::runtime::Handle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::address::Address;
 use super::endpoint::Endpoint;
 use super::reply_error;
 use super::session::{Handshake, Opening, PushHandler, Session, lacks_resp3};
 use leasehold_core::internal::background;
-use leasehold_core::internal::net::{self, Attempts, Connect, Epochs, Pauses, Supervised, Up};
+use leasehold_core::internal::net::{
+    self, AttemptLimit, Attempts, Connect, Epochs, Pauses, Supervised, Up,
+};
 use leasehold_core::{Error, Result};
 
 /// How long one attempt to connect may take with one version of the protocol.
@@ -77,13 +79,16 @@ pub(crate) struct LinkConfig {
     /// thread also takes over at a reconnect, if the runtime has ended or is not polled.
     pub(crate) runtime: Option<Handle>,
     pub(crate) epochs: Epochs,
+    pub(crate) limit: AttemptLimit,
 }
 
 impl LinkConfig {
     /// A link on the background thread that ignores notifications and has no handshake.
     pub(crate) fn new(endpoint: Endpoint, channel: String) -> Self {
+        let limit = AttemptLimit::new(CONNECT_MAX, endpoint.settings().crash_grace);
         Self {
             endpoint,
+            limit,
             channel,
             on_push: Arc::new(|_, _| {}),
             handshake: Arc::new(|_| Box::pin(async { Ok(None) })),
@@ -105,7 +110,10 @@ impl Connect<Session> for LinkConfig {
 
     async fn attempt(&mut self, epoch: u32, up: &mut Up<Session>) -> Result<()> {
         let refusals = self.endpoint.refusals();
-        let connected = connect(self, epoch).await.inspect_err(|error| {
+        let begun = Instant::now();
+        let connected = connect(self, epoch).await;
+        self.limit.attempted(begun.elapsed(), connected.is_ok());
+        let connected = connected.inspect_err(|error| {
             tracing::debug!(server = %self.endpoint, %error, "cannot connect");
         })?;
         let session = &connected.session;
@@ -144,7 +152,7 @@ struct Connected {
 /// If the role moves meanwhile, the attempt ends: a server that has lost the role may be paused.
 async fn connect(config: &mut LinkConfig, epoch: u32) -> Result<Connected> {
     let endpoint = config.endpoint.clone();
-    let locating = timeout(CONNECT_MAX, endpoint.locate()).await;
+    let locating = timeout(config.limit.get(), endpoint.locate()).await;
     let address = locating.unwrap_or_else(|_| Err(Error::unavailable("no sentinel replies")))?;
     tokio::select! {
         biased;
@@ -181,6 +189,7 @@ async fn connect_to(config: &mut LinkConfig, address: Address, epoch: u32) -> Re
         runtime,
         ..
     } = config;
+    let limit = config.limit.get();
     let located = address.clone();
     let connector = endpoint.connector.clone();
     let channel = config.channel.clone();
@@ -228,11 +237,11 @@ async fn connect_to(config: &mut LinkConfig, address: Address, epoch: u32) -> Re
         })
     };
 
-    if let Ok(connected) = timeout(CONNECT_MAX, handshaken).await {
+    if let Ok(connected) = timeout(limit, handshaken).await {
         return connected;
     }
     if begun.load(Ordering::Acquire) {
-        return Err(no_reply(endpoint.is_encrypted()));
+        return Err(no_reply(endpoint.is_encrypted(), limit));
     }
     *runtime = None;
     Err(Error::unavailable(
@@ -240,8 +249,8 @@ async fn connect_to(config: &mut LinkConfig, address: Address, epoch: u32) -> Re
     ))
 }
 
-fn no_reply(is_encrypted: bool) -> Error {
-    let error = Error::unavailable(format!("the server did not reply within {CONNECT_MAX:?}"));
+fn no_reply(is_encrypted: bool, limit: Duration) -> Error {
+    let error = Error::unavailable(format!("the server did not reply within {limit:?}"));
     if is_encrypted {
         error.help("check that this port uses TLS; without TLS, write redis:// or redlock://")
     } else {

@@ -854,3 +854,34 @@ async fn hold_counts_from_the_session_of_its_request() {
     assert!(entered.standing.token().is_some(), "{entered:?}");
     assert!(entered.lease <= Duration::from_secs(2), "{entered:?}");
 }
+
+/// What a client sends while it connects again may be lost, and then nothing arrives on that connection
+/// any more. It tries again while the hold is there.
+///
+/// Shows G-13.
+#[tokio::test]
+async fn silent_attempt_to_connect_again_loses_no_hold() {
+    let database = Database::new();
+    let wire = Wire::to(database.server.address());
+    let url = format!("{}?crash-grace=4s", database.url_at(&wire.address()));
+    let [cut, others] = [open(&url).await, open(&database.url()).await];
+    let held = acquire(&cut, "a").await;
+    let waiting = queue_up(&others, "a").await;
+
+    let before = wire.traffic();
+    wire.lose_replies(true);
+    wire.partition();
+    eventually("a reply to a new connection is lost", || async {
+        let now = wire.traffic();
+        now.connections > before.connections && now.lost > before.lost
+    })
+    .await;
+    wire.lose_replies(false);
+    eventually("there is a session", || async {
+        cut.inspect("a").await.is_ok()
+    })
+    .await;
+    held.check().expect("still held");
+    held.release().await.expect("released");
+    granted(waiting).await.release().await.expect("released");
+}

@@ -68,6 +68,48 @@ async fn lock_survives_a_deaf_connection() {
     held_for(&held, Duration::from_secs(5)).await;
 }
 
+/// What a client sends while it connects again may be lost, and then nothing arrives on that connection
+/// any more. It tries again while the hold is there.
+///
+/// Shows G-13.
+#[tokio::test]
+async fn silent_attempt_to_connect_again_loses_no_hold() {
+    let server = Redis::start();
+    let (wire, locks) = remote(&server, "crash-grace=4s").await;
+    let held = locks.mutex("a").acquire().await.expect("granted");
+
+    let before = wire.traffic();
+    wire.lose_replies(true);
+    wire.partition();
+    eventually("replies to both connections are lost", || async {
+        let now = wire.traffic();
+        now.connections >= before.connections + 2 && now.lost > before.lost + 1_000
+    })
+    .await;
+    wire.lose_replies(false);
+    held_for(&held, Duration::from_secs(6)).await;
+}
+
+/// With RESP2, messages arrive on a connection of their own, which may be deaf alone.
+///
+/// Shows G-13.
+#[tokio::test]
+async fn deaf_subscription_is_replaced() {
+    let server = Redis::start();
+    let (wire, locks) = remote(&server, "protocol=2&crash-grace=2s").await;
+    let held = locks.mutex("a").acquire().await.expect("granted");
+    let channels = server.command(&["PUBSUB", "CHANNELS", "leasehold:alive:*"]);
+    let before = wire.traffic().connections;
+
+    wire.drop_replies(1);
+    server.command(&["PUBLISH", channels.list()[0].text(), "lost"]);
+    eventually("the subscription is replaced", || async {
+        wire.traffic().connections > before
+    })
+    .await;
+    held.release().await.expect("still held");
+}
+
 /// The holder sends no request before it releases, so nothing but the other connection shows that
 /// this one is dead.
 ///

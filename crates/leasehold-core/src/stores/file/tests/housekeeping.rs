@@ -266,6 +266,33 @@ async fn lock_file_that_another_program_made_is_kept() {
     assert_eq!(files(&test_folder), [".counter", ".members", "a.lock"]);
 }
 
+/// The removal takes the lock of the queue, and makes its file for that.
+///
+/// Shows G-22.
+#[tokio::test]
+async fn removal_of_a_record_leaves_no_file() {
+    let test_folder = TestFolder::new();
+    let store = tidy_store(&test_folder, THIS);
+    let locks = locks_of(Arc::clone(&store));
+    let acquired = locks.once("a").id("1").acquire().await;
+    let job = acquired.expect("granted").expect("it is not done");
+    job.complete().await.expect("it is recorded");
+    drop((locks, store));
+    assert_eq!(files(&test_folder), [".counter", ".members", "a.record"]);
+
+    let record = fs::File::options()
+        .write(true)
+        .open(test_folder.folder.path().join("a.record"))
+        .expect("it opens");
+    let old = SystemTime::now() - Duration::from_secs(48 * 3600);
+    let times = fs::FileTimes::new().set_accessed(old).set_modified(old);
+    record.set_times(times).expect("set");
+    let store = tidy_store(&test_folder, THIS);
+    store.remove_unused().await.expect("removed");
+    drop(store);
+    assert_eq!(files(&test_folder), [".counter", ".members"]);
+}
+
 /// A program may exit as soon as it has closed the store, so nothing may be left for the background
 /// thread. Meanwhile other locks come and go in the kernel's list.
 #[tokio::test]
