@@ -392,6 +392,7 @@ async fn fixed_lease_of_a_waiter_outlasts_the_grace() {
     .await;
     before.release().await.expect("released");
     let held = granted(waiting).await;
+    assert!(held.remaining() > Duration::from_secs(2), "{held:?}");
     wire.refuse(true);
     wire.partition();
     let tried = locks

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lab_servers::{PgBouncer, Postgres};
+use lab_servers::{PgBouncer, Postgres, Wire};
 use leasehold::postgres::{CHECK, CheckBinds};
 use leasehold::{Guard, Locks, Pin, PinnedBy};
 use leasehold_conformance::support::eventually;
@@ -361,6 +361,46 @@ async fn limit_counts_from_the_end_of_the_hold_of_a_crashed_client() {
     let second = connect(&database, &SERVER.address()).await;
     let late = second.batch_execute(&check).await.expect_err("it is over");
     assert_eq!(state(&late), "LH001");
+    granted(waiting).await.release().await.expect("released");
+}
+
+/// Of several holders, one cannot be reached, and its grant is not the last one.
+///
+/// Shows G-01, G-02.
+#[tokio::test]
+async fn older_grant_of_a_crashed_reader_stays_pinned() {
+    let database = Database::new();
+    let wire = Wire::to(SERVER.address());
+    let settings = "crash-grace=500ms&pin-limit=off";
+    let cut = open(&format!("{}?{settings}", database.url_at(&wire.address()))).await;
+    let locks = open(&format!("{}?{settings}", database.url())).await;
+    let crashed = cut.rwlock("a").shared().acquire().await.expect("granted");
+    let other = locks.rwlock("a").shared().acquire().await.expect("granted");
+    let client = connect(&database, &SERVER.address()).await;
+    let begin = format!("BEGIN; SELECT leasehold.check('a', {})", crashed.token());
+    client.batch_execute(&begin).await.expect("it is held");
+
+    wire.refuse(true);
+    wire.partition();
+    let waiting = tokio::spawn(locks.rwlock("a").exclusive().acquire());
+    eventually("the hold is over", || async {
+        pins(&locks, "a")
+            .await
+            .iter()
+            .any(|pin| pin.overdue.is_some())
+    })
+    .await;
+    other.release().await.expect("released");
+    let refused = locks
+        .rwlock("a")
+        .exclusive()
+        .try_acquire_for(Duration::from_secs(1))
+        .await;
+    refused
+        .expect("it replies")
+        .expect_err("its grant is pinned");
+    assert!(!waiting.is_finished());
+    client.batch_execute("COMMIT").await.expect("still pinned");
     granted(waiting).await.release().await.expect("released");
 }
 
