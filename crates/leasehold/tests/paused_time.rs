@@ -85,6 +85,41 @@ impl Intercept for SlowReads {
     }
 }
 
+/// Another program has the number. The semaphore is free after a part of the limit.
+///
+/// Shows G-09, G-39.
+#[tokio::test(start_paused = true)]
+async fn numbers_of_slots_share_the_limit_of_the_wait() {
+    let locks = open();
+    let _number = locks.mutex("gpu/slot/0").acquire().await.expect("granted");
+    let held = locks.semaphore("gpu", 1).acquire().await.expect("granted");
+    let begun = Instant::now();
+
+    let numbered = locks.semaphore("gpu", 1).numbered();
+    let free = async {
+        sleep(6 * SECOND).await;
+        held.release().await.expect("released");
+    };
+    let (refused, ()) = tokio::join!(numbered.try_acquire_for(10 * SECOND), free);
+    assert!(refused.expect("it replies").is_err());
+    let waited = begun.elapsed();
+    assert!(waited >= 10 * SECOND && waited < 11 * SECOND, "{waited:?}");
+}
+
+/// The store still has the claim.
+///
+/// Shows G-58.
+#[tokio::test(start_paused = true)]
+async fn job_that_lost_its_hold_here_is_not_recorded() {
+    let locks = open();
+    let once = locks.once("a").id("1").max_hold(10 * SECOND);
+    let job = once.acquire().await.expect("it replies").expect("granted");
+    advance(11 * SECOND).now_or_never();
+    assert!(job.complete().await.expect_err("too late").is_lost());
+    let again = once.try_acquire().await.expect("it replies");
+    assert!(again.is_ok(), "{again:?}");
+}
+
 /// An acquire that looks first whether it would wait for itself gives the store as long for that as
 /// for the grant.
 ///
