@@ -395,3 +395,16 @@ fn server_that_is_refused_has_had_the_claim() {
         );
     }
 }
+
+/// Both the crash grace and `--max-hold` end the hold.
+///
+/// Shows G-24.
+#[test]
+fn time_to_stop_fits_into_the_shortest_limit() {
+    let mut sandbox = Sandbox::on_redis();
+    sandbox.set("crash-grace=4s");
+    let options = ["run", "--max-hold", "1h", "--kill-after", "3s"];
+    let done = sandbox.done(&[&options[..], &["a", "--", "true"]].concat());
+    let longest = "half of the shortest limit of the hold: 4s";
+    assert!(done.code() == 64 && done.err.contains(longest), "{done:?}");
+}

@@ -6,8 +6,9 @@ use futures_util::future::join_all;
 use lab_servers::Wire;
 use leasehold::store::{Claim, OnContention, Share, Standing, Store};
 use leasehold::{Locks, stores};
+use zookeeper_client::Client;
 
-use crate::{SERVER, claim, connect_store, open_folder, within_timeout};
+use crate::{SERVER, claim, connect_store, open, open_folder, plain_client, within_timeout};
 
 /// A downgraded writer keeps its position and its token in the node that replaces the first one.
 ///
@@ -25,6 +26,51 @@ async fn downgraded_writer_keeps_its_token() {
     let broken = locks.break_hold("a", held.token()).await.expect("sent");
     assert!(broken.is_some());
     assert!(held.check().expect_err("broken").is_lost());
+}
+
+/// The node that replaces the first one is as private as it.
+///
+/// Shows G-28.
+#[tokio::test]
+async fn downgraded_writer_stays_private() {
+    let address = SERVER.address();
+    let locks = open(&format!(
+        "zookeeper://me:secret@{address}/private-downgrade?acl=creator"
+    ))
+    .await;
+    let writer = locks.rwlock("a").exclusive();
+    let held = writer.acquire().await.expect("granted");
+    held.downgrade().await.expect("downgraded");
+
+    let connector = Client::connector().with_auth("digest", b"me:secret");
+    let ours = connector.connect(&address).await.expect("it connects");
+    let theirs = plain_client(&SERVER).await;
+    let children = ours.list_children("/private-downgrade/a").await;
+    let children = children.expect("listed");
+    assert_eq!(children.len(), 1, "{children:?}");
+    let path = format!("/private-downgrade/a/{}", children[0]);
+    ours.get_data(&path).await.expect("it is ours");
+    let denied = theirs.get_data(&path).await.expect_err("it is private");
+    assert_eq!(denied, zookeeper_client::Error::NoAuth);
+    held.release().await.expect("released");
+}
+
+/// A node of kazoo's layout has no name for a writer.
+///
+/// Shows G-18.
+#[tokio::test]
+async fn writer_in_the_layout_of_kazoo_is_shown_as_one() {
+    let url = format!("{}/kazoo-kinds?dialect=kazoo", SERVER.url());
+    let locks = open(&url).await;
+    for (lock, share) in [
+        (locks.rwlock("a").exclusive(), Share::WRITER),
+        (locks.mutex("b"), Share::MUTEX),
+    ] {
+        let held = lock.acquire().await.expect("granted");
+        let lock_state = locks.inspect(lock.name()).await.expect("inspected");
+        assert_eq!(lock_state.entries[0].share, share);
+        held.release().await.expect("released");
+    }
 }
 
 /// Shows G-07.
