@@ -52,6 +52,41 @@ async fn claim_of_another_client_is_not_renewed() {
     assert_eq!(server.request(&["GET", "leasehold:{a}"]), record);
 }
 
+/// A script renews claims with one grace. A fixed lease is bound to no connection, in whatever order
+/// the waiters of a round are.
+///
+/// Shows G-01, G-14.
+#[tokio::test]
+async fn renewal_of_several_waiters_binds_each_as_it_has_entered() {
+    let server = Redis::start();
+    let holder = open(&server.url(), "").await;
+    let _held = [
+        holder.mutex("a").acquire().await.expect("granted"),
+        holder.mutex("b").acquire().await.expect("granted"),
+    ];
+    let builder = stores::Redis::builder(&server.url()).expect("a URL");
+    let store = builder.connect().await.expect("the client connects");
+    let ordinary = claim("a");
+    let mut fixed = claim("b");
+    fixed.auto_renew = false;
+    for claim in [&ordinary, &fixed] {
+        let entered = store.enter(claim, OnContention::Queue).await;
+        assert!(entered.expect("entered").standing.token().is_none());
+    }
+
+    let both = [ordinary, fixed];
+    let reversed = [both[1].clone(), both[0].clone()];
+    for claims in [both, reversed] {
+        let renewed = store.renew(&claims).await.expect("renewed");
+        assert!(renewed.iter().all(Option::is_some), "{renewed:?}");
+        for (name, connected) in [("a", Some(true)), ("b", None)] {
+            let state = holder.inspect(name).await.expect("inspected");
+            let waiter = state.waiters().next().expect("it waits");
+            assert_eq!(waiter.connected, connected, "{name}");
+        }
+    }
+}
+
 /// A waiter whose future is not polled is alive: it keeps its position, and is granted in its turn.
 /// It does not check for absent claims before it.
 ///
