@@ -227,6 +227,24 @@ mod tests {
         assert_eq!(remaining(), lease);
     }
 
+    /// A waiter that has lost the race for a lock asks again without a pause only after further
+    /// notifications.
+    #[test]
+    fn notifications_from_before_a_request_do_not_count() {
+        let claims = LocalClaims::default();
+        let tracked = tracked_claim(&claims);
+        wait(&claims, &tracked);
+        for (master, notified) in [Notified::Minority, Notified::Minority, Notified::Quorum]
+            .into_iter()
+            .enumerate()
+        {
+            tracked.notified_by(master);
+            assert_eq!(tracked.notified(5), notified);
+        }
+        tracked.request_sent(5);
+        assert_eq!(tracked.notified(5), Notified::None);
+    }
+
     /// A renewal that was sent for the waiting claim finds the hold, and does not extend it.
     #[test]
     fn renewal_of_waiting_claim_that_holds_by_now_has_no_lease_of_its_own() {
