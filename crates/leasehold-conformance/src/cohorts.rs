@@ -87,7 +87,7 @@ pub async fn cohort_tokens_rise_across_processes(service: &dyn Service) {
 }
 
 /// A grant reserves tokens in the step in which it grants: to a claim that finds the lock free, and
-/// to a waiter.
+/// to a waiter, whatever the holder before it had reserved.
 ///
 /// Shows G-53.
 pub async fn grant_reserves_tokens(service: &dyn Service) {
@@ -98,41 +98,39 @@ pub async fn grant_reserves_tokens(service: &dyn Service) {
         return;
     }
     let name = fresh_name("reserved");
-    let reserving = || {
+    let reserving = |reserved| {
         let mut claim = claim(&name);
-        claim.reserved = RESERVED;
+        claim.reserved = reserved;
         claim
     };
 
-    let mut last = None;
-    let mut holder = reserving();
+    let mut last = 0;
+    let mut holder = reserving(RESERVED);
     let mut standing = enter(&*store, &holder, OnContention::Queue).await;
-    for _ in 0..3 {
+    for next in [RESERVED, RESERVED, 0, RESERVED] {
         let token = standing.token().expect("granted").get();
-        let first = token - u64::from(RESERVED);
-        assert!(
-            last.is_none_or(|last| last < first),
-            "{first} follows {last:?}"
-        );
+        let first = token - u64::from(holder.reserved);
+        assert!(last < first, "{first} follows {last}");
         let lock_state = store.inspect(&holder.name).await.expect("inspected");
         let entry = lock_state.holders().next().expect("a holder");
-        assert_eq!(entry.reserved, RESERVED);
-        last = Some(token);
+        assert_eq!(entry.reserved, holder.reserved);
+        last = token;
 
-        let waiter = reserving();
+        let waiter = reserving(next);
         enter(&*store, &waiter, OnContention::Queue).await;
         assert!(store.leave(&holder).await.expect("left"));
         let changed = within_timeout("the grant", store.queued(&waiter, 1)).await;
         standing = changed.expect("the store replies");
         holder = waiter;
     }
+    let token = standing.token().expect("granted").get();
+    assert!(last < token - u64::from(RESERVED), "{token} follows {last}");
     store.leave(&holder).await.expect("left");
 
-    let again = reserving();
+    let again = reserving(RESERVED);
     let entered = enter(&*store, &again, OnContention::Queue).await;
-    let token = entered.token().expect("granted");
-    let last = standing.token().expect("granted");
-    assert!(token.get() - u64::from(RESERVED) > last.get());
+    let first = entered.token().expect("granted").get() - u64::from(RESERVED);
+    assert!(token < first, "{first} follows {token}");
     store.leave(&again).await.expect("left");
 }
 

@@ -456,6 +456,28 @@ mod tests {
         assert!(!tracked.state().is_held());
     }
 
+    /// The leave is repeated after the last of them.
+    ///
+    /// Shows G-10.
+    #[test]
+    fn claim_may_arrive_until_the_last_request_without_a_reply_is_over() {
+        let tracked = TrackedClaim {
+            state: Mutex::default(),
+            changed: Notify::new(),
+        };
+        let early = BootInstant::now();
+        let late = early.saturating_add(Duration::from_secs(1));
+        for (first, second) in [(early, late), (late, early)] {
+            tracked.may_be_late(first);
+            tracked.may_be_late(second);
+            assert_eq!(tracked.state().late_until(), Some(late));
+            tracked.is_answered(late);
+            assert_eq!(tracked.state().late_until(), Some(early));
+            tracked.is_answered(early);
+            assert_eq!(tracked.state().late_until(), None);
+        }
+    }
+
     /// A queue of a thousand that stands still is read by its renewals alone.
     #[test]
     fn renewal_of_a_waiter_far_from_the_front_puts_off_its_look() {
