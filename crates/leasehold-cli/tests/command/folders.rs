@@ -8,6 +8,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
+use nix::sys::signal::{Signal, kill};
+
 use crate::sandbox::{Finished, Sandbox, until};
 
 /// Users that every Linux has, by their numbers: `daemon` and `nobody`.
@@ -352,6 +354,25 @@ fn root_makes_no_folder_in_the_home_of_a_user() {
         &home.join(".local/state/leasehold"),
         "daemon",
     );
+}
+
+/// The process that took the flock has ended. Which one has inherited it, only root can see.
+///
+/// Shows G-18.
+#[test]
+fn flock_of_an_unknown_heir_is_shown_to_other_users() {
+    let sandbox = shared_place();
+    folder(&sandbox.path("store"), 0, 0, 0o1777);
+    let script = "flock store/a.lock sh -c 'sleep 1000 & echo $! > pid'";
+    let mut flock = Command::new("sh");
+    flock.args(["-c", script]).current_dir(sandbox.path(""));
+    assert!(flock.status().unwrap().success());
+
+    let mut show = as_user(DAEMON, DAEMON, env!("CARGO_BIN_EXE_leasehold"));
+    show.args(["show", "a", "--store", &sandbox.url()]);
+    let done = Finished::from(show.output().unwrap());
+    kill(sandbox.pid("pid"), Signal::SIGKILL).unwrap();
+    assert!(done.out.contains("a: in use"), "{done:?}");
 }
 
 /// A place that every user may enter.
