@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::support::{
     acquire, break_held, claim, client, enter, eventually, fresh_name, release, store,
+    within_timeout,
 };
 use super::{Service, shares};
 use leasehold_core::store::{Claim, OnContention, Share, Standing, Store};
@@ -80,7 +81,7 @@ pub async fn share_can_only_shrink(service: &dyn Service) {
 }
 
 /// A repeated leave changes nothing, even for a claim that never entered. A waiter that left is
-/// gone. A leave after another client has broken the hold reports that.
+/// gone. A leave after another client has broken the hold reports that, also if the claim had waited.
 ///
 /// Shows G-03, G-16, S6.
 pub async fn repeated_leave_is_idempotent(service: &dyn Service) {
@@ -106,11 +107,22 @@ pub async fn repeated_leave_is_idempotent(service: &dyn Service) {
     assert!(leave(&*store, &holder).await);
     assert!(!leave(&*store, &holder).await);
 
-    let broken = claim(&name);
-    let held = enter(&*store, &broken, OnContention::Queue).await;
     let operator = client(service).await;
-    break_held(&operator, &name, held.token().expect("it is free")).await;
-    assert!(!leave(&*store, &broken).await);
+    for has_waited in [false, true] {
+        let before = claim(&name);
+        if has_waited {
+            enter(&*store, &before, OnContention::Queue).await;
+        }
+        let broken = claim(&name);
+        let mut standing = enter(&*store, &broken, OnContention::Queue).await;
+        if has_waited {
+            assert!(leave(&*store, &before).await);
+            let granted = within_timeout("the grant", store.queued(&broken, 1)).await;
+            standing = granted.expect("the store replies");
+        }
+        break_held(&operator, &name, standing.token().expect("granted")).await;
+        assert!(!leave(&*store, &broken).await, "{has_waited}");
+    }
 }
 
 /// A refused claim leaves no entry.
