@@ -46,7 +46,8 @@ pub(super) struct Session {
     /// The server's clock in microseconds, and when it was read at the latest: a request is never
     /// given more time than its client waits.
     clock: Mutex<(i64, BootInstant)>,
-    is_listening: tokio::sync::Mutex<bool>,
+    /// When a waiter near the front has last asked to listen, while the session listens.
+    listening: tokio::sync::Mutex<Option<Instant>>,
     ended: Watched<()>,
 }
 
@@ -169,7 +170,7 @@ impl Session {
             schema: address.schema.clone(),
             functions,
             clock: Mutex::new((server.clock, read_at)),
-            is_listening: tokio::sync::Mutex::new(false),
+            listening: tokio::sync::Mutex::default(),
             ended,
         })
     }
@@ -195,24 +196,26 @@ impl Session {
         let Some(proof) = &self.proof else {
             return Ok(false);
         };
-        let mut is_listening = self.is_listening.lock().await;
-        if *is_listening {
+        let mut listening = self.listening.lock().await;
+        if let Some(last) = listening.as_mut() {
+            *last = Instant::now();
             return Ok(false);
         }
         self.subscribe("LISTEN", proof).await?;
-        *is_listening = true;
+        *listening = Some(Instant::now());
         Ok(true)
     }
 
-    /// Ends to listen, unless a waiter has come near the front meanwhile.
+    /// Ends to listen if no waiter has been near the front for [`LISTEN_IDLE`].
     async fn stop_listening(&self, claims: &Claims) -> Result<()> {
         let Some(proof) = &self.proof else {
             return Ok(());
         };
-        let mut is_listening = self.is_listening.lock().await;
-        if *is_listening && !claims.has_near_waiter() {
+        let mut listening = self.listening.lock().await;
+        let is_idle = listening.is_some_and(|last| last.elapsed() >= LISTEN_IDLE);
+        if is_idle && !claims.has_near_waiter() {
             self.subscribe("UNLISTEN", proof).await?;
-            *is_listening = false;
+            *listening = None;
         }
         Ok(())
     }
@@ -574,15 +577,8 @@ fn rand_part() -> f64 {
 
 /// Waits until the session has ended, and keeps its subscription as it is needed.
 async fn keep(context: &Context, session: &Arc<Session>) {
-    let mut idle_checks = 0;
     while !session.ended.is_closed() {
-        idle_checks += 1;
-        if context.claims.has_near_waiter() {
-            idle_checks = 0;
-        }
-        if idle_checks > IDLE_CHECKS_MAX
-            && let Err(error) = session.stop_listening(&context.claims).await
-        {
+        if let Err(error) = session.stop_listening(&context.claims).await {
             tracing::debug!(%error, "the subscription cannot be ended");
             return;
         }
@@ -593,8 +589,8 @@ async fn keep(context: &Context, session: &Arc<Session>) {
     }
 }
 
-/// How long a client goes on listening without a waiter near the front: ten seconds.
-const IDLE_CHECKS_MAX: u32 = 10;
+/// How long a client goes on listening without a waiter near the front.
+const LISTEN_IDLE: Duration = Duration::from_secs(10);
 /// A connection on which nothing arrives for so long after a request is dead: none waits for the lock
 /// of a queue for more than two seconds.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(5);

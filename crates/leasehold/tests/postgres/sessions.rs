@@ -13,7 +13,7 @@ use leasehold::{CrashRelease, Locks, Owner};
 use leasehold_conformance::support::{claim, eventually};
 
 use crate::pooler::contend;
-use crate::{Database, Program, SERVER, acquire, granted, open, queue_up};
+use crate::{Database, Program, SERVER, TIMEOUT, acquire, granted, open, queue_up};
 
 /// Ends sessions of leasehold in this database; the condition selects them by their process id.
 pub(crate) fn terminate(database: &Database<'_>, condition: &str) {
@@ -854,6 +854,38 @@ async fn hold_counts_from_the_session_of_its_request() {
     let entered = entering.await.expect("granted");
     assert!(entered.standing.token().is_some(), "{entered:?}");
     assert!(entered.lease <= Duration::from_secs(2), "{entered:?}");
+}
+
+/// Each listening session of a database wakes up with each notification. So a client stops when it has
+/// had no waiter near the front for ten seconds, and begins again with the next one.
+///
+/// Shows G-05.
+#[tokio::test]
+async fn client_listens_only_while_it_has_a_waiter_near_the_front() {
+    let database = Database::new();
+    let [ours, theirs] = [open(&database.url()).await, open(&database.url()).await];
+    let until_last = async |word: &str| {
+        let sent = format!(
+            "SELECT count(*) FROM pg_stat_activity \
+             WHERE datname = current_database() AND query LIKE '{word} \"leasehold%'"
+        );
+        while database.run(&sent) != ["1"] {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let wait_near = async || {
+        let held = acquire(&theirs, "a").await;
+        let waiting = queue_up(&ours, "a").await;
+        let listening = tokio::time::timeout(TIMEOUT, until_last("LISTEN"));
+        listening.await.expect("it listens");
+        held.release().await.expect("released");
+        granted(waiting).await.release().await.expect("released");
+    };
+
+    wait_near().await;
+    let idle = tokio::time::timeout(TIMEOUT, until_last("UNLISTEN"));
+    idle.await.expect("it stops");
+    wait_near().await;
 }
 
 /// What a client sends while it connects again may be lost, and then nothing arrives on that connection
