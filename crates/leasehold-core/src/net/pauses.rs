@@ -166,4 +166,33 @@ mod tests {
         assert_eq!(pauses.after_end(STABLE_AFTER), Duration::ZERO);
         assert!(pauses.after_end(Duration::ZERO) <= SHORTEST);
     }
+
+    /// The first session of all has the longest time. A later one has half of the grace, and on a slow
+    /// network more after each attempt that took all of it.
+    #[test]
+    fn slow_server_is_given_more_time_after_each_attempt() {
+        let [short, longest, grace] = [1, 15, 4].map(Duration::from_secs);
+        let mut limit = AttemptLimit::new(longest, Some(grace));
+        assert_eq!(limit.get(), longest);
+        limit.attempted(longest, false);
+        assert_eq!(limit.get(), longest);
+
+        limit.attempted(short, true);
+        for seconds in [2, 4, 8, 15, 15] {
+            let expected = Duration::from_secs(seconds);
+            assert_eq!(limit.get(), expected);
+            // It was refused at once.
+            limit.attempted(short, false);
+            assert_eq!(limit.get(), expected);
+            limit.attempted(expected, false);
+        }
+        limit.attempted(short, true);
+        assert_eq!(limit.get(), grace / 2);
+
+        for (grace, again) in [(None, longest), (Some(short), short)] {
+            let mut limit = AttemptLimit::new(longest, grace);
+            limit.attempted(short, true);
+            assert_eq!(limit.get(), again);
+        }
+    }
 }
