@@ -8,7 +8,7 @@ use leasehold::ClaimantInfo;
 use leasehold::store::claimant_here;
 
 use crate::own_program::is_watchdog;
-use crate::run::process_table::{Process, ProcessTable};
+use crate::run::process_table::{Process, ProcessTable, has_ended};
 
 /// Whether the claim's process runs on this machine and is stopped.
 ///
@@ -65,16 +65,18 @@ fn command_of(leasehold: i32) -> Option<Process> {
 /// lists no children: a lock may have a thousand claims on this machine.
 fn children_of(parent: i32) -> io::Result<Vec<Process>> {
     let mut children = Vec::new();
-    for thread in fs::read_dir(format!("/proc/{parent}/task"))? {
-        match fs::read_to_string(thread?.path().join("children")) {
+    for entry in fs::read_dir(format!("/proc/{parent}/task"))? {
+        let thread = entry?.path();
+        match fs::read_to_string(thread.join("children")) {
             Ok(list) => children.extend(
                 list.split_whitespace()
                     .filter_map(|pid| Process::find(pid.parse().ok()?)),
             ),
-            // The thread has ended, or the kernel has no CONFIG_PROC_CHILDREN.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // The kernel has no CONFIG_PROC_CHILDREN.
+            Err(error) if has_ended(&error) && thread.exists() => {
                 return Ok(ProcessTable::read()?.children(parent).cloned().collect());
             }
+            Err(error) if has_ended(&error) => {}
             Err(error) => return Err(error),
         }
     }
