@@ -165,6 +165,8 @@ pub enum Capability {
     FifoQueue,
     /// A released claim is gone when its release returns.
     ImmediateRemoval,
+    /// A server that crashes may forget the releases of its last second.
+    UnsyncedReleases,
     /// A client cannot renew over connections that the server closes one after another.
     LastingConnections,
 }

@@ -8,6 +8,7 @@ use lab_servers::{Postgres as Server, Wire};
 
 use super::Capability::{
     DurableGrants, FifoQueue, ImmediateRemoval, Network, ServerProcess, SingleServer, SmallDisk,
+    UnsyncedReleases,
 };
 use super::{Backend, CANARY, Disk, disk, wait_for_empty_queues};
 use crate::faults::Requirement;
@@ -34,6 +35,7 @@ pub(super) const SINGLE: Backend = Backend {
         SingleServer,
         FifoQueue,
         ImmediateRemoval,
+        UnsyncedReleases,
         SmallDisk,
         DurableGrants,
     ]],

@@ -17,6 +17,9 @@ pub struct GoneTimes {
     pub released: Duration,
     /// After a timeout, a refusal or a release without a reply. Time during faults is not counted.
     pub given_up: Duration,
+    /// How long before a fault a release may still be taken back by it. Such a claim has been given
+    /// up: it ends by itself.
+    pub taken_back: Duration,
 }
 
 /// Checks that no entry is observed long after its claim was released, timed out or was refused.
@@ -83,10 +86,15 @@ fn may_be_seen(
     // A waiter may replace its claim during a fault; only the last claim was released.
     let waited = (cycle.requested, cycle.granted.unwrap_or(over));
     let is_the_only = quiet_time(waited, disturbed) == quiet_time(waited, &[]);
+    let taken_back = u64::try_from(within.taken_back.as_nanos()).unwrap_or(u64::MAX);
+    let last_moments = (over, over.saturating_add(taken_back));
+    let may_be_taken_back = quiet_time(last_moments, disturbed) < within.taken_back;
 
     match how {
         EventKind::Killed => true,
-        EventKind::Released if is_the_only => quiet_time(since, &[]) <= within.released,
+        EventKind::Released if is_the_only && !may_be_taken_back => {
+            quiet_time(since, &[]) <= within.released
+        }
         _ => quiet_time(since, disturbed) <= within.given_up,
     }
 }

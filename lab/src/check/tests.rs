@@ -35,7 +35,7 @@ const HAND_OVERS: &str = "hold 1 100 160; hold 2 167 227 requested 9; \
     hold 3 234 294 requested 9; hold 4 301 361 requested 9; hold 5 368 428 requested 9;";
 
 /// The checkers by their names in `histories.txt`.
-const CHECKERS: [(&str, Check); 33] = [
+const CHECKERS: [(&str, Check); 34] = [
     ("holds", |text| {
         let holds = holds(&History::of(text).events).map(|holds| {
             let shown = holds.iter().map(|hold| match hold.observed {
@@ -182,11 +182,13 @@ const CHECKERS: [(&str, Check); 33] = [
         found.map_or_else(String::new, |found| found.by.token.to_string())
     }),
     ("stale_entries of a hold", |text| {
-        stale(&format!(
-            "{GRANTED} 8 7 0 releasing; {text}; 50 7 0 requested"
-        ))
+        stale(&history_of_a_hold(text), 0)
     }),
-    ("stale_entries", stale),
+    (
+        "stale_entries of a hold that is taken back within 5",
+        |text| stale(&history_of_a_hold(text), 5),
+    ),
+    ("stale_entries", |text| stale(text, 0)),
     ("resource_leaks", |text| {
         error_of(resource_leaks(&History::of(text).events))
     }),
@@ -248,11 +250,16 @@ fn error_of<T>(outcome: Result<T>) -> String {
     text.split(':').next().unwrap_or_default().to_owned()
 }
 
-fn stale(text: &str) -> String {
+fn history_of_a_hold(text: &str) -> String {
+    format!("{GRANTED} 8 7 0 releasing; {text}; 50 7 0 requested")
+}
+
+fn stale(text: &str, taken_back: u64) -> String {
     let history = History::of(text);
     let within = GoneTimes {
         released: Duration::ZERO,
         given_up: Duration::from_nanos(20),
+        taken_back: Duration::from_nanos(taken_back),
     };
     let History {
         observations,

@@ -15,6 +15,8 @@ use leasehold::{CrashRelease, Guarantees};
 
 /// What a busy machine adds to a guaranteed time.
 pub(super) const SLACK: Duration = Duration::from_secs(3);
+/// How long PostgreSQL takes at most to write the releases that nobody waited for.
+const UNSYNCED: Duration = Duration::from_secs(1);
 /// The share of the normal load that remains with a long holder, or with refused requests.
 const SLOWER: f64 = 0.2;
 
@@ -203,6 +205,11 @@ fn gone_within(cell: &Cell) -> GoneTimes {
     GoneTimes {
         released,
         given_up: lease,
+        taken_back: if cell.backend.has(Capability::UnsyncedReleases) {
+            UNSYNCED
+        } else {
+            Duration::ZERO
+        },
     }
 }
 
