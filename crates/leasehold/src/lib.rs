@@ -220,6 +220,8 @@ pub use open::open_entering;
 pub use open::{examine, open, open_lazy};
 #[doc(hidden)]
 pub use schemes::{kind_of, kinds};
+#[doc(hidden)]
+pub use shown_url::redacted as shown_url;
 
 /// The lock in transactions of a PostgreSQL database that keeps it.
 ///

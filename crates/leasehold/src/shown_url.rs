@@ -14,7 +14,8 @@ const HIDDEN_USER: &str = "…@";
 
 /// Returns a text without user, password, settings and control characters, and without what may be
 /// a part of them.
-pub(crate) fn redacted(text: &str) -> String {
+#[must_use]
+pub fn redacted(text: &str) -> String {
     let Some(scheme) = scheme(text) else {
         let is_path = bare_path(text).is_some() && !may_have_user(text);
         let is_shown = is_path || is_host_and_port(text);

@@ -6,7 +6,7 @@ use std::future::{Future, pending};
 use std::io::{IsTerminal, Write, stderr};
 use std::time::Duration;
 
-use leasehold::{Error, Guard, Lock, Refused, Result, kind_of};
+use leasehold::{Error, Guard, Lock, Refused, Result, kind_of, shown_url};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use crate::commands::Store;
@@ -34,6 +34,8 @@ pub(crate) struct Retry {
     deadline: Option<Instant>,
     /// Whether the store has a server. Only such a store can become available again by itself.
     has_server: bool,
+    /// The store's URL, as errors show it.
+    shown_url: String,
     /// The last error, while the store is unavailable.
     unavailable: Option<Error>,
     pause: Duration,
@@ -48,6 +50,7 @@ impl Retry {
             limit,
             deadline: limit.and_then(|limit| begun.checked_add(limit)),
             has_server: has_server(&store.url),
+            shown_url: shown_url(&store.url),
             unavailable: None,
             pause: FIRST_PAUSE,
         }
@@ -72,7 +75,7 @@ impl Retry {
             let reply = tokio::select! {
                 biased;
                 reply = send() => reply,
-                () = self.time_is_over(sent_at) => Err(no_reply(sent_at.elapsed())),
+                () = self.time_is_over(sent_at) => Err(self.no_reply(sent_at)),
             };
 
             match reply {
@@ -129,6 +132,14 @@ impl Retry {
             }
             _ => pending().await,
         }
+    }
+
+    /// Says why the store was unavailable before, if it was: that names the server.
+    fn no_reply(&self, sent_at: Instant) -> Error {
+        let waited = sent_at.elapsed().as_secs_f32();
+        let silent = || format!("{} sent no reply within {waited:.1} s", self.shown_url);
+        let earlier = self.unavailable.clone();
+        earlier.unwrap_or_else(|| Error::unavailable(silent()))
     }
 
     /// Waits until the next attempt.
@@ -196,11 +207,4 @@ fn print_change(line: Arguments<'_>) {
         let _ = write!(StandardError, "{CLEAR_LINE}");
     }
     print_error(line);
-}
-
-fn no_reply(waited: Duration) -> Error {
-    Error::unavailable(format!(
-        "the store sent no reply within {:.1} s",
-        waited.as_secs_f32()
-    ))
 }

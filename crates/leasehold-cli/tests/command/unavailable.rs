@@ -1,5 +1,6 @@
 //! Stores that are unavailable while leasehold waits, holds or releases.
 
+use std::net::TcpListener;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -61,6 +62,28 @@ fn run_waits_for_server(url: String, restart: impl FnOnce()) {
     let done = run.wait();
     done.assert(0, "ran\n", AVAILABLE);
     assert_eq!((count(&done, UNAVAILABLE), count(&done, AVAILABLE)), (0, 1));
+}
+
+/// Masters that accept connections and say nothing.
+#[test]
+fn error_after_the_time_limit_names_the_servers_that_are_silent() {
+    let silent: Vec<_> = (0..3)
+        .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
+        .collect();
+    let hosts: Vec<_> = silent
+        .iter()
+        .map(|master| master.local_addr().unwrap().to_string())
+        .collect();
+    let sandbox = Sandbox::at(format!("redlock://me:secret@{}", hosts.join(",")));
+
+    let done = sandbox.done(&["run", "-w", "1", "a", "--", "true"]);
+    done.assert(69, "", &hosts.join(","));
+    assert!(!done.err.contains("secret"), "{}", done.err);
+
+    let sandbox = Sandbox::at(format!("redis://{}", hosts[0]));
+    let done = sandbox.done(&["run", "-w", "2", "a", "--", "true"]);
+    let last = done.err.lines().last().unwrap_or_default();
+    assert!(last.contains(&hosts[0]), "{}", done.err);
 }
 
 #[test]
