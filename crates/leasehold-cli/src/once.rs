@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::Result;
 use jiff::Timestamp;
 use leasehold::{
-    Completion, Done, Error, Guard, Locks, MultiGuard, Once, Outcome, Record, StartedJob,
+    BootInstant, Completion, Done, Error, Guard, Locks, MultiGuard, Once, Outcome, Record,
+    StartedJob,
 };
 use nix::sys::signal::Signal;
 use serde::Serialize;
@@ -18,7 +19,9 @@ use crate::exit::{Exit, print_error};
 use crate::format::{Escaped, time, whole_seconds, whole_unit};
 use crate::guards::{LossReport, RELEASE_TIMEOUT, no_reply_to_release, release_and_report};
 use crate::run::Ended;
+use crate::run::retry::Retry;
 use crate::run::signals::Signals;
+use crate::run::waiting::{self, NotGranted};
 
 impl Run {
     /// Returns the job of --once and --once-per.
@@ -57,30 +60,36 @@ impl Run {
     }
 }
 
-/// Reads the record after the grant; returns the job, or how leasehold ends if it is done.
+/// What becomes of a job whose lock was granted.
+pub(crate) enum Start {
+    Started(MultiGuard, StartedJob),
+    Done(Done),
+    Interrupted(NotGranted),
+    /// The lock was lost before the job began, so it can be acquired again.
+    Lost,
+}
+
+/// Reads the record after the grant, also if the store is unavailable for a while.
 pub(crate) async fn start(
     job: &Once,
-    waited: Duration,
+    asked: BootInstant,
     guards: MultiGuard,
-    args: &Run,
-) -> Result<Result<(MultiGuard, StartedJob), Exit>> {
-    let started = match job.start(&guards.guards()[0], waited).await {
-        Ok(started) => started,
-        Err(error) => {
-            // The process ends, and would leave the lock to the crash grace.
-            let _ = release_and_report(guards, LossReport::Due).await;
-            return Err(error.into());
-        }
+    retry: &mut Retry,
+    signals: &mut Signals,
+) -> Result<Start> {
+    let guard = &guards.guards()[0];
+    let starting = retry.until_available(|| job.start(guard, asked));
+    let started = waiting::open(starting, signals).await;
+    let start = match started {
+        Ok(Ok(Ok(started))) => return Ok(Start::Started(guards, started)),
+        Ok(Ok(Err(done))) => Ok(Start::Done(done)),
+        Ok(Err(not_granted)) => Ok(Start::Interrupted(not_granted)),
+        Err(_) if guard.check().is_err() => Ok(Start::Lost),
+        Err(error) => Err(error),
     };
-    match started {
-        Ok(started) => Ok(Ok((guards, started))),
-        Err(done) => {
-            let exit = already_done(&done, args);
-            // The job is done, whether the lock was lost meanwhile or not.
-            let _ = release_and_report(guards, LossReport::Due).await;
-            Ok(Err(exit))
-        }
-    }
+    // The process would leave the lock to the crash grace. No work is lost with it.
+    let _ = release_and_report(guards, LossReport::Printed).await;
+    start
 }
 
 /// Says by whom and when the job was completed. Returns how leasehold ends.

@@ -22,7 +22,7 @@ pub(crate) mod watchdog_process;
 use std::io;
 
 use anyhow::{Context, Result};
-use leasehold::{Error, MultiGuard, StartedJob};
+use leasehold::{BootInstant, Error, MultiGuard, StartedJob};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -32,7 +32,7 @@ use crate::commands::Run;
 use crate::exit::Exit;
 use crate::guards::{LossReport, inheritable_fds, release_and_report};
 use crate::locking::{Request, SlotNumbers};
-use crate::once;
+use crate::once::{self, Start};
 use child::{Child, Unended};
 use exec_shim::{Preparation, Spawn};
 use job_control::{AtStart, JobControl};
@@ -45,6 +45,7 @@ pub(crate) use supervision::Ended;
 use supervision::{Stage, Supervision, Survivors};
 
 pub(crate) async fn run(args: Run) -> Result<Exit> {
+    let asked = BootInstant::now();
     let mut signals = Signals::new()?;
     let mut retry =
         Retry::within(args.lock.wait, &args.store).and_store(args.also_store.as_deref());
@@ -89,20 +90,25 @@ pub(crate) async fn run(args: Run) -> Result<Exit> {
         origin: args.store.origin,
         also: stores.also.as_ref(),
     };
-    let asked = Instant::now();
-    match waiting::acquire(request, &mut retry, &mut signals).await? {
-        Ok(guards) => {
-            let (guards, started) = match &job {
-                None => (guards, None),
-                Some(job) => match once::start(job, asked.elapsed(), guards, &args).await? {
-                    Ok((guards, started)) => (guards, Some(started)),
-                    Err(done) => return Ok(done),
-                },
-            };
-            let held = hold(guards, started, &args, &stopping, &mut signals).await?;
-            Ok(held.exit)
-        }
-        Err(not_granted) => Ok(not_granted.exit(args.busy)),
+    loop {
+        let guards = match waiting::acquire(request, &mut retry, &mut signals).await? {
+            Ok(guards) => guards,
+            Err(not_granted) => return Ok(not_granted.exit(args.busy)),
+        };
+        let (guards, started) = match &job {
+            None => (guards, None),
+            Some(job) => {
+                let starting = once::start(job, asked, guards, &mut retry, &mut signals);
+                match starting.await? {
+                    Start::Started(guards, started) => (guards, Some(started)),
+                    Start::Done(done) => return Ok(once::already_done(&done, &args)),
+                    Start::Interrupted(not_granted) => return Ok(not_granted.exit(args.busy)),
+                    Start::Lost => continue,
+                }
+            }
+        };
+        let held = hold(guards, started, &args, &stopping, &mut signals).await?;
+        return Ok(held.exit);
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the store crates and `leasehold` need, and users do not. It may change at any time.
 
+pub use crate::absences::{Absence, Observations, Observed};
 pub use crate::claimant_info::{ENCODED, words};
 pub use crate::engine::{hold_from, safe_duration};
 pub use crate::net::{Host, Password, io_reason};

@@ -9,6 +9,12 @@
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 compile_error!("leasehold needs a clock that also runs during a suspend: Linux or macOS");
 
+#[allow(
+    missing_docs,
+    clippy::must_use_candidate,
+    reason = "the store crates use it, and no user"
+)]
+mod absences;
 mod admission;
 pub mod blocking;
 mod check_binds;

@@ -271,26 +271,27 @@ impl Once {
     }
 
     async fn acquire_within(self, limit: WaitLimit) -> Result<Result<OnceGuard, NotGranted>> {
-        let reply_timeout = match limit {
-            WaitLimit::Forever => LONGEST_REPLY,
-            WaitLimit::Never | WaitLimit::AtMost(_) => self.lock.locks().reply_timeout,
-        };
         let asked = BootInstant::now();
+        let deadline = limit.deadline();
+        let reply_timeout = limit.first_reply(self.lock.locks().reply_timeout);
         if let Some(done) = self.check_within(reply_timeout).await? {
             return Ok(Err(NotGranted::Done(done)));
         }
-        let guard = match self.lock.acquire_within(limit).await? {
-            Ok(guard) => guard,
-            Err(refused) => return Ok(Err(NotGranted::Refused(refused))),
-        };
-
-        let waited = BootInstant::now().duration_since(asked);
-        match self.start_within(&guard, waited, reply_timeout).await? {
-            Ok(job) => Ok(Ok(OnceGuard { guard, job })),
-            Err(done) => {
-                // The job is done, whether the lock was lost meanwhile or not.
-                let _ = guard.release().await;
-                Ok(Err(NotGranted::Done(done)))
+        loop {
+            let guard = match self.lock.acquire_within(limit.rest(deadline)).await? {
+                Ok(guard) => guard,
+                Err(refused) => return Ok(Err(NotGranted::Refused(refused))),
+            };
+            match self.start_within(&guard, asked, reply_timeout).await {
+                Ok(Ok(job)) => return Ok(Ok(OnceGuard { guard, job })),
+                Ok(Err(done)) => {
+                    // The job is done, whether the lock was lost meanwhile or not.
+                    let _ = guard.release().await;
+                    return Ok(Err(NotGranted::Done(done)));
+                }
+                // The job has not begun, so a loss changes nothing but the place in the queue.
+                Err(error) if error.is_lost() && !matches!(limit, WaitLimit::Never) => {}
+                Err(error) => return Err(error),
             }
         }
     }
@@ -304,10 +305,14 @@ impl Once {
 
     /// Reads the record after the grant: a completion may be recorded up to that moment.
     ///
-    /// The caller has `waited` for the guard.
+    /// The caller has `asked` for the job before it first reached the store.
     #[doc(hidden)]
-    pub async fn start(&self, guard: &Guard, waited: Duration) -> Result<Result<StartedJob, Done>> {
-        self.start_within(guard, waited, LONGEST_REPLY).await
+    pub async fn start(
+        &self,
+        guard: &Guard,
+        asked: BootInstant,
+    ) -> Result<Result<StartedJob, Done>> {
+        self.start_within(guard, asked, LONGEST_REPLY).await
     }
 
     async fn check_within(&self, reply_timeout: Duration) -> Result<Option<Done>> {
@@ -342,12 +347,13 @@ impl Once {
     async fn start_within(
         &self,
         guard: &Guard,
-        waited: Duration,
+        asked: BootInstant,
         reply_timeout: Duration,
     ) -> Result<Result<StartedJob, Done>> {
         let calls = &self.lock.locks().engine.calls;
         let name = &guard.hold().claim().name;
         let record = on_background(calls.record(name, RecordReader::Holder, reply_timeout)).await?;
+        let waited = BootInstant::now().duration_since(asked);
         self.decide(guard, waited, &record)
     }
 

@@ -88,8 +88,8 @@ const LEASE: Duration = Duration::from_secs(30);
 
 /// Examines the database of a URL.
 pub(crate) async fn examine(address: Address) -> Result<Examination> {
-    let context = Context::new(address.clone().into(), Claims::default().into());
-    let session = Session::open(&context, 0).await?;
+    let mut context = Context::new(address.clone().into(), Claims::default().into());
+    let session = Session::open(&mut context, 0).await?;
     let facts = Facts::read(&session, &address).await?;
 
     let mut examination = Examination::default();

@@ -32,8 +32,8 @@ use address::{Address, PinLimit};
 use claims::{ClaimState, Claims, FAR_LOOK_MIN, Renewed, TrackedClaim};
 use examination::examine;
 use leasehold_core::internal::{
-    BootInstant, ProcessFile, RevokeEnded, SeenHold, StoreKind, UnopenedStore, background,
-    revoke_ended,
+    BootInstant, Observations, ProcessFile, RevokeEnded, SeenHold, StoreKind, UnopenedStore,
+    background, revoke_ended,
 };
 use leasehold_core::store::{
     Claim, Entered, Extensions, OnContention, Pinning, RecordReader, Records, Standing, Store,
@@ -44,7 +44,8 @@ use leasehold_core::{
 };
 pub use schema::CHECK;
 use session::{Context, Session, Supervisor};
-use steps::{Absences, Mode, Reply};
+use steps::{Mode, Reply};
+use uuid::Uuid;
 
 /// The stores on PostgreSQL.
 #[doc(hidden)]
@@ -96,7 +97,7 @@ pub struct Postgres {
     supervisor: Supervisor,
     address: Arc<Address>,
     claims: Arc<Claims>,
-    absences: Absences,
+    observations: Observations<Uuid>,
     /// Shows other clients of the machine whether this process has ended.
     _process_file: Option<ProcessFile>,
 }
@@ -154,19 +155,21 @@ impl Postgres {
             Mode::Look if !is_bound => Mode::Refresh,
             mode => mode,
         };
-        let ended = self.absences.ended(&claim.name);
+        let (hint, ended) = self.observations.hint(&claim.name);
         let grace = session.grace;
         let request = steps::Request {
             claim,
             mode,
             grace,
-            hint: self.absences.highest_token(&claim.name),
+            hint,
             ended: &ended,
         };
         let sent_at = BootInstant::now();
         let reply = steps::enter(&session, request, tracked).await?;
 
-        self.absences.observe(&claim.name, &reply, &ended);
+        let token = reply.standing.token();
+        self.observations
+            .observe(&claim.name, token, &reply.absences, &ended);
         let is_extended = mode != Mode::Look || reply.standing.token().is_some();
         let sent = is_extended.then_some((sent_at, session.epoch));
         tracked.apply_reply(reply.standing, reply.place, sent);
@@ -201,7 +204,7 @@ impl Postgres {
             state.far_pause(claim.lease)
         };
         let at = BootInstant::now().saturating_add(pause);
-        let absence_end = self.absences.next_end(&claim.name);
+        let absence_end = self.observations.next_end(&claim.name);
         absence_end.map_or(at, |end| at.min(end))
     }
 
@@ -258,7 +261,17 @@ impl Postgres {
                 biased;
                 () = changed => continue,
                 // Notifications sent in between are lost.
-                () = session::other_than(&self.supervisor, epoch) => Mode::Refresh,
+                () = session::other_than(&self.supervisor, epoch) => {
+                    if waits || claim.auto_renew {
+                        Mode::Refresh
+                    } else {
+                        // A refresh would begin the fixed lease again.
+                        let session = self.supervisor.session(limit).await?;
+                        tracked.look_on(session.epoch);
+                        steps::look_at_holds(&session, &[(claim, &tracked)]).await?;
+                        continue;
+                    }
+                }
                 () = sleep(pause.max(LOOK_MIN)), if waits => Mode::Look,
                 error = self.supervisor.unreachable(limit), if waits => return Err(error),
             };
@@ -367,7 +380,7 @@ impl PostgresBuilder {
             supervisor: Supervisor::spawn(context),
             address,
             claims,
-            absences: Absences::default(),
+            observations: Observations::default(),
             _process_file: process_file,
         };
         background::on_background(store.supervisor.first()).await?;
@@ -595,7 +608,7 @@ mod tests {
             supervisor: Supervisor::spawn(context),
             address,
             claims,
-            absences: Absences::default(),
+            observations: Observations::default(),
             _process_file: None,
         };
         let promised = store.guarantees().crash_release;

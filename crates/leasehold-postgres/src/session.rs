@@ -95,18 +95,29 @@ pub(super) struct RecordFunctions {
 }
 
 impl Session {
-    pub(super) async fn open(context: &Context, epoch: u32) -> Result<Self> {
+    /// Tries the servers of the URL, the one of the last session first, and all within one limit, of
+    /// which the first ones leave a share for the others.
+    pub(super) async fn open(context: &mut Context, epoch: u32) -> Result<Self> {
         let mut failures = Vec::new();
-        for target in &context.address.targets {
+        let until = Instant::now() + context.open_limit.get();
+        let address = Arc::clone(&context.address);
+        let count = address.targets.len();
+        for tried in 0..count {
+            let at = (context.last_target + tried) % count;
+            let target = &address.targets[at];
             // Dropping the attempt closes its connections.
-            let limit = context.open_limit.get();
+            let left = until.saturating_duration_since(Instant::now());
+            let limit = left / u32::try_from(count - tried).unwrap_or(1);
             let opening = timeout(limit, Box::pin(Self::open_at(context, target, epoch)));
             let opened = opening.await.unwrap_or_else(|_elapsed| {
                 let silent = format!("the server did not open a session within {limit:?}");
                 Err(Error::unavailable(silent))
             });
             match opened {
-                Ok(session) => return Ok(session),
+                Ok(session) => {
+                    context.last_target = at;
+                    return Ok(session);
+                }
                 Err(error) if error.is_unavailable() => failures.push(error),
                 Err(error) => return Err(error),
             }
@@ -490,8 +501,10 @@ pub(super) struct Context {
     connector: Connector,
     /// The timeline of the last session's server, after its identity.
     last_server: Arc<Mutex<String>>,
-    /// How long one server has to open a session, the schema included.
+    /// How long an attempt to open a session takes, the schema included.
     open_limit: AttemptLimit,
+    /// The server of the last session.
+    last_target: usize,
 }
 
 impl Context {
@@ -504,6 +517,7 @@ impl Context {
             connector: Connector::new(&HELP),
             last_server: Arc::default(),
             open_limit,
+            last_target: 0,
         }
     }
 
@@ -549,8 +563,8 @@ impl Connect<Session> for Context {
 /// Makes the schema or upgrades it, and lets the roles use it.
 pub(super) async fn set_up(address: Address, roles: Vec<String>) -> Result<()> {
     let schema = address.schema.clone();
-    let context = Context::new(Arc::new(address), Arc::default());
-    let session = Session::open(&context, 0).await?;
+    let mut context = Context::new(Arc::new(address), Arc::default());
+    let session = Session::open(&mut context, 0).await?;
     if session.functions.records.is_err() {
         // It fails for the reason for which this session uses an older schema, if that is still there.
         schema::create(&session.requests.client, &schema).await?;

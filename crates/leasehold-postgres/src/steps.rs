@@ -1,9 +1,7 @@
 //! The steps of a claim: one statement each, and what its reply says.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -42,6 +40,9 @@ impl Mode {
     }
 }
 
+/// The absence of a holder's client.
+pub(super) type Absence = leasehold_core::internal::Absence<Uuid>;
+
 /// A request to enter.
 #[derive(Clone, Copy)]
 pub(super) struct Request<'a> {
@@ -50,8 +51,8 @@ pub(super) struct Request<'a> {
     pub(super) grace: Option<Duration>,
     /// The next token exceeds it.
     pub(super) hint: u64,
-    /// The nonces of absences that have lasted for their grace.
-    pub(super) ended: &'a [Uuid],
+    /// The absences that have lasted for their grace.
+    pub(super) ended: &'a [Absence],
 }
 
 /// The reply to a request to enter.
@@ -64,7 +65,7 @@ pub(super) struct Reply {
     pub(super) next_end: Option<Duration>,
     /// For how long a hold is over that a transaction still pins.
     pub(super) pinned_for: Option<Duration>,
-    absences: Vec<Absence>,
+    pub(super) absences: Vec<Absence>,
 }
 
 impl Reply {
@@ -95,7 +96,7 @@ impl Reply {
             absences: texts
                 .unwrap_or_default()
                 .iter()
-                .filter_map(|text| Absence::parse(text))
+                .filter_map(|text| parse_absence(text))
                 .collect(),
         })
     }
@@ -131,6 +132,8 @@ pub(super) async fn enter(
     let info = words.trim_start();
     let hint = i64::try_from(request.hint).unwrap_or(i64::MAX);
 
+    let nonces: Vec<Uuid> = request.ended.iter().map(|absence| absence.nonce).collect();
+
     let mut tries = 0;
     loop {
         tries += 1;
@@ -155,7 +158,7 @@ pub(super) async fn enter(
             &info,
             &hint,
             &late_at,
-            &request.ended,
+            &nonces,
         ];
         let on = &session.requests;
         let sending = session.functions.enter.call(&on.client, &arguments);
@@ -352,109 +355,13 @@ async fn be_quiet(session: &Session) -> Result<()> {
     quiet.await?.map_err(store_error)
 }
 
-/// The absence of a holder's client.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Absence {
-    claim: Uuid,
-    nonce: Uuid,
-    grace: Duration,
-}
-
-impl Absence {
-    fn parse(text: &str) -> Option<Self> {
-        let mut words = text.split(' ');
-        Some(Self {
-            claim: words.next()?.parse().ok()?,
-            nonce: words.next()?.parse().ok()?,
-            grace: Duration::from_millis(words.next()?.parse().ok()?),
-        })
-    }
-
-    /// When an absence that was first read at `read` has lasted for its grace. A margin is added,
-    /// because the holder's clock may run at another rate.
-    fn ends_at(&self, read: BootInstant) -> BootInstant {
-        read.saturating_add(self.grace + self.grace / 1_000 + Duration::from_millis(5))
-    }
-}
-
-/// The tokens and absences that this client has observed, by name.
-#[derive(Debug, Default)]
-pub(super) struct Absences {
-    names: Mutex<HashMap<Name, Observed>>,
-}
-
-#[derive(Debug, Default)]
-struct Observed {
-    highest_token: u64,
-    /// Each with the moment after its nonce was first read.
-    absences: Vec<(Absence, BootInstant)>,
-}
-
-impl Absences {
-    pub(super) fn highest_token(&self, name: &Name) -> u64 {
-        let names = self.names.lock();
-        names.get(name).map_or(0, |observed| observed.highest_token)
-    }
-
-    /// Returns the nonces of the absences that have lasted for their grace.
-    pub(super) fn ended(&self, name: &Name) -> Vec<Uuid> {
-        let names = self.names.lock();
-        let now = BootInstant::now();
-        let absences = names
-            .get(name)
-            .map_or(&[][..], |observed| &observed.absences);
-        absences
-            .iter()
-            .filter(|(absence, read)| now >= absence.ends_at(*read))
-            .map(|(absence, _)| absence.nonce)
-            .collect()
-    }
-
-    /// Remembers a reply that has just been read, to a request that named the `ended` absences. An
-    /// absence that a reply does not name is over.
-    pub(super) fn observe(&self, name: &Name, reply: &Reply, ended: &[Uuid]) {
-        let token = reply.standing.token().map_or(0, Token::get);
-        let now = BootInstant::now();
-        let mut names = self.names.lock();
-        if token == 0 && reply.absences.is_empty() && !names.contains_key(name) {
-            return;
-        }
-        if !names.contains_key(name) && names.len() >= NAMES_MAX {
-            make_room(&mut names);
-        }
-
-        let observed = names.entry(name.clone()).or_default();
-        observed.highest_token = observed.highest_token.max(token);
-        let known = std::mem::take(&mut observed.absences);
-        observed.absences = reply
-            .absences
-            .iter()
-            .filter(|absence| !ended.contains(&absence.nonce))
-            .map(|absence| {
-                let first = known.iter().find(|(known, _)| known == absence);
-                (absence.clone(), first.map_or(now, |(_, read)| *read))
-            })
-            .collect();
-    }
-
-    /// Returns when the next absence will have lasted for its grace.
-    pub(super) fn next_end(&self, name: &Name) -> Option<BootInstant> {
-        let names = self.names.lock();
-        let absences = &names.get(name)?.absences;
-        absences
-            .iter()
-            .map(|(absence, read)| absence.ends_at(*read))
-            .min()
-    }
-}
-
-/// Forgets the names of which only a token is known, and the others only if they are as many: their
-/// absences would not end by the grace.
-fn make_room(names: &mut HashMap<Name, Observed>) {
-    names.retain(|_, observed| !observed.absences.is_empty());
-    if names.len() >= NAMES_MAX {
-        names.clear();
-    }
+fn parse_absence(text: &str) -> Option<Absence> {
+    let mut words = text.split(' ');
+    Some(Absence {
+        claim: words.next()?.parse().ok()?,
+        nonce: words.next()?.parse().ok()?,
+        grace: Duration::from_millis(words.next()?.parse().ok()?),
+    })
 }
 
 /// A name as the database has it: text without the character U+0000, which PostgreSQL has not.
@@ -506,56 +413,3 @@ pub(super) fn millis(duration: Duration) -> i32 {
 
 /// A deadlock or a conflict ends one of two statements, and the other one passes.
 const TRIES_MAX: u32 = 4;
-/// How many names are remembered. For a forgotten name the time of its absences starts again.
-const NAMES_MAX: usize = 4096;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn reply(standing: Standing, absences: &[Absence]) -> Reply {
-        Reply {
-            standing,
-            place: 0,
-            next_end: None,
-            pinned_for: None,
-            absences: absences.to_vec(),
-        }
-    }
-
-    /// A client that acquires many other names meanwhile.
-    ///
-    /// Shows G-02.
-    #[test]
-    fn absence_ends_by_the_grace_beside_thousands_of_grants() {
-        let absence = Absence {
-            claim: Uuid::new_v4(),
-            nonce: Uuid::new_v4(),
-            grace: Duration::ZERO,
-        };
-        let queued = reply(
-            Standing::Queued { ahead: 1 },
-            std::slice::from_ref(&absence),
-        );
-        let token = Token::new(7).expect("not zero");
-        let held = reply(Standing::Held { token }, &[]);
-        let name = |text: &str| Name::parse(text).expect("a name");
-        let absences = Absences::default();
-        absences.observe(&name("crashed"), &queued, &[]);
-        let ends_at = absences.next_end(&name("crashed"));
-
-        for number in 0..5_000 {
-            absences.observe(&name(&number.to_string()), &held, &[]);
-            absences.observe(&name("crashed"), &queued, &[]);
-        }
-        assert!(ends_at.is_some());
-        assert_eq!(absences.next_end(&name("crashed")), ends_at);
-        assert!(absences.names.lock().len() <= NAMES_MAX);
-
-        // What is remembered stays bounded.
-        for number in 0..5_000 {
-            absences.observe(&name(&format!("crashed {number}")), &queued, &[]);
-        }
-        assert!(absences.names.lock().len() <= NAMES_MAX);
-    }
-}

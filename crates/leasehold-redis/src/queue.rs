@@ -43,11 +43,11 @@ use crate::client::{
 pub use builder::RedisBuilder;
 
 use claims::{ClaimValidity, Claims, TrackedClaim};
-use enter::{Entering, Observations};
+use enter::Entering;
 use first::FirstEnter;
 pub(crate) use first::Opener;
 use leasehold_core::internal::{
-    BootInstant, FirstClaim, RevokeEnded, SeenHold, has_ended, revoke_ended,
+    BootInstant, FirstClaim, Observations, RevokeEnded, SeenHold, has_ended, revoke_ended,
 };
 use leasehold_core::store::{
     Claim, Entered, Extensions, Observe, OnContention, RecordReader, Records, Standing, Store,
@@ -82,7 +82,7 @@ pub struct Redis {
     servers: Arc<StoreServers<Server>>,
     claims: Arc<Claims>,
     orphans: Orphans,
-    observations: Observations,
+    observations: Observations<String>,
     nonces: Nonces,
     settings: Settings,
     /// `None` without crash detection.
@@ -623,7 +623,7 @@ async fn wait_for_change(store: &Redis, claim: &Claim, seen: Standing) -> Result
         let next_poll = next_poll(
             &tracked.state(),
             store.claims.is_foremost(&tracked),
-            store.observations.next_expiry(&claim.name),
+            store.observations.next_end(&claim.name),
             claim.lease,
         );
         let mode = tokio::select! {

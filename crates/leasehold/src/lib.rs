@@ -197,7 +197,9 @@ pub use leasehold_core::StartedJob;
 #[doc(alias = "close")]
 pub use leasehold_core::drain;
 #[doc(hidden)]
-pub use leasehold_core::internal::{Dialect, StoreKind, keep_no_process_file, stray_character};
+pub use leasehold_core::internal::{
+    BootInstant, Dialect, StoreKind, keep_no_process_file, stray_character,
+};
 #[cfg(feature = "metrics")]
 pub use leasehold_core::metrics;
 #[cfg(feature = "unstable-simulation")]

@@ -3,11 +3,13 @@
 #![cfg(all(feature = "test-util", feature = "unstable-store"))]
 #![allow(missing_docs)]
 
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
-use leasehold::store::{Intercept, Intercepted, Store};
+use leasehold::store::{Claim, Entered, Intercept, Intercepted, OnContention, Request, Store};
 use leasehold::{
     LockState, Locks, LossReason, Name, Owner, RenewalStatus, Result, drain, stores::Memory,
 };
@@ -118,6 +120,137 @@ async fn job_that_lost_its_hold_here_is_not_recorded() {
     assert!(job.complete().await.expect_err("too late").is_lost());
     let again = once.try_acquire().await.expect("it replies");
     assert!(again.is_ok(), "{again:?}");
+}
+
+/// A failover takes five seconds, during which a replica refuses all requests at once.
+///
+/// Shows G-25, G-58.
+#[tokio::test(start_paused = true)]
+async fn outage_at_the_end_of_a_job_costs_no_second_run() {
+    let store = Memory::on_tokio_clock();
+    let locks = Locks::from_store(store.clone(), "memory:").expect("it opens");
+    let once = locks.once("a").id("1");
+    let job = once.acquire().await.expect("it replies").expect("granted");
+
+    store.fail();
+    let recover = async {
+        sleep(5 * SECOND).await;
+        store.recover();
+    };
+    let (completed, ()) = tokio::join!(job.complete(), recover);
+    completed.expect("it is recorded");
+    assert!(once.acquire().await.expect("it replies").is_err());
+}
+
+/// Notes the leases of all requests to enter.
+#[derive(Debug)]
+struct Leases(Memory, Arc<Mutex<Vec<Duration>>>);
+
+#[async_trait]
+impl Intercept for Leases {
+    fn inner(&self) -> &dyn Store {
+        &self.0
+    }
+
+    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
+        self.1.lock().expect("no panic").push(claim.lease);
+        self.0.enter(claim, on_contention).await
+    }
+}
+
+/// Shows G-07, G-14.
+#[tokio::test(start_paused = true)]
+async fn downgrade_does_not_begin_a_fixed_lease_again() {
+    let leases = Arc::<Mutex<Vec<Duration>>>::default();
+    let store = Intercepted(Leases(Memory::on_tokio_clock(), Arc::clone(&leases)));
+    let locks = Locks::from_store(store, "noted:").expect("it opens");
+    let lock = locks.rwlock("a").exclusive().lease(10 * SECOND);
+
+    let fixed = lock.clone().no_renewal().acquire().await.expect("granted");
+    sleep(6 * SECOND).await;
+    fixed.downgrade().await.expect("it is held");
+    fixed.release().await.expect("it is held");
+    let renewed = lock.acquire().await.expect("granted");
+    sleep(6 * SECOND).await;
+    renewed.downgrade().await.expect("it is held");
+
+    let leases: Vec<_> = leases.lock().expect("no panic").clone();
+    let [first, left, again, whole] = leases[..] else {
+        panic!("{leases:?}");
+    };
+    assert_eq!([first, again, whole], [10 * SECOND; 3]);
+    assert!(
+        left >= 4 * SECOND && left < 4 * SECOND + SECOND / 50,
+        "{left:?}"
+    );
+}
+
+/// Reads of the record take three seconds, and after the first one the lock is lost meanwhile.
+#[derive(Debug)]
+struct SlowRecords(Memory, AtomicU32);
+
+#[async_trait]
+impl Intercept for SlowRecords {
+    fn inner(&self) -> &dyn Store {
+        &self.0
+    }
+
+    async fn around<T: Send>(
+        &self,
+        request: Request,
+        reply: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        if request == Request::Record {
+            if self.1.fetch_add(1, SeqCst) == 1 {
+                self.0.revoke("lost");
+            }
+            sleep(3 * SECOND).await;
+        }
+        reply.await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lock_that_is_lost_before_its_job_begins_is_acquired_again() {
+    let store = SlowRecords(Memory::on_tokio_clock(), AtomicU32::new(0));
+    let locks = Locks::from_store(Intercepted(store), "slow:").expect("it opens");
+    let job = locks.once("lost").id("1").acquire().await;
+    let job = job.expect("it replies").expect("it is not done");
+    job.complete().await.expect("it is held");
+}
+
+/// The reply timeout is two seconds, and a wait with a limit gives the store ten.
+///
+/// Shows G-26.
+#[tokio::test(start_paused = true)]
+async fn job_with_a_time_limit_survives_a_silence_that_its_lock_survives() {
+    let store = SlowRecords(Memory::on_tokio_clock(), AtomicU32::new(0));
+    let locks = Locks::from_store(Intercepted(store), "slow:").expect("it opens");
+    let job = locks.once("a").id("1").try_acquire_for(HOUR).await;
+    assert!(job.expect("the silence was short").is_ok());
+    drain().await;
+}
+
+/// The job began less than half a period before the other machine asked for it, and more than that
+/// before its read had ended.
+///
+/// Shows G-58.
+#[tokio::test(start_paused = true)]
+async fn slow_read_of_a_record_does_not_run_a_job_again() {
+    let store = Memory::on_tokio_clock();
+    let ours = Locks::from_store(store.clone(), "memory:").expect("it opens");
+    let slow = SlowRecords(store, AtomicU32::new(0));
+    let theirs = Locks::from_store(Intercepted(slow), "slow:").expect("it opens");
+    let job = ours.once("a").per(10 * SECOND).acquire().await;
+    let job = job.expect("it replies").expect("it is not done");
+
+    sleep(4 * SECOND).await;
+    let end = async {
+        sleep(5 * SECOND).await;
+        job.complete().await.expect("it is held");
+    };
+    let (other, ()) = tokio::join!(theirs.once("a").per(10 * SECOND).acquire(), end);
+    assert!(other.expect("it replies").is_err(), "it is done");
 }
 
 /// An acquire that looks first whether it would wait for itself gives the store as long for that as

@@ -48,7 +48,7 @@ pub(crate) async fn elect(args: Elect) -> Result<Exit> {
         signals,
     };
     loop {
-        if let Some(exit) = candidate.term(&mut retry).await? {
+        if let Some(exit) = candidate.term().await? {
             return Ok(exit);
         }
     }
@@ -67,7 +67,8 @@ impl Candidate<'_> {
     ///
     /// Returns the exit code once a signal has ended the candidature, or if the command cannot be
     /// started.
-    async fn term(&mut self, retry: &mut Retry) -> Result<Option<Exit>> {
+    async fn term(&mut self) -> Result<Option<Exit>> {
+        let mut retry = Retry::within(None, &self.args.store);
         let names = std::slice::from_ref(&self.name);
         let request = Request {
             names,
@@ -78,7 +79,7 @@ impl Candidate<'_> {
             origin: self.args.store.origin,
             also: None,
         };
-        let acquired = waiting::acquire(request, retry, &mut self.signals).await;
+        let acquired = waiting::acquire(request, &mut retry, &mut self.signals).await;
         let guards = match acquired? {
             Ok(guards) => guards,
             Err(NotGranted::TimedOut) => return Ok(None),

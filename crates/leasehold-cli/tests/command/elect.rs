@@ -46,6 +46,20 @@ fn next_candidate_leads_after_the_leader_is_stopped() {
     assert!(sandbox.is_free("a"));
 }
 
+#[test]
+fn wait_after_a_term_is_as_long_as_it_has_lasted() {
+    let sandbox = Sandbox::new();
+    let mut first = candidate(&sandbox, "one:1", &["--", "sleep", "3"]);
+    until_leads(&sandbox, "one:1");
+    let second = candidate(&sandbox, "two:2", &SLEEP);
+    let line = first.wait_for_output("waiting for a");
+    let is_short = ["0s", "1s", "2s"]
+        .iter()
+        .any(|waited| line.contains(&format!("waiting for a: {waited}")));
+    assert!(is_short, "{line}");
+    drop((first, second));
+}
+
 /// A run of the same name, by mistake, is not a candidate.
 #[test]
 fn election_is_shown_with_leader_and_candidates() {

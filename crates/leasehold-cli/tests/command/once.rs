@@ -1,5 +1,8 @@
 //! `run --once`: a job that several machines start runs once, and a run that nobody did is seen.
 
+use std::time::{Duration, Instant};
+
+use lab_servers::Wire;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -396,6 +399,29 @@ fn are_listed_beside_one(sandbox: &Sandbox, code: i32, reason: &str, spoil_b: im
     let json_names = serde_json::from_str::<Value>(&json.out).unwrap();
     assert_eq!(json_names.as_array().unwrap().len(), 2);
     assert_eq!((listed.code(), json.code()), (code, code), "{listed:?}");
+}
+
+/// The store cannot be reached from one of two machines while the other one runs the job.
+///
+/// Shows G-58.
+#[test]
+fn job_that_is_done_while_the_store_is_out_of_reach_does_not_run_again() {
+    const PERIOD: Duration = Duration::from_millis(600);
+    let ours = Sandbox::on_redis();
+    let wire = Wire::to(ours.server().address());
+    wire.refuse(true);
+    let theirs = Sandbox::at(wire.url_of("redis"));
+    let job = |sandbox: &Sandbox| {
+        sandbox.started(&["run", "--once-per", "600ms", "a", "--", "echo", "ran"])
+    };
+
+    let mut late = job(&theirs);
+    late.wait_for_output("the store is unavailable");
+    job(&ours).wait().assert(0, "ran\n", "");
+    let done = Instant::now();
+    until("half of the period has passed", || done.elapsed() > PERIOD);
+    wire.refuse(false);
+    late.wait().assert(0, "", "a is done");
 }
 
 #[test]

@@ -4,8 +4,9 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use lab_servers::Postgres;
+use nix::sys::signal::Signal;
 
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, until};
 use crate::servers::{
     end_of_a_killed_run_is_explained, killed_run_frees_the_lock, on_any_server,
     unresponsive_server_ends_the_command,
@@ -47,6 +48,39 @@ fn unresponsive_server_ends_the_command_before_the_next_grant() {
             server.resume();
         }
     });
+}
+
+/// The job has not begun when its lock is lost, so another wait costs nothing but time.
+///
+/// Shows G-58.
+#[test]
+fn job_whose_lock_is_lost_before_it_begins_acquires_it_again() {
+    let server = Postgres::start();
+    let url = format!("postgres://postgres@{}/postgres", server.address());
+    let mut sandbox = Sandbox::at(url);
+    sandbox.set("crash-grace=2s");
+    let holder = sandbox.holder("a", &[]);
+    let job = sandbox.started(&["run", "--once", "1", "a", "--", "echo", "ran"]);
+    until("the job waits", || sandbox.waiters("a").len() == 1);
+
+    let mut session = server.session();
+    session.run("BEGIN; LOCK TABLE leasehold_private.record");
+    holder.signal(Signal::SIGTERM);
+    holder.wait();
+    let blocked = "SELECT 1 FROM pg_stat_activity \
+                   WHERE wait_event_type = 'Lock' AND query ~ 'record_1'";
+    until("the job reads its record", || {
+        !server.run(blocked).is_empty()
+    });
+    server.run("SELECT leasehold.leave_1('a', (holder).claim, NULL) FROM leasehold_private.lock");
+    let at = server.run("SELECT clock_timestamp()").remove(0);
+    let looked = format!(
+        "SELECT 1 FROM pg_stat_activity \
+         WHERE state = 'idle' AND query ~ 'held_1|renew_1' AND query_start > '{at}'"
+    );
+    until("the loss is noticed", || !server.run(&looked).is_empty());
+    session.run("COMMIT");
+    job.wait().assert(0, "ran\n", "");
 }
 
 #[test]

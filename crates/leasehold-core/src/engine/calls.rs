@@ -216,14 +216,13 @@ impl StoreCalls {
         self.with_context("release", Some(&claim.name), reply)
     }
 
-    /// Records a completion and leaves, with retries.
+    /// Records a completion and leaves once; the departure repeats the request.
     pub(crate) async fn complete(&self, claim: &Claim, completion: &Completion) -> Result<bool> {
         let records = self.records("complete", &claim.name)?;
-        let name = Some(&claim.name);
-        self.with_retries(RequestKind::Leave, "complete", name, || {
-            with_timeout(REPLY_TIMEOUT, records.complete(claim, completion))
-        })
-        .await
+        let started = started();
+        let reply = with_timeout(REPLY_TIMEOUT, records.complete(claim, completion)).await;
+        self.note(RequestKind::Leave, started, &reply);
+        self.with_context("complete", Some(&claim.name), reply)
     }
 
     /// Reads the record of a lock, with retries, within `limit`.
@@ -241,10 +240,13 @@ impl StoreCalls {
         .await
     }
 
-    /// Returns how long the store keeps a record after its last use.
+    /// Returns how long the store keeps a record after its last use, with retries, within `limit`.
     pub(crate) async fn records_kept(&self, name: &Name, limit: Duration) -> Result<Duration> {
-        let kept = with_timeout(limit, self.records("acquire", name)?.kept()).await;
-        self.with_context("acquire", Some(name), kept)
+        let records = self.records("acquire", name)?;
+        self.read(RequestKind::Inspect, "acquire", Some(name), limit, || {
+            records.kept()
+        })
+        .await
     }
 
     /// Lists the names with records, with retries, within `limit`.

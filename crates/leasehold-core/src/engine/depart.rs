@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::calls::{StoreCalls, Timed};
+use super::calls::{REPLY_TIMEOUT, StoreCalls, Timed};
 use crate::runtime::background::{self, Detached, without_panic};
 use crate::runtime::backlog::{Backlog, Repeat, repeat};
 use crate::runtime::backoff::Backoff;
@@ -95,7 +95,17 @@ pub(super) async fn complete(
     claim: Arc<Claim>,
     completion: Completion,
 ) -> Result<bool> {
-    let recorded = without_panic(calls.complete(&claim, &completion)).await;
+    // The caller waits no longer.
+    let give_up_at = BootInstant::now().saturating_add(REPLY_TIMEOUT);
+    let mut backoff = Backoff::default();
+    let recorded = loop {
+        match without_panic(calls.complete(&claim, &completion)).await {
+            Err(error) if error.is_unavailable() && BootInstant::now() < give_up_at => {
+                backoff.wait().await;
+            }
+            recorded => break recorded,
+        }
+    };
     if !matches!(recorded, Ok(true)) {
         // What matters to the caller is the record.
         let _ = depart(calls, claim, PendingEntry::Replied).await;

@@ -12,10 +12,11 @@ use tracing::Span;
 use super::calls::WeakStoreCalls;
 use super::depart::{PendingEntry, complete, depart};
 use super::events::{GrantedAcquire, HoldEvents, contained, failed, inside};
-use super::validity::{End, Validity};
+use super::validity::{End, Validity, safe_duration};
 use super::{Engine, StoreCalls, StoreId, calls};
 use crate::runtime::background::Detached;
 use crate::runtime::backoff::Backoff;
+use crate::runtime::clock::BootInstant;
 use crate::runtime::fork::is_forked;
 use crate::{
     Claim, Completion, Error, Guarantees, LossReason, OnContention, RenewalStatus, Result,
@@ -189,6 +190,16 @@ impl Hold {
 
         let mut claim = Claim::clone(&self.validity.claim);
         claim.share = share;
+        if !claim.auto_renew {
+            // The store begins the lease again, and a fixed one still ends on time, with the margin
+            // that the store has beyond the validity.
+            let left = self
+                .validity
+                .claim_ends_at()
+                .duration_since(BootInstant::now());
+            let margin = claim.lease.saturating_sub(safe_duration(claim.lease));
+            claim.lease = claim.lease.min(left.saturating_add(margin));
+        }
         let calls = self.engine.calls.clone();
         let token = self.store_token;
         let validity = Arc::clone(&self.validity);

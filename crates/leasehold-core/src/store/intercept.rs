@@ -109,6 +109,8 @@ pub enum Request {
     Renew,
     /// [`Store::leave`].
     Leave,
+    /// [`Records::record`].
+    Record,
     /// [`Records::complete`].
     Complete,
 }
@@ -169,7 +171,8 @@ impl<I: Intercept> Records for Intercepted<I> {
     }
 
     async fn record(&self, name: &Name, reader: RecordReader) -> Result<Record> {
-        self.inner_records()?.record(name, reader).await
+        let reply = self.inner_records()?.record(name, reader);
+        self.0.around(Request::Record, reply).await
     }
 
     async fn complete(&self, claim: &Claim, completion: &Completion) -> Result<bool> {

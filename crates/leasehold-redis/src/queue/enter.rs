@@ -1,12 +1,8 @@
 //! Requests that put a claim into a queue or find it there, and what counts as a grant. A request
 //! also names what earlier replies have shown of other clients' claims.
 
-use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
-
-use parking_lot::Mutex;
 
 use super::claims::TrackedClaim;
 use super::first::FirstReply;
@@ -22,19 +18,13 @@ use crate::client::{
     ReplyText, ServerCall, ServerClock, Session, StoreServers, Value, command, decode, id_text,
     reply_timeout, with_reply_timeout,
 };
-use leasehold_core::internal::BootInstant;
+use leasehold_core::internal::{BootInstant, Observations};
 use leasehold_core::store::{Claim, Share, Standing, check_same_kind, share_from_parts};
-use leasehold_core::{Error, Name, Result, Token};
+use leasehold_core::{Error, Result, Token};
 
 /// How long `WAIT` waits for replicas. It is less than the silence after which a connection counts
 /// as broken.
 const REPLICATION_MAX: Duration = Duration::from_millis(1500);
-/// How many names are remembered. For a forgotten name the client has no token hint, and the time
-/// of its absences starts again.
-const NAMES_MAX: usize = 4096;
-/// How many absences of a name are remembered.
-const ABSENCES_MAX: usize = 256;
-
 /// A claim that its caller enters, refreshes or polls, with the parts of the store that its
 /// requests read.
 ///
@@ -44,7 +34,7 @@ pub(super) struct Entering<'a> {
     pub(super) tracked: &'a TrackedClaim,
     pub(super) server: Arc<Server>,
     pub(super) servers: &'a StoreServers<Server>,
-    pub(super) observations: &'a Observations,
+    pub(super) observations: &'a Observations<String>,
     pub(super) nonces: &'a Nonces,
     pub(super) longest_lease: Option<&'a str>,
 }
@@ -79,7 +69,7 @@ impl Entering<'_> {
 
     /// Applies the reply to a request that was sent while the store was opened.
     pub(super) fn apply_first(&self, mode: EnterMode, first: FirstReply) -> Result<EnterReply> {
-        self.apply(mode, first.reply, first.sent, "")
+        self.apply(mode, first.reply, first.sent, &[])
     }
 
     fn apply(
@@ -87,10 +77,15 @@ impl Entering<'_> {
         mode: EnterMode,
         reply: Value,
         sent: Sent,
-        expired: &str,
+        expired: &[Absence],
     ) -> Result<EnterReply> {
         let reply = self.parse(reply)?;
-        self.observations.observe(&self.claim.name, &reply, expired);
+        // A request that had no need to look at the holders has ended no absence.
+        let has_looked = reply.next_expiry.is_some();
+        let ended = if has_looked { expired } else { &[] };
+        let token = reply.standing.token();
+        self.observations
+            .observe(&self.claim.name, token, &reply.absences, ended);
         self.tracked.apply_reply(mode, &reply, sent);
         Ok(reply)
     }
@@ -237,141 +232,6 @@ fn is_late(error: &Error, clock: &ServerClock) -> bool {
     true
 }
 
-/// The tokens and absences that this client has observed of other clients' claims, by name.
-#[derive(Debug, Default)]
-pub(super) struct Observations {
-    names: Mutex<HashMap<Name, Observed>>,
-}
-
-impl Observations {
-    /// Returns the highest token received for a name, and the absences that have lasted for their
-    /// holder's grace, in the encoding of the script.
-    pub(super) fn hint(&self, name: &Name) -> (u64, String) {
-        let names = self.names.lock();
-        let Some(observed) = names.get(name) else {
-            return Default::default();
-        };
-
-        let expired = observed.expired(BootInstant::now());
-        (observed.highest_token, expired)
-    }
-
-    /// Remembers a reply that has just been read, to a request that named the `expired` absences.
-    ///
-    /// A new name is added only if its reply has anything to remember.
-    pub(super) fn observe(&self, name: &Name, reply: &EnterReply, expired: &str) {
-        let mut names = self.names.lock();
-        if let Some(observed) = names.get_mut(name) {
-            return observed.observe(reply, expired, BootInstant::now());
-        }
-        if !Observed::is_in(reply) {
-            return;
-        }
-
-        if names.len() >= NAMES_MAX {
-            make_room(&mut names);
-        }
-        names
-            .entry(name.clone())
-            .or_default()
-            .observe(reply, expired, BootInstant::now());
-    }
-
-    /// Returns the moment at which the next absence will have lasted for its holder's grace.
-    pub(super) fn next_expiry(&self, name: &Name) -> Option<BootInstant> {
-        self.names.lock().get(name)?.next_expiry()
-    }
-}
-
-/// Forgets the names of which only a token is known, and the others only if they are as many: their
-/// absences would not end by the grace.
-fn make_room(names: &mut HashMap<Name, Observed>) {
-    names.retain(|_, observed| !observed.absences.is_empty());
-    if names.len() >= NAMES_MAX {
-        names.clear();
-    }
-}
-
-/// What a client has observed of other clients' claims for a name: their tokens and absences.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Observed {
-    /// The highest token seen.
-    pub(crate) highest_token: u64,
-    /// The absences, each with the moment after its nonce was read.
-    absences: Vec<(Absence, BootInstant)>,
-}
-
-impl Observed {
-    /// Whether a reply contains anything to remember.
-    #[must_use]
-    pub(crate) fn is_in(reply: &EnterReply) -> bool {
-        reply.standing.token().is_some() || !reply.absences.is_empty()
-    }
-
-    /// Remembers the token and the absences in a reply that was read at `now`, to a request that
-    /// named the `expired` absences.
-    ///
-    /// A reply names only some of many holders. So an absence that it does not name is kept, unless
-    /// the request named it.
-    pub(crate) fn observe(&mut self, reply: &EnterReply, expired: &str, now: BootInstant) {
-        let token = reply.standing.token().map_or(0, Token::get);
-        self.highest_token = self.highest_token.max(token);
-        if reply.next_expiry.is_none() {
-            return;
-        }
-
-        let first_read = |absence: &Absence| {
-            let known = self.absences.iter().find(|(known, _)| known == absence);
-            known.map_or(now, |(_, read)| *read)
-        };
-        let named: Vec<_> = reply
-            .absences
-            .iter()
-            .map(|absence| (absence.clone(), first_read(absence)))
-            .collect();
-
-        self.absences.retain(|(known, _)| {
-            let is_named = named
-                .iter()
-                .any(|(absence, _)| absence.claim == known.claim);
-            !is_named && !expired.contains(&known.nonce)
-        });
-        self.absences.extend(named);
-        let surplus = self.absences.len().saturating_sub(ABSENCES_MAX);
-        self.absences.drain(..surplus);
-    }
-
-    /// Returns the absences that have lasted for their holder's grace, in the encoding of the
-    /// script.
-    ///
-    /// The grace counts by this client's clock, and no clock of a server matters. A script wrote
-    /// the nonce when it found no connection of the holder, and any later script of the holder
-    /// clears it. So all that the holder's trust rests on was sent before the nonce was read here,
-    /// and a grace after the reading, with a margin for the rate of clocks, that trust is over. A
-    /// holder that has come back since keeps its hold, because the script revokes only one that
-    /// still has this nonce.
-    #[must_use]
-    pub(crate) fn expired(&self, now: BootInstant) -> String {
-        let mut text = String::new();
-        for (absence, read) in &self.absences {
-            if now >= absence.ends_at(*read) {
-                // Writing to a string cannot fail.
-                let _ = write!(text, "{}{}", absence.claim, absence.nonce);
-            }
-        }
-        text
-    }
-
-    /// Returns the moment at which the next absence will have lasted for its holder's grace.
-    #[must_use]
-    pub(crate) fn next_expiry(&self) -> Option<BootInstant> {
-        self.absences
-            .iter()
-            .map(|(absence, read)| absence.ends_at(*read))
-            .min()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -416,53 +276,5 @@ mod tests {
             let error = self::refusal(refusal);
             assert_eq!(is_late(&error, &ServerClock::default()), is_time, "{error}");
         }
-    }
-
-    fn absence() -> Absence {
-        Absence {
-            claim: "claim".to_owned(),
-            nonce: "nonce".to_owned(),
-            grace: Duration::from_secs(1),
-        }
-    }
-
-    fn about(absences: &[Absence]) -> EnterReply {
-        EnterReply {
-            standing: Standing::Queued { ahead: 1 },
-            last_token: 0,
-            is_next: true,
-            position: 1,
-            next_expiry: Some(Duration::from_secs(1)),
-            absences: absences.to_vec(),
-            refused: None,
-        }
-    }
-
-    #[test]
-    fn absence_outlasts_the_tokens_of_thousands_of_names() {
-        let name = |text: &str| Name::parse(text).expect("a name");
-        let mut held = about(&[]);
-        held.standing = Standing::Held {
-            token: Token::new(7).expect("not zero"),
-        };
-        let observations = Observations::default();
-        observations.observe(&name("crashed"), &about(&[absence()]), "");
-        for number in 0..5_000 {
-            observations.observe(&name(&number.to_string()), &held, "");
-        }
-        assert!(observations.next_expiry(&name("crashed")).is_some());
-        assert!(observations.names.lock().len() <= NAMES_MAX);
-    }
-
-    #[test]
-    fn absence_that_a_reply_does_not_name_is_kept() {
-        let now = BootInstant::now();
-        let mut observed = Observed::default();
-
-        observed.observe(&about(&[absence()]), "", now);
-        observed.observe(&about(&[]), "", now);
-        assert!(observed.next_expiry().is_some());
-        observed.observe(&about(&[]), "claimnonce", now);
-        assert_eq!(observed.next_expiry(), None);
     }
 }

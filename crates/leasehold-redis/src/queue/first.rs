@@ -198,7 +198,7 @@ impl FirstEnter {
                 crash_check,
             },
             nonce: Nonces::default().fresh(),
-            expired: String::new(),
+            expired: Vec::new(),
         };
 
         let record = request.record();

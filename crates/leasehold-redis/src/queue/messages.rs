@@ -74,7 +74,7 @@ pub(super) struct EnterRequest<'a> {
     pub(super) liveness: LivenessRef,
     pub(super) nonce: Nonce,
     /// The absences that have lasted for their grace.
-    pub(super) expired: String,
+    pub(super) expired: Vec<Absence>,
 }
 
 impl EnterRequest<'_> {
@@ -92,7 +92,9 @@ impl fmt::Display for EnterRequest<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.mode.letter())?;
         request::HINT.write_number(self.highest_token, f)?;
-        write!(f, "{}{}", self.nonce, self.expired)
+        write!(f, "{}", self.nonce)?;
+        let mut expired = self.expired.iter();
+        expired.try_for_each(|absence| write!(f, "{}{}", absence.claim, absence.nonce))
     }
 }
 
@@ -200,16 +202,8 @@ pub(crate) struct RefusedReply {
     pub(crate) holders: Vec<String>,
 }
 
-/// A holder without a connection.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Absence {
-    /// The holder's claim.
-    pub(crate) claim: String,
-    /// The nonce that marks this absence. Every absence has a different one.
-    pub(crate) nonce: String,
-    /// How long the absence must last before the holder stops trusting its hold.
-    pub(crate) grace: Duration,
-}
+/// A holder without a connection, with its ids as the scripts encode them.
+pub(crate) type Absence = leasehold_core::internal::Absence<String>;
 
 impl EnterReply {
     /// Parses a reply; `None` if it is malformed or not a reply about `id`.
@@ -271,25 +265,17 @@ impl EnterReply {
 fn parse_absences(text: &str) -> Option<Vec<Absence>> {
     text.as_bytes()
         .chunks_exact(absence::GRACE.end())
-        .map(|chunk| Absence::parse(std::str::from_utf8(chunk).ok()?))
+        .map(|chunk| parse_absence(std::str::from_utf8(chunk).ok()?))
         .collect()
 }
 
-impl Absence {
-    fn parse(text: &str) -> Option<Self> {
-        let grace = absence::GRACE.read_number(text)?;
-        Some(Self {
-            claim: absence::CLAIM.read(text)?.to_owned(),
-            nonce: absence::NONCE.read(text)?.to_owned(),
-            grace: Duration::from_millis(grace),
-        })
-    }
-
-    /// Returns when an absence that was first read at `read` has lasted for its grace. A margin is
-    /// added, because the holder's clock may run at another rate.
-    pub(super) fn ends_at(&self, read: BootInstant) -> BootInstant {
-        read.saturating_add(self.grace + self.grace / 1_000 + Duration::from_millis(5))
-    }
+fn parse_absence(text: &str) -> Option<Absence> {
+    let grace = absence::GRACE.read_number(text)?;
+    Some(Absence {
+        claim: absence::CLAIM.read(text)?.to_owned(),
+        nonce: absence::NONCE.read(text)?.to_owned(),
+        grace: Duration::from_millis(grace),
+    })
 }
 
 /// A notification of a queue's change to the inbox of a client.

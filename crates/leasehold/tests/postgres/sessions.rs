@@ -1,7 +1,9 @@
 //! The sessions of clients: what their role sets, and how they end.
 
 use std::cell::Cell;
+use std::net::TcpListener;
 use std::ops::RangeInclusive;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use futures_util::future::select_all;
@@ -888,6 +890,33 @@ async fn client_listens_only_while_it_has_a_waiter_near_the_front() {
     wait_near().await;
 }
 
+/// Whoever waits for the loss of a hold looks at it on each new connection.
+///
+/// Shows G-14.
+#[tokio::test]
+async fn fixed_lease_does_not_begin_again_on_a_new_connection() {
+    let database = Database::new();
+    let locks = open(&database.url()).await;
+    let lock = locks.mutex("a").lease(Duration::from_secs(60)).no_renewal();
+    let held = lock.acquire().await.expect("granted");
+    let mut lost = pin!(held.lost());
+    assert!(poll!(&mut lost).is_pending());
+    let deadline = || database.run("SELECT (holder).deadline FROM leasehold_private.lock");
+    let granted = deadline();
+
+    terminate(&database, "true");
+    eventually("the hold is looked at on a new connection", || async {
+        let query = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() \
+             AND application_name = 'leasehold' AND state = 'idle' AND query ~ 'held_1|enter_1'";
+        !database.run(query).is_empty()
+    })
+    .await;
+    assert_eq!(deadline(), granted);
+    database.run("SELECT leasehold.leave_1('a', (holder).claim, NULL) FROM leasehold_private.lock");
+    let ended = tokio::time::timeout(TIMEOUT, lost).await;
+    ended.expect("it is noticed");
+}
+
 /// What a client sends while it connects again may be lost, and then nothing arrives on that connection
 /// any more. It tries again while the hold is there.
 ///
@@ -897,7 +926,30 @@ async fn silent_attempt_to_connect_again_loses_no_hold() {
     let database = Database::new();
     let wire = Wire::to(database.server.address());
     let url = format!("{}?crash-grace=4s", database.url_at(&wire.address()));
-    let [cut, others] = [open(&url).await, open(&database.url()).await];
+    keep_through_a_silent_attempt(&database, &wire, open(&url).await).await;
+}
+
+/// The server before it in the URL is down at first, and then so silent that an attempt to connect
+/// to it takes all the time that it is given.
+///
+/// Shows G-13.
+#[tokio::test]
+async fn silent_server_of_several_takes_a_part_of_the_time_to_connect_again() {
+    let database = Database::new();
+    let wire = Wire::to(database.server.address());
+    let down = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = down.local_addr().expect("it has one");
+    drop(down);
+    let hosts = format!("{address},{}", wire.address());
+    let url = format!("{}?crash-grace=4s", database.url_at(&hosts));
+    let locks = open(&url).await;
+    let _silent = TcpListener::bind(address).expect("the port is still free");
+    keep_through_a_silent_attempt(&database, &wire, locks).await;
+}
+
+/// Checks that the client keeps a hold although the first attempt to connect again hears nothing.
+async fn keep_through_a_silent_attempt(database: &Database<'_>, wire: &Wire, cut: Locks) {
+    let others = open(&database.url()).await;
     let held = acquire(&cut, "a").await;
     let waiting = queue_up(&others, "a").await;
 

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::server::{ModelServer, claim, id, liveness, nonce, request};
-use crate::client::id_text;
+use super::server::{ModelServer, absence, claim, id, liveness, request};
 use crate::queue::layout::record as field;
 use crate::queue::messages::{AbsenceSeen, EnterMode, EnterRequest, Nonce, Push, Renewed};
 use crate::queue::record::LivenessRef;
@@ -144,11 +143,8 @@ fn revoked_holder_is_told() {
         ));
         let waiter = sharing(WAITER, Share::WRITER);
         for (mode, expired) in [
-            (EnterMode::Queue, String::new()),
-            (
-                EnterMode::Poll,
-                format!("{}{}", id_text(id(HOLDER)), nonce(1)),
-            ),
+            (EnterMode::Queue, Vec::new()),
+            (EnterMode::Poll, vec![absence(HOLDER, 1)]),
         ] {
             assert_eq!(server.take_pushes(), []);
             server.enter(&EnterRequest {

@@ -11,11 +11,12 @@ use stateright::{Model, Property};
 
 use super::server::{ModelServer, claim, liveness, request};
 use crate::queue::claims::{ClaimState, ClaimValidity};
-use crate::queue::enter::Observed;
-use crate::queue::messages::{EnterMode, EnterReply, EnterRequest, Nonce, Push, Renewed, Sent};
+use crate::queue::messages::{
+    Absence, EnterMode, EnterReply, EnterRequest, Nonce, Push, Renewed, Sent,
+};
 use crate::queue::record::LivenessRef;
 use crate::test_models::{breaks, holds};
-use leasehold_core::internal::{BootInstant, safe_duration};
+use leasehold_core::internal::{BootInstant, Observed, safe_duration};
 
 const HOLDER: u8 = 0;
 const CONTENDER: u8 = 1;
@@ -68,7 +69,7 @@ struct State {
     known: ClaimState,
     /// The holder trusts its hold before this moment.
     until: BootInstant,
-    observed: Observed,
+    observed: Observed<String>,
     flight: Flight,
     requests: u8,
     polled: u8,
@@ -102,12 +103,12 @@ enum Flight {
     None,
     Sent {
         at: u8,
-        expired: String,
+        expired: Vec<Absence>,
     },
     Replied {
         at: u8,
         reply: EnterReply,
-        expired: String,
+        expired: Vec<Absence>,
     },
 }
 
@@ -381,7 +382,12 @@ impl CrashDetection {
         } else {
             state.now
         };
-        state.observed.observe(&reply, &expired, moment(read));
+        let token = reply.standing.token();
+        let has_looked = reply.next_expiry.is_some();
+        let ended = if has_looked { &expired[..] } else { &[] };
+        state
+            .observed
+            .observe(token, &reply.absences, ended, moment(read));
         Some(())
     }
 }
@@ -408,7 +414,7 @@ fn poll(state: &mut State) {
     state.polled += 1;
     state.flight = Flight::Sent {
         at: state.now,
-        expired: state.observed.expired(moment(state.now)),
+        expired: state.observed.ended(moment(state.now)),
     };
 }
 

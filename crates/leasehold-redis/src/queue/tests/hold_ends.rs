@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use super::server::{ModelServer, claim, id, liveness, nonce, request};
-use crate::client::id_text;
-use crate::queue::messages::EnterMode;
+use super::server::{ModelServer, absence, claim, liveness, request};
+use crate::queue::messages::{Absence, EnterMode};
 use leasehold_core::Token;
 
 const HOLDER: u8 = 1;
@@ -33,15 +32,15 @@ impl Held {
             waits,
         };
         if waits {
-            held.enter_next(EnterMode::Queue, String::new());
+            held.enter_next(EnterMode::Queue, &[]);
         }
         held
     }
 
-    fn enter_next(&mut self, mode: EnterMode, expired: String) -> Option<Token> {
+    fn enter_next(&mut self, mode: EnterMode, expired: &[Absence]) -> Option<Token> {
         let next = claim(NEXT, LEASE * 10);
         let mut request = request(&next, mode, liveness(NEXT, 1, Some(GRACE)));
-        request.expired = expired;
+        request.expired = expired.to_vec();
         self.server.enter(&request).standing.token()
     }
 
@@ -60,7 +59,7 @@ impl Held {
         // The grants behind the next one are not those that followed.
         let holder = if self.waits { NEXT } else { HOLDER };
         assert_eq!(self.server.leave(holder), self.waits);
-        let later = self.enter_next(EnterMode::Queue, String::new());
+        let later = self.enter_next(EnterMode::Queue, &[]);
         let later = later.expect("it is free");
         let lock_state = self.server.lock_state();
         assert_eq!(lock_state.ended_before(later), None);
@@ -92,10 +91,10 @@ fn end_of_a_lease_is_noted() {
         let mut held = Held::new(waits);
         held.server.pass(LEASE);
         if waits {
-            held.enter_next(EnterMode::Poll, String::new());
+            held.enter_next(EnterMode::Poll, &[]);
         } else {
             // A client that only tries and leaves.
-            let token = held.enter_next(EnterMode::TryNow, String::new());
+            let token = held.enter_next(EnterMode::TryNow, &[]);
             held.server.leave(NEXT);
             let ended = held.server.lock_state().ended.expect("it is known");
             assert_eq!(Some(ended.followed_by), token);
@@ -109,10 +108,9 @@ fn end_of_a_lease_is_noted() {
 #[test]
 fn missing_connection_is_noted() {
     let mut held = Held::new(true);
-    held.enter_next(EnterMode::Poll, String::new());
+    held.enter_next(EnterMode::Poll, &[]);
     held.server.pass(GRACE);
-    let expired = format!("{}{}", id_text(id(HOLDER)), nonce(0));
-    held.enter_next(EnterMode::Poll, expired);
+    held.enter_next(EnterMode::Poll, &[absence(HOLDER, 0)]);
     held.assert_reason("connection missing");
 }
 

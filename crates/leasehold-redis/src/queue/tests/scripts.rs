@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::server::{KEY, ModelServer, claim, id, liveness, nonce, request};
-use crate::client::id_text;
+use super::server::{KEY, ModelServer, absence, claim, id, liveness, request};
 use crate::queue::messages::{AbsenceSeen, EnterMode, EnterRequest, Nonce, Renewed};
 use crate::queue::record::LivenessRef;
 use leasehold_core::store::{Claim, Share, Standing};
@@ -55,7 +54,7 @@ fn with_noted_absence(claim: impl Fn(u8) -> Claim) -> ModelServer {
 fn waiter_revokes(server: &mut ModelServer, waiter: &Claim, named: u8, fresh: u8) -> bool {
     server.enter(&EnterRequest {
         nonce: Nonce(fresh.into()),
-        expired: format!("{}{}", id_text(id(HOLDER)), nonce(named)),
+        expired: vec![absence(HOLDER, named)],
         ..request(waiter, EnterMode::Refresh, link(WAITER, 1))
     });
     server.is_held_by(WAITER)

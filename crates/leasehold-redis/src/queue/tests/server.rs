@@ -8,7 +8,7 @@ use lab_redis_model::{Connection, Message, Reply, Server};
 use crate::client::{Script, id_from, id_text};
 use crate::queue::layout::record as field;
 use crate::queue::messages::{
-    EnterMode, EnterReply, EnterRequest, Nonce, Part, Push, Renewed, parse_renewals,
+    Absence, EnterMode, EnterReply, EnterRequest, Nonce, Part, Push, Renewed, parse_renewals,
     with_longest_lease,
 };
 use crate::queue::orphans::leave_arguments;
@@ -418,12 +418,17 @@ pub(super) fn request(claim: &Claim, mode: EnterMode, liveness: LivenessRef) -> 
         highest_token: 0,
         liveness,
         nonce: Nonce(0),
-        expired: String::new(),
+        expired: Vec::new(),
     }
 }
 
-pub(super) fn nonce(number: u8) -> String {
-    Nonce(number.into()).to_string()
+/// Returns the absence of a holder that a reply has named with this nonce.
+pub(super) fn absence(holder: u8, nonce: u8) -> Absence {
+    Absence {
+        claim: id_text(id(holder)).to_string(),
+        nonce: Nonce(nonce.into()).to_string(),
+        grace: Duration::ZERO,
+    }
 }
 
 /// Returns the connection of a client, whose absence counts after a grace.
