@@ -228,18 +228,16 @@ mod tests {
     #[test]
     fn another_absence_of_the_same_holder_counts_from_its_own_reading() {
         let now = BootInstant::now();
-        let first = absence(Duration::from_secs(1));
-        let second = Absence {
-            nonce: 3,
-            ..first.clone()
-        };
+        let first = [absence(Duration::from_secs(1))];
+        let mut second = first.clone();
+        second[0].nonce = 3;
         let later = now.saturating_add(Duration::from_millis(900));
         let end = now.saturating_add(Duration::from_millis(1_100));
         let mut observed = Observed::default();
 
-        observed.observe(None, &[first.clone()], &[], now);
-        assert_eq!(observed.ended(end), [first.clone()]);
-        observed.observe(None, &[second], &[], later);
+        observed.observe(None, &first, &[], now);
+        assert_eq!(observed.ended(end), first);
+        observed.observe(None, &second, &[], later);
         assert_eq!(observed.ended(end), []);
     }
 }
