@@ -14,9 +14,7 @@ for i = 1, #KEYS do
     if type(mode) == 'table' and not string.find(mode.err, 'non local key', 1, true) then
         return mode
     end
-    -- The mode of a key that has expired since the scan is empty too.
     local is_used = type(mode) == 'string' and not string.find(mode, '^[~HW]$')
-        and redis.call('PTTL', KEYS[i]) ~= -2
     if mode == 'H' or mode == 'W' then
         local life = redis.call('PTTL', KEYS[i])
         is_used = life > DAY or life == -1

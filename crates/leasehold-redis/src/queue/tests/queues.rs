@@ -558,6 +558,8 @@ proptest! {
         prop_assert_eq!(stopped.keys(), 0, "keys stay");
         while !queue.entries.is_empty() {
             queue.leave(0)?;
+            let [key, ..] = queue.server.lives();
+            prop_assert!(!queue.entries.is_empty() || key >= DAY, "a free lock lives for {} ms", key);
         }
         queue.server.pass(Duration::from_millis(2 * DAY.unsigned_abs()));
         prop_assert_eq!(queue.server.keys(), 0, "a free lock has keys");

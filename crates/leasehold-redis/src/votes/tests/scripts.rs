@@ -7,6 +7,7 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("list", include_str!("../lua/single_key/list.lua")),
     ("vote", include_str!("../lua/single_key/vote.lua")),
     ("leave", include_str!("../lua/single_key/leave.lua")),
+    ("inspect", include_str!("../lua/single_key/inspect.lua")),
     ("red-list", include_str!("../redlock/lua/list.lua")),
     ("red-vote", include_str!("../redlock/lua/vote.lua")),
     ("red-leave", include_str!("../redlock/lua/leave.lua")),
@@ -63,6 +64,18 @@ fn values_of_other_libraries_are_recognised() {
     }
     let mut server = ScriptServer::start(SCRIPTS);
     server.check(&[("HSET a field 1", "1"), ("@list a", "0")]);
+}
+
+#[test]
+fn rest_of_a_lease_is_that_of_the_key() {
+    let mut server = ScriptServer::start(SCRIPTS);
+    server.check(&[
+        ("@inspect a", ",0"),
+        ("SET a leasehold:", "OK"),
+        ("@inspect a", "leasehold:,1"),
+        ("PEXPIRE a 5000", "1"),
+        ("@inspect a", "leasehold:,5000"),
+    ]);
 }
 
 /// A vote is held while its key lives for more than a day, or without an end.
