@@ -96,6 +96,19 @@ fn run_of_both_stores_excludes_old_and_new_processes() {
     stores.assert_free();
 }
 
+/// The shorter limit of the two stores says how much time there is to end COMMAND.
+///
+/// Shows G-24, G-40.
+#[test]
+fn time_to_end_the_command_fits_into_both_stores() {
+    let stores = Move::begin();
+    for both in [Release::Both, Release::BothReversed] {
+        let run = stores.run(both, &["--kill-after", "8s"], &["echo", "ran"]);
+        let reason = "--kill-after (8s) does not fit";
+        stores.sandbox.done(&run).assert(64, "", reason);
+    }
+}
+
 /// A run that is refused by one store does not keep the lock of the other one.
 ///
 /// Shows G-40.

@@ -81,6 +81,25 @@ fn state(pid: Pid) -> char {
         .unwrap_or('X')
 }
 
+/// The watchdog of a nested run releases the lock of that run, and leaves the outer one alone.
+///
+/// Shows G-36.
+#[test]
+fn killed_nested_run_releases_its_own_lock() {
+    let mut sandbox = Sandbox::on_redis();
+    sandbox.set("crash-grace=off");
+    let leasehold = env!("CARGO_BIN_EXE_leasehold");
+    let inner = "sh -c 'echo $PPID > ready; exec sleep 1000'";
+    let line = format!("{leasehold} run inner --lease 1h -- {inner}; exec sleep 1000");
+    let outer = sandbox.started(&["run", "outer", "--", "sh", "-c", &line]);
+    kill(sandbox.pid("ready"), Signal::SIGKILL).unwrap();
+    until("the inner lock is released", || {
+        sandbox.holders("inner").is_empty()
+    });
+    assert_eq!(sandbox.holders("outer").len(), 1);
+    drop(outer);
+}
+
 /// Shows G-36.
 #[test]
 fn killed_run_kills_all_descendants() {

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use lab_servers::{Redis, Reply};
-use leasehold::Entry;
-use leasehold_conformance::support::within_timeout;
+use leasehold::{Entry, drain};
+use leasehold_conformance::support::{eventually, within_timeout};
 
 use super::late_requests::{again, words};
 use super::{commands, cut_off, monitor, open, remote, use_once};
@@ -124,4 +124,36 @@ async fn break_notifies_the_first_waiter_of_a_fair_lock() {
     let commands = commands(&server, &mut monitor).join("\n");
     assert!(commands.contains(&message(&first)), "{commands}");
     assert!(!commands.contains(&message(&second)), "{commands}");
+}
+
+/// A waiter that gives up leaves the channel of the lock to another one of its client.
+///
+/// Shows G-52, L1.
+#[tokio::test]
+async fn waiter_that_gives_up_leaves_the_channel_to_the_next_one() {
+    let server = Redis::start();
+    let locks = open(&server.url(), SETTINGS).await;
+    server.command(&["HSET", "a", &format!("{CLIENT}:1"), "1"]);
+    let [first, second] = [(); 2].map(|()| tokio::spawn(locks.mutex("a").acquire()));
+    let sent = async |count: usize| {
+        let monitored = "a subscription, and the tries after it";
+        eventually(monitored, || async {
+            let calls = server.command(&["INFO", "commandstats"]).text().to_owned();
+            let evals = calls.split("cmdstat_evalsha:calls=").nth(1);
+            let evals = evals.and_then(|rest| rest.split(',').next()?.parse::<usize>().ok());
+            evals.is_some_and(|evals| evals >= count)
+        })
+        .await;
+    };
+    // Each tries before and after it has subscribed.
+    sent(3).await;
+    first.abort();
+    drain().await;
+    use_once(&locks.mutex("b")).await;
+
+    server.command(&["DEL", "a"]);
+    let told = server.command(&["PUBLISH", "redisson_lock__channel:{a}", "0"]);
+    assert_eq!(told.int(), 1);
+    let granted = within_timeout("the second is granted", second).await;
+    drop(granted.expect("no panic").expect("granted"));
 }
