@@ -4,7 +4,7 @@ use lab_servers::PostgresSession;
 use leasehold_conformance::support::eventually;
 
 use crate::sessions::WAITING;
-use crate::{Database, TIMEOUT, acquire, granted, is_free, open, queue_up};
+use crate::{Database, TIMEOUT, acquire, granted, is_free, open, queue_up, use_once};
 
 /// The columns of a reply to `acquire`: claim, token, position and channel.
 fn acquired(session: &mut PostgresSession, arguments: &str) -> [String; 4] {
@@ -273,6 +273,28 @@ async fn end_of_a_hold_is_shown_for_a_day() {
         let lock_state = locks.inspect("a").await.expect("inspected");
         assert_eq!(lock_state.ended.is_some(), is_shown, "{change}");
     }
+}
+
+/// Whoever makes a new name removes some others that nobody has used for a day.
+///
+/// Shows G-04.
+#[tokio::test]
+async fn free_name_stays_while_its_token_is_ahead_of_the_clock() {
+    let database = Database::new();
+    let locks = open(&database.url()).await;
+    for name in ["b", "c", "d"] {
+        use_once(&locks, name).await;
+    }
+    for change in [
+        "used = used - interval '2 days'",
+        "last_token = last_token + 86400000000 WHERE name = 'c'",
+        "min_token = last_token + 86400000000 WHERE name = 'd'",
+    ] {
+        database.run(&format!("UPDATE leasehold_private.lock SET {change}"));
+    }
+    use_once(&locks, "a").await;
+    let names = database.run("SELECT name FROM leasehold_private.lock ORDER BY name");
+    assert_eq!(names, ["a", "c", "d"]);
 }
 
 /// A holder that reads a record keeps it for longer, and an observer does not.
