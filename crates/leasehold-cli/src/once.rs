@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::Result;
 use jiff::Timestamp;
 use leasehold::{
-    BootInstant, Completion, Done, Error, Guard, Locks, MultiGuard, Once, Outcome, Record,
-    StartedJob,
+    BootInstant, Completion, Done, Error, Guard, Locks, LossReason, MultiGuard, Once, Outcome,
+    Record, StartedJob,
 };
 use nix::sys::signal::Signal;
 use serde::Serialize;
@@ -78,19 +78,34 @@ pub(crate) async fn start(
     signals: &mut Signals,
 ) -> Result<Start> {
     let guard = &guards.guards()[0];
-    let starting = retry.until_available(|| job.start(guard, asked));
+    let starting = retry.until_replied(READ_TIMEOUT, || job.start(guard, asked));
     let started = waiting::open(starting, signals).await;
     let start = match started {
         Ok(Ok(Ok(started))) => return Ok(Start::Started(guards, started)),
         Ok(Ok(Err(done))) => Ok(Start::Done(done)),
         Ok(Err(not_granted)) => Ok(Start::Interrupted(not_granted)),
-        Err(_) if guard.check().is_err() => Ok(Start::Lost),
+        Err(_) if guard.check().is_err() && may_wait_again(guard, retry) => Ok(Start::Lost),
         Err(error) => Err(error),
     };
-    // The process would leave the lock to the crash grace. No work is lost with it.
-    let _ = release_and_report(guards, LossReport::Printed).await;
+    let report = match start {
+        // The job did not run under this hold.
+        Ok(_) => LossReport::Printed,
+        Err(_) => LossReport::Due,
+    };
+    // The process would leave the lock to the crash grace.
+    let _ = release_and_report(guards, report).await;
     start
 }
+
+/// Whether a lock that was lost before its job began may be acquired again: not if the job can
+/// never begin within --max-hold.
+fn may_wait_again(guard: &Guard, retry: &Retry) -> bool {
+    let has_time = retry.remaining() != Some(Duration::ZERO);
+    has_time && guard.loss() != Some(LossReason::MaxHoldExceeded)
+}
+
+/// How long the store has for the read of a record after the grant, whatever is left of --wait.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Says by whom and when the job was completed. Returns how leasehold ends.
 pub(crate) fn already_done(done: &Done, args: &Run) -> Exit {

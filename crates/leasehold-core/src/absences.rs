@@ -18,7 +18,7 @@ use crate::{Name, Token};
 /// How many names are remembered. For a forgotten name the client has no token, and the time of its
 /// absences starts again.
 const NAMES_MAX: usize = 4096;
-/// How many absences of a name are remembered.
+/// How many absences of a name are remembered, unless the last reply names more.
 const ABSENCES_MAX: usize = 256;
 
 /// The absence of a holder, as a reply names it.
@@ -147,9 +147,11 @@ impl<Id: Clone + PartialEq> Observed<Id> {
                 .any(|(absence, _)| absence.claim == known.claim);
             !is_named && !ended.contains(known)
         });
-        self.absences.extend(named);
-        let surplus = self.absences.len().saturating_sub(ABSENCES_MAX);
+        // A reply always names the same first ones, whose time must go on.
+        let room = ABSENCES_MAX.saturating_sub(named.len());
+        let surplus = self.absences.len().saturating_sub(room);
         self.absences.drain(..surplus);
+        self.absences.extend(named);
     }
 
     /// Returns the absences that have lasted for their holder's grace.

@@ -11,7 +11,7 @@ use crate::record::{Completion, ID_MAX, Occasion, Outcome};
 use crate::runtime::background::on_background;
 use crate::runtime::clock::BootInstant;
 use crate::store::RecordReader;
-use crate::{Error, Guard, Lock, Locks, Name, Record, Refused, Result, Token};
+use crate::{Error, Guard, Lock, Locks, LossReason, Name, Record, Refused, Result, Token};
 
 /// A job that runs once, however many machines start it: its name, and what tells one run from the
 /// next.
@@ -273,8 +273,9 @@ impl Once {
     async fn acquire_within(self, limit: WaitLimit) -> Result<Result<OnceGuard, NotGranted>> {
         let asked = BootInstant::now();
         let deadline = limit.deadline();
-        let reply_timeout = limit.first_reply(self.lock.locks().reply_timeout);
-        if let Some(done) = self.check_within(reply_timeout).await? {
+        let shortest = self.lock.locks().reply_timeout;
+        let reply_timeout = || limit.rest(deadline).first_reply(shortest);
+        if let Some(done) = self.check_within(reply_timeout()).await? {
             return Ok(Err(NotGranted::Done(done)));
         }
         loop {
@@ -282,7 +283,7 @@ impl Once {
                 Ok(guard) => guard,
                 Err(refused) => return Ok(Err(NotGranted::Refused(refused))),
             };
-            match self.start_within(&guard, asked, reply_timeout).await {
+            match self.start_within(&guard, asked, reply_timeout()).await {
                 Ok(Ok(job)) => return Ok(Ok(OnceGuard { guard, job })),
                 Ok(Err(done)) => {
                     // The job is done, whether the lock was lost meanwhile or not.
@@ -290,7 +291,10 @@ impl Once {
                     return Ok(Err(NotGranted::Done(done)));
                 }
                 // The job has not begun, so a loss changes nothing but the place in the queue.
-                Err(error) if error.is_lost() && !matches!(limit, WaitLimit::Never) => {}
+                Err(error)
+                    if error.is_lost()
+                        && guard.loss() != Some(LossReason::MaxHoldExceeded)
+                        && limit.allows_another_wait(deadline) => {}
                 Err(error) => return Err(error),
             }
         }

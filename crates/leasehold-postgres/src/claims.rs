@@ -130,13 +130,6 @@ impl TrackedClaim {
         self.state.lock().apply_reply(standing, place, sent);
     }
 
-    /// The session of this epoch looks at the claim from now on. Nothing is renewed.
-    pub(super) fn look_on(&self, epoch: u32) {
-        if let Some((_, looking)) = self.state.lock().bound.as_mut() {
-            *looking = epoch;
-        }
-    }
-
     pub(super) fn look_at(&self, at: BootInstant) {
         self.state.lock().next_look = Some(at);
     }

@@ -238,6 +238,7 @@ impl Postgres {
     /// Waits until the standing of a claim differs from `seen`.
     async fn changed_from(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
         let waits = seen.token().is_none();
+        let is_fixed = !waits && !claim.auto_renew;
         let limit = steps::reply_timeout(claim.lease);
         loop {
             let Some(tracked) = self.claims.tracked(claim.id) else {
@@ -261,16 +262,12 @@ impl Postgres {
                 biased;
                 () = changed => continue,
                 // Notifications sent in between are lost.
-                () = session::other_than(&self.supervisor, epoch) => {
-                    if waits || claim.auto_renew {
-                        Mode::Refresh
-                    } else {
-                        // A refresh would begin the fixed lease again.
-                        let session = self.supervisor.session(limit).await?;
-                        tracked.look_on(session.epoch);
-                        steps::look_at_holds(&session, &[(claim, &tracked)]).await?;
-                        continue;
-                    }
+                () = session::other_than(&self.supervisor, epoch), if !is_fixed => Mode::Refresh,
+                // A refresh would begin the lease again, and nobody renews it.
+                () = sleep(limit), if is_fixed => {
+                    let session = self.supervisor.session(limit).await?;
+                    steps::look_at_holds(&session, &[(claim, &tracked)]).await?;
+                    continue;
                 }
                 () = sleep(pause.max(LOOK_MIN)), if waits => Mode::Look,
                 error = self.supervisor.unreachable(limit), if waits => return Err(error),

@@ -96,9 +96,11 @@ pub(super) struct RecordFunctions {
 
 impl Session {
     /// Tries the servers of the URL, the one of the last session first, and all within one limit, of
-    /// which the first ones leave a share for the others.
+    /// which the first ones leave a share for the others. A refusal of one of them is the error only
+    /// if no other server opens a session.
     pub(super) async fn open(context: &mut Context, epoch: u32) -> Result<Self> {
         let mut failures = Vec::new();
+        let mut refusal = None;
         let until = Instant::now() + context.open_limit.get();
         let address = Arc::clone(&context.address);
         let count = address.targets.len();
@@ -110,6 +112,7 @@ impl Session {
             let limit = left / u32::try_from(count - tried).unwrap_or(1);
             let opening = timeout(limit, Box::pin(Self::open_at(context, target, epoch)));
             let opened = opening.await.unwrap_or_else(|_elapsed| {
+                context.had_too_little_time = true;
                 let silent = format!("the server did not open a session within {limit:?}");
                 Err(Error::unavailable(silent))
             });
@@ -119,8 +122,11 @@ impl Session {
                     return Ok(session);
                 }
                 Err(error) if error.is_unavailable() => failures.push(error),
-                Err(error) => return Err(error),
+                Err(error) => refusal = refusal.or(Some(error)),
             }
+        }
+        if let Some(refusal) = refusal {
+            return Err(refusal);
         }
         let reasons: Vec<String> = failures.iter().map(ToString::to_string).collect();
         Err(match failures.len() {
@@ -503,6 +509,8 @@ pub(super) struct Context {
     last_server: Arc<Mutex<String>>,
     /// How long an attempt to open a session takes, the schema included.
     open_limit: AttemptLimit,
+    /// Whether a server was still opening a session when its share of that time was over.
+    had_too_little_time: bool,
     /// The server of the last session.
     last_target: usize,
 }
@@ -517,6 +525,7 @@ impl Context {
             connector: Connector::new(&HELP),
             last_server: Arc::default(),
             open_limit,
+            had_too_little_time: false,
             last_target: 0,
         }
     }
@@ -547,7 +556,11 @@ impl Connect<Session> for Context {
         let begun = Instant::now();
         let opening = Box::pin(Session::open(self, epoch));
         let opened = without_panic(opening).await;
-        self.open_limit.attempted(begun.elapsed(), opened.is_ok());
+        let took = match std::mem::take(&mut self.had_too_little_time) {
+            true => self.open_limit.get(),
+            false => begun.elapsed(),
+        };
+        self.open_limit.attempted(took, opened.is_ok());
         let session = Arc::new(opened?);
         up.publish(&session, &());
         self.claims.wake_all();
@@ -613,7 +626,7 @@ const SILENCE_MIN: Duration = Duration::from_millis(2_500);
 /// On the listener none waits for more than a fifth of a second: `renew_1` waits for a tenth in
 /// all, and then for at most one more lock.
 const LISTENER_SILENCE_MIN: Duration = Duration::from_millis(250);
-/// How long one server has to open the first session, the schema included.
+/// How long the servers of a URL have to open the first session, the schema included.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 /// How often a session looks whether it still has to listen.

@@ -219,6 +219,21 @@ async fn lock_that_is_lost_before_its_job_begins_is_acquired_again() {
     job.complete().await.expect("it is held");
 }
 
+/// A job that cannot begin within `max_hold` would take the lock from others again and again.
+#[tokio::test(start_paused = true)]
+async fn job_that_never_begins_in_time_is_an_error() {
+    for limit in [None, Some(HOUR)] {
+        let store = SlowRecords(Memory::on_tokio_clock(), AtomicU32::new(0));
+        let locks = Locks::from_store(Intercepted(store), "slow:").expect("it opens");
+        let job = locks.once("a").id("1").max_hold(SECOND);
+        let lost = match limit {
+            None => job.acquire().await.map(drop),
+            Some(limit) => job.try_acquire_for(limit).await.map(drop),
+        };
+        assert!(lost.expect_err("it is lost").is_lost(), "{limit:?}");
+    }
+}
+
 /// The reply timeout is two seconds, and a wait with a limit gives the store ten.
 ///
 /// Shows G-26.

@@ -58,7 +58,10 @@ impl Retry {
 
     /// Also retries while the server of a second store is unavailable.
     pub(crate) fn and_store(mut self, url: Option<&str>) -> Self {
-        self.has_server |= url.is_some_and(|url| !url.is_empty() && has_server(url));
+        if let Some(url) = url.filter(|url| !url.is_empty()) {
+            self.has_server |= has_server(url);
+            self.shown_url = format!("{} or {}", self.shown_url, shown_url(url));
+        }
         self
     }
 
@@ -70,12 +73,27 @@ impl Retry {
     where
         F: Future<Output = Result<T>>,
     {
+        self.until_replied(NO_REPLY_MIN, send).await
+    }
+
+    /// The same for a request to whose reply the store has at least this time.
+    ///
+    /// # Errors
+    /// As [`until_available`](Self::until_available).
+    pub(crate) async fn until_replied<T, F>(
+        &mut self,
+        at_least: Duration,
+        send: impl Fn() -> F,
+    ) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
         loop {
             let sent_at = Instant::now();
             let reply = tokio::select! {
                 biased;
                 reply = send() => reply,
-                () = self.time_is_over(sent_at) => Err(self.no_reply(sent_at)),
+                () = self.time_is_over(sent_at + at_least) => Err(self.no_reply(sent_at)),
             };
 
             match reply {
@@ -122,13 +140,13 @@ impl Retry {
             .map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// Waits until `--wait` is over, and at least for the shortest time limit of a request.
+    /// Waits until `--wait` is over, and at least until `earliest`.
     ///
     /// With `--wait 0` it never returns: the only attempt has the request's own time limit.
-    async fn time_is_over(&self, sent_at: Instant) {
+    async fn time_is_over(&self, earliest: Instant) {
         match self.deadline {
             Some(deadline) if self.limit != Some(Duration::ZERO) => {
-                sleep_until(deadline.max(sent_at + NO_REPLY_MIN)).await;
+                sleep_until(deadline.max(earliest)).await;
             }
             _ => pending().await,
         }

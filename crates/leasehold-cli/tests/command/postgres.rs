@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use lab_servers::Postgres;
 use nix::sys::signal::Signal;
@@ -78,7 +79,10 @@ fn job_whose_lock_is_lost_before_it_begins_acquires_it_again() {
         "SELECT 1 FROM pg_stat_activity \
          WHERE state = 'idle' AND query ~ 'held_1|renew_1' AND query_start > '{at}'"
     );
-    until("the loss is noticed", || !server.run(&looked).is_empty());
+    until("the hold is looked at", || !server.run(&looked).is_empty());
+    let replied = Instant::now();
+    let is_read = || replied.elapsed() > Duration::from_millis(300);
+    until("the client has read the reply", is_read);
     session.run("COMMIT");
     job.wait().assert(0, "ran\n", "");
 }

@@ -69,6 +69,16 @@ impl WaitLimit {
         }
     }
 
+    /// Whether an acquire whose hold is lost before it is used may wait once more.
+    pub(crate) fn allows_another_wait(self, deadline: Option<Instant>) -> bool {
+        match self {
+            Self::Forever => true,
+            Self::Never => false,
+            // A limit of zero has no deadline, and is one try.
+            Self::AtMost(_) => deadline.is_some_and(|deadline| Instant::now() < deadline),
+        }
+    }
+
     /// Returns how long the first request of an acquire with this limit waits for its reply.
     pub(crate) fn first_reply(self, reply_timeout: Duration) -> Duration {
         match self {
