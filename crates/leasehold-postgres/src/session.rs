@@ -556,9 +556,10 @@ impl Connect<Session> for Context {
         let begun = Instant::now();
         let opening = Box::pin(Session::open(self, epoch));
         let opened = without_panic(opening).await;
-        let took = match std::mem::take(&mut self.had_too_little_time) {
-            true => self.open_limit.get(),
-            false => begun.elapsed(),
+        let took = if std::mem::take(&mut self.had_too_little_time) {
+            self.open_limit.get()
+        } else {
+            begun.elapsed()
         };
         self.open_limit.attempted(took, opened.is_ok());
         let session = Arc::new(opened?);

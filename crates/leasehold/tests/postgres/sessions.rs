@@ -948,6 +948,32 @@ async fn silent_server_of_several_takes_a_part_of_the_time_to_connect_again() {
     keep_through_a_silent_attempt(&database, &wire, locks).await;
 }
 
+/// A server that opens a session slowly has more time with each attempt, also if another one of the
+/// URL refuses at once.
+///
+/// Shows G-25.
+#[tokio::test]
+async fn slow_server_beside_one_that_refuses_is_given_more_time() {
+    let database = Database::new();
+    let wire = Wire::to(database.server.address());
+    let down = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = down.local_addr().expect("it has one");
+    drop(down);
+    let hosts = format!("{},{address}", wire.address());
+    let url = format!("{}?crash-grace=2s", database.url_at(&hosts));
+    let locks = open(&url).await;
+
+    let before = wire.traffic();
+    wire.delay(Duration::from_millis(40));
+    wire.partition();
+    eventually("there is a session", || async {
+        locks.inspect("a").await.is_ok()
+    })
+    .await;
+    let attempts = wire.traffic().connections - before.connections;
+    assert!(attempts > 2, "the server was not slow: {attempts}");
+}
+
 /// Checks that the client keeps a hold although the first attempt to connect again hears nothing.
 async fn keep_through_a_silent_attempt(database: &Database<'_>, wire: &Wire, cut: Locks) {
     let others = open(&database.url()).await;
