@@ -89,10 +89,12 @@ fn killed_nested_run_releases_its_own_lock() {
     let mut sandbox = Sandbox::on_redis();
     sandbox.set("crash-grace=off");
     let leasehold = env!("CARGO_BIN_EXE_leasehold");
-    let inner = "sh -c 'echo $PPID > ready; exec sleep 1000'";
+    let inner = "sh -c 'echo $$ > ready; exec sleep 1000'";
     let line = format!("{leasehold} run inner --lease 1h -- {inner}; exec sleep 1000");
     let outer = sandbox.started(&["run", "outer", "--", "sh", "-c", &line]);
-    kill(sandbox.pid("ready"), Signal::SIGKILL).unwrap();
+    sandbox.pid("ready");
+    let run = sandbox.holders("inner")[0]["pid"].as_i64().unwrap();
+    kill(Pid::from_raw(run.try_into().unwrap()), Signal::SIGKILL).unwrap();
     until("the inner lock is released", || {
         sandbox.holders("inner").is_empty()
     });
