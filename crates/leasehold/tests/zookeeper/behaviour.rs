@@ -5,7 +5,7 @@ use std::time::Duration;
 use lab_servers::{Traffic, Wire, ZooKeeper};
 use leasehold::store::replies::released_within;
 use leasehold::store::{OnContention, Store};
-use leasehold::{Guard, LossReason};
+use leasehold::LossReason;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use zookeeper_client::{Acls, CreateMode};
@@ -129,34 +129,6 @@ async fn first_hold_measures_the_tick_at_once_and_until_it_succeeds() {
     tokio::time::sleep(SESSION).await;
     wire.refuse(false);
     within_timeout("it measures", traffic(|traffic| traffic.connections > 1)).await;
-}
-
-/// A session has twenty heartbeats while it has holds, and four without. Each hold begins the more
-/// frequent ones at once, so that it has as much time left as the one before.
-///
-/// Shows G-24.
-#[tokio::test]
-async fn hold_after_an_idle_time_is_renewed_as_soon_as_the_first_one() {
-    let locks = open(&format!("{}/again?session=10s", SERVER.url())).await;
-    let most = async |lasts: Duration, held: &Guard| {
-        let begun = Instant::now();
-        let mut most = Duration::ZERO;
-        while begun.elapsed() < lasts {
-            most = most.max(held.remaining());
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        most
-    };
-    let held = locks.mutex("a").acquire().await.expect("granted");
-    let at_first = most(Duration::from_secs(1), &held).await;
-    held.release().await.expect("released");
-
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
-    let held = locks.mutex("a").acquire().await.expect("granted");
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let again = most(Duration::from_millis(300), &held).await;
-    let less = at_first.saturating_sub(again);
-    assert!(less < Duration::from_secs(1), "{at_first:?} and {again:?}");
 }
 
 /// A proof of the session is half a tick old. The servers' shortest session has two ticks.
