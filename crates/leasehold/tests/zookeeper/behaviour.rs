@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use lab_servers::{Traffic, Wire, ZooKeeper};
+use leasehold::LossReason;
 use leasehold::store::replies::released_within;
 use leasehold::store::{OnContention, Store};
-use leasehold::LossReason;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use zookeeper_client::{Acls, CreateMode};
