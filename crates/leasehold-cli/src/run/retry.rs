@@ -154,10 +154,12 @@ impl Retry {
 
     /// Says why the store was unavailable before, if it was: that names the server.
     fn no_reply(&self, sent_at: Instant) -> Error {
+        if let Some(earlier) = &self.unavailable {
+            return earlier.clone();
+        }
         let waited = sent_at.elapsed().as_secs_f32();
-        let silent = || format!("{} sent no reply within {waited:.1} s", self.shown_url);
-        let earlier = self.unavailable.clone();
-        earlier.unwrap_or_else(|| Error::unavailable(silent()))
+        let store = &self.shown_url;
+        Error::unavailable(format!("{store} sent no reply within {waited:.1} s"))
     }
 
     /// Waits until the next attempt.
