@@ -89,8 +89,8 @@ pub use multi::{
 };
 pub use observing::{leader_is_elected_and_observed, observer_receives_every_change};
 pub use protocol::{
-    names_are_listed, refused_claim_leaves_no_entry, repeated_enter_is_idempotent,
-    repeated_leave_is_idempotent, share_can_only_shrink,
+    claims_ahead_are_counted_after_a_hand_over, names_are_listed, refused_claim_leaves_no_entry,
+    repeated_enter_is_idempotent, repeated_leave_is_idempotent, share_can_only_shrink,
 };
 pub use records::{
     completion_is_recorded_once, completion_survives_lost_replies,
@@ -161,6 +161,7 @@ macro_rules! conformance_suites {
                 reader_with_a_short_lease_does_not_shorten_anothers
                 writers_are_not_starved
                 repeated_enter_is_idempotent repeated_leave_is_idempotent names_are_listed
+                claims_ahead_are_counted_after_a_hand_over
                 refused_claim_leaves_no_entry
                 cohort_passes_hold_without_request cohort_passes_no_lost_hold
                 cohort_tokens_rise_across_processes grant_reserves_tokens

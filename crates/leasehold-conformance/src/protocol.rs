@@ -45,6 +45,31 @@ pub async fn repeated_enter_is_idempotent(service: &dyn Service) {
     assert!(leave(&*store, &waiter).await);
 }
 
+/// After a hand-over, a new waiter learns how many claims are ahead of it: the new holder, and those
+/// that still wait.
+///
+/// Shows G-16.
+pub async fn claims_ahead_are_counted_after_a_hand_over(service: &dyn Service) {
+    let store = store(service).await;
+    if !store.guarantees().fifo {
+        return;
+    }
+    let name = fresh_name("ahead");
+    let [holder, next, waiter, last] = [(); 4].map(|()| claim(&name));
+
+    enter(&*store, &holder, OnContention::Queue).await;
+    enter(&*store, &next, OnContention::Queue).await;
+    let queued = enter(&*store, &waiter, OnContention::Queue).await;
+    assert_eq!(queued, Standing::Queued { ahead: 2 });
+    assert!(leave(&*store, &holder).await);
+
+    let queued = enter(&*store, &last, OnContention::Queue).await;
+    assert_eq!(queued, Standing::Queued { ahead: 2 });
+    for claim in [last, waiter, next] {
+        assert!(leave(&*store, &claim).await);
+    }
+}
+
 /// A claim in the queue may keep a smaller share. It never takes a larger one.
 ///
 /// Shows G-16, S6.

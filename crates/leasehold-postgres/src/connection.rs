@@ -3,25 +3,25 @@
 use std::error::Error as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Poll, ready};
 use std::time::Duration;
 
-use futures_util::future::poll_fn;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, duplex};
 use tokio::net::TcpStream;
-use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Notification};
 use tokio_util::io::InspectReader;
 
 use super::address::Address;
+use super::driver::Driver;
 use super::reply_error::store_error;
 use super::schema;
 use leasehold_core::internal::background;
 use leasehold_core::internal::net::{CloseOnDrop, Connector, Help, Host, Target, Watched};
 use leasehold_core::{Error, Result};
 
-/// A connection that has logged in, and the task that drives it. Dropping it closes the connection.
+/// A connection that has logged in. Dropping it closes it.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) client: Client,
@@ -32,7 +32,7 @@ pub(super) struct Connection {
     heard: Arc<AtomicU64>,
     /// Closed when a connection of the session has ended.
     ended: Watched<()>,
-    task: AbortHandle,
+    driver: Arc<Driver>,
 }
 
 /// A request without a reply. If nothing at all arrives on its connection until a moment, the
@@ -135,8 +135,13 @@ impl Connection {
         }
     }
 
+    /// Sends a request, which its future hands over when it is first polled, and waits for the reply.
+    pub(super) async fn send<T>(&self, request: impl Future<Output = T>) -> T {
+        self.driver.send(request).await
+    }
+
     pub(super) fn close(&self) {
-        self.task.abort();
+        self.driver.close();
     }
 }
 
@@ -180,24 +185,28 @@ where
     let connecting = config.connect_raw(stream, NoTls);
     let (client, mut connection) = connecting.await.map_err(login_error)?;
     let close_on_drop = CloseOnDrop(ended.clone());
-    let task = background::spawn(async move {
-        let _ended = close_on_drop;
-        while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
-            match message {
-                Ok(AsyncMessage::Notification(notification)) => on_notification(&notification),
-                Ok(AsyncMessage::Notice(notice)) => tracing::debug!(%notice, "PostgreSQL"),
-                Ok(_) => {}
+    let driver = Arc::new(Driver::new(Box::new(move |context| {
+        let _ended = &close_on_drop;
+        loop {
+            match ready!(connection.poll_message(context)) {
+                Some(Ok(AsyncMessage::Notification(notification))) => {
+                    on_notification(&notification);
+                }
+                Some(Ok(AsyncMessage::Notice(notice))) => tracing::debug!(%notice, "PostgreSQL"),
+                Some(Ok(_)) => {}
                 // All requests of the connection end with this error.
-                Err(_) => return,
+                Some(Err(_)) | None => return Poll::Ready(()),
             }
         }
-    });
+    })));
+    let driven = Arc::clone(&driver);
+    background::spawn(async move { driven.run().await });
     Ok(Connection {
         client,
         is_direct: false,
         heard,
         ended: ended.clone(),
-        task,
+        driver,
     })
 }
 

@@ -10,6 +10,7 @@
 mod address;
 mod claims;
 mod connection;
+mod driver;
 mod examination;
 mod function;
 mod inspect;

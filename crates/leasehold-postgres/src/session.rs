@@ -268,7 +268,7 @@ impl Session {
         let is_listener = std::ptr::eq(on, &raw const self.listener);
         let silence_min = if is_listener { limit } else { SILENCE_MIN };
         let _unanswered = on.unanswered(limit.max(silence_min));
-        let replied = timeout(limit, reply).await;
+        let replied = timeout(limit, on.send(reply)).await;
         replied.map_err(|_elapsed| {
             Error::unavailable(format!("PostgreSQL has sent no reply within {limit:?}"))
         })

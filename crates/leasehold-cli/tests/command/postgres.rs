@@ -73,11 +73,13 @@ fn job_whose_lock_is_lost_before_it_begins_acquires_it_again() {
     until("the job reads its record", || {
         !server.run(blocked).is_empty()
     });
-    server.run("SELECT leasehold.leave_1('a', (holder).claim, NULL) FROM leasehold_private.lock");
-    let at = server.run("SELECT clock_timestamp()").remove(0);
+    let releasing = "SELECT clock_timestamp() FROM leasehold_private.lock \
+                     WHERE leasehold.leave_1('a', (holder).claim, NULL)";
+    let at = server.run(releasing).remove(0);
+    // The look that finds the hold gone may have begun before the release, and waited for it.
     let looked = format!(
         "SELECT 1 FROM pg_stat_activity \
-         WHERE state = 'idle' AND query ~ 'held_1|renew_1' AND query_start > '{at}'"
+         WHERE state = 'idle' AND query ~ 'held_1|renew_1' AND state_change > '{at}'"
     );
     until("the hold is looked at", || !server.run(&looked).is_empty());
     let replied = Instant::now();

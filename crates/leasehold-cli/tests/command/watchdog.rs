@@ -350,9 +350,10 @@ fn run_killed_with_its_watchdog_is_held_for_the_grace() {
         kill(pid, Signal::SIGSTOP).unwrap();
         until("the process is stopped", || state(pid) == 'T');
     }
+    // Later, the end of the connections might reach the server first.
+    wire.freeze(true);
     run.signal(Signal::SIGKILL);
     kill(watchdog, Signal::SIGKILL).unwrap();
-    wire.freeze(true);
     run.wait().assert_signal(Signal::SIGKILL, "");
     refused();
 

@@ -66,7 +66,7 @@ local function withheld()
             seen = history .. format('%016d', now)
             call('SET', HISTORY, seen, 'PX', MONTH)
         end
-        local of_all = tonumber(call('GET', LONGEST) or '') or 0
+        local of_all = tonumber(call('GET', LONGEST)) or 0
         if of_all == tonumber(longest_lease) then call('PEXPIRE', LONGEST, MONTH) end
         withheld_until = tonumber(sub(seen, 11)) + math.max(longest_lease, of_all) * 1000
     end

@@ -76,6 +76,24 @@ fn end_of_a_process_names_the_client_that_has_seen_it() {
     }
 }
 
+/// The claim has entered again since its hold was read, and holds anew or waits.
+///
+/// Shows G-36.
+#[test]
+fn end_of_a_process_ends_no_later_hold_of_its_claim() {
+    for waits in [false, true] {
+        let mut held = Held::new(waits);
+        let seen = held.server.held().expect("it is held");
+        assert!(held.server.leave(HOLDER));
+        let again = claim(HOLDER, LEASE);
+        let link = liveness(HOLDER, 1, Some(GRACE));
+        held.server.enter(&request(&again, EnterMode::Queue, link));
+
+        assert!(!held.server.revoke_ended(&seen));
+        assert_eq!(held.server.inspect().len(), 1 + usize::from(waits));
+    }
+}
+
 #[test]
 fn release_by_a_watchdog_is_told_from_others() {
     for waits in [false, true] {

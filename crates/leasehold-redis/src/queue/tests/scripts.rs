@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use lab_redis_model::Reply;
+
 use super::server::{KEY, ModelServer, absence, claim, id, liveness, request};
+use crate::queue::layout::record as field;
 use crate::queue::messages::{AbsenceSeen, EnterMode, EnterRequest, Nonce, Renewed};
 use crate::queue::record::LivenessRef;
 use leasehold_core::store::{Claim, Share, Standing};
@@ -106,6 +109,19 @@ fn late_renewal_keeps_the_newer_connection() {
     assert_eq!(server.record(), before);
 }
 
+/// A late request to enter belongs to an older connection as well.
+#[test]
+fn request_to_enter_keeps_the_newer_connection() {
+    for (first, second) in [(1, 2), (2, 1)] {
+        let mut server = ModelServer::start();
+        for epoch in [first, second] {
+            queue(&mut server, &claim(HOLDER, LEASE), link(HOLDER, epoch));
+        }
+        let record = server.held().expect("it is held");
+        assert_eq!(field::EPOCH.read_number(&record), Some(2));
+    }
+}
+
 /// The holder is connected to another server, or to this server before a failover. This server has
 /// no record of the connection.
 #[test]
@@ -120,6 +136,21 @@ fn absence_on_another_server_is_ignored() {
     let waiter = claim(WAITER, LEASE);
     let reply = server.enter(&request(&waiter, EnterMode::Queue, link(WAITER, 1)));
     assert_eq!(reply.absences, []);
+}
+
+/// A request may name an earlier absence of the same holder.
+#[test]
+fn absence_is_named_once() {
+    for claim in SHARES.map(claims) {
+        let mut server = with_noted_absence(&claim);
+        let waiter = claim(WAITER);
+        let reply = server.enter(&EnterRequest {
+            expired: vec![absence(HOLDER, 9)],
+            ..request(&waiter, EnterMode::Refresh, link(WAITER, 1))
+        });
+        assert_eq!(reply.absences.len(), 1);
+        assert_eq!(reply.absences[0].nonce, Nonce(1).to_string());
+    }
 }
 
 /// The claim's connection may have just broken. Its client reconnects, or a contender finds the
@@ -155,6 +186,16 @@ fn renewal_of_a_released_claim_does_not_acquire() {
 
     assert_eq!(server.renew(&holder, &link(HOLDER, 1)), Renewed::Gone);
     assert_eq!(server.holder(), None);
+
+    // A waiter that has left, while others hold and wait.
+    for claim in SHARES.map(claims) {
+        let mut server = ModelServer::start();
+        for number in 0..=2 {
+            queue(&mut server, &claim(number), link(number, 1));
+        }
+        assert!(server.leave(2));
+        assert_eq!(server.renew(&claim(2), &link(2, 1)), Renewed::Gone);
+    }
 }
 
 /// Afterwards, another client acquires the lock at once.
@@ -203,6 +244,26 @@ fn renewal_of_a_waiter_reports_the_end_of_the_holders_lease() {
             assert_eq!(server.renew(&waiter, &alive), queued);
         }
     }
+}
+
+/// A user removes the expiry of the key, so nothing says when the holder's lease ends.
+///
+/// Shows S12.
+#[test]
+fn renewal_of_a_waiter_behind_a_key_without_expiry_reports_no_end() {
+    let mut server = ModelServer::start();
+    let alive = |number| liveness(number, 1, None);
+    for number in [HOLDER, WAITER] {
+        queue(&mut server, &claim(number, LEASE), alive(number));
+    }
+    server.execute(0, &["PERSIST", KEY]);
+
+    let queued = Renewed::Queued {
+        position: 1,
+        absence: AbsenceSeen::None,
+    };
+    let renewed = server.renew(&claim(WAITER, LEASE), &alive(WAITER));
+    assert_eq!(renewed, queued);
 }
 
 /// A script passes over at most 50 absent waiters at the front, and then those behind the waiter
@@ -374,6 +435,57 @@ fn tokens_exceed_the_hint_that_a_waiter_brought() {
     }
 }
 
+/// The keys of a queue live for two days after a change, and are not written again for an hour.
+///
+/// Shows S12.
+#[test]
+fn keys_of_a_queue_outlive_each_hour_of_changes() {
+    const LIFE: i64 = 48 * 3_600_000;
+    let mut server = ModelServer::start();
+    for number in 0..4 {
+        let claim = claim(number, LEASE * 1000);
+        queue(&mut server, &claim, liveness(number, 1, None));
+    }
+
+    let [_, claims, queue, _] = server.lives();
+    assert_eq!([claims, queue], [LIFE; 2]);
+    for (seconds, leaving, left) in [(3_599, 3, LIFE - 3_599_000), (2, 2, LIFE)] {
+        server.pass(Duration::from_secs(seconds));
+        assert!(server.leave(leaving));
+        let [_, claims, queue, _] = server.lives();
+        assert_eq!([claims, queue], [left; 2], "after {leaving} has left");
+    }
+}
+
+/// A user has removed the expiry of its key.
+///
+/// Shows S12.
+#[test]
+fn name_without_expiry_is_listed_while_it_is_held() {
+    let mut server = ModelServer::start();
+    queue(
+        &mut server,
+        &claim(HOLDER, LEASE),
+        liveness(HOLDER, 1, None),
+    );
+    server.execute(0, &["PERSIST", KEY]);
+    assert!(server.is_listed());
+}
+
+/// Shows S12.
+#[test]
+fn renewal_of_a_foreign_key_fails_with_the_reason() {
+    let mut server = ModelServer::start();
+    server.execute(0, &["HSET", KEY, "field", "foreign"]);
+
+    let reply = server.send_renew(&claim(HOLDER, LEASE), &link(HOLDER, 1));
+    let is_reason = |reply: &str| reply.starts_with("WRONGTYPE");
+    assert!(
+        matches!(&reply, Reply::Error(error) if is_reason(error)),
+        "{reply:?}"
+    );
+}
+
 /// A user has replaced one key of a lock by a key of another type.
 ///
 /// Shows S12.
@@ -494,4 +606,16 @@ fn inspection_reports_only_connections_to_its_server() {
     let connected = server.inspect().into_iter().map(|entry| entry.connected);
     let connected: Vec<_> = connected.collect();
     assert_eq!(connected, [Some(false), Some(true), None, None]);
+}
+
+/// The others may have died with their program, and each question takes the server some time.
+#[test]
+fn inspection_asks_for_the_connections_of_the_first_hundred() {
+    let mut server = ModelServer::start();
+    for number in 0..102 {
+        queue(&mut server, &claim(number, LEASE), link(number, 1));
+    }
+    let connected = server.inspect().into_iter().map(|entry| entry.connected);
+    let known: Vec<_> = connected.flatten().collect();
+    assert_eq!(known, [false; 100]);
 }

@@ -1,6 +1,8 @@
 //! The scripts on one master, request by request: what other libraries have written there, which
 //! waiter is notified, and which tokens are refused.
 
+use sha1_smol::Sha1;
+
 use crate::test_scripts::ScriptServer;
 
 const SCRIPTS: &[(&str, &str)] = &[
@@ -184,6 +186,43 @@ fn break_notifies_the_client_of_the_hold() {
             let mut server = ScriptServer::start(SCRIPTS);
             server.check(&[(&set, "OK"), (&leave, &format!("1{CLAIM}{note}"))]);
         }
+    }
+}
+
+/// Shows G-11, S12.
+#[test]
+fn vote_of_a_master_without_memory_is_released() {
+    let record = |mode| format!("{}{mode}{}{CLAIM}{CLIENT}", token(1), token(1));
+    let mut server = ScriptServer::start(SCRIPTS);
+    server.check(&[
+        (&format!("SET a {} PX 90000000", record('H')), "OK"),
+        ("fill", "nil"),
+        (
+            &format!("@red-leave a w | {CLAIM} {} {CLIENT} '' ''", token(1)),
+            &format!("1{CLAIM}"),
+        ),
+        ("@red-inspect a", &format!("{},0", record('~'))),
+    ]);
+}
+
+/// The value of another library is broken if it is as it was read.
+///
+/// Shows G-18.
+#[test]
+fn value_of_another_library_is_broken_by_its_hash() {
+    let hash = Sha1::from("theirs").digest().to_string();
+    for (value, is_broken) in [("theirs", true), ("other", false)] {
+        let leave = format!(
+            "@leave a w c | {CLAIM} {} {CLIENT} '' '' {} ''",
+            token(0),
+            &hash[..32]
+        );
+        let mut server = ScriptServer::start(SCRIPTS);
+        server.check(&[
+            (&format!("SET a {value}"), "OK"),
+            (&leave, &format!("{}{CLAIM}", u8::from(is_broken))),
+            ("GET a", if is_broken { "nil" } else { value }),
+        ]);
     }
 }
 

@@ -14,7 +14,7 @@ local state = call('GET', key) or ''
 local failure = refusal(state)
 if failure then return redis.error_reply(failure) end
 local mode = sub(state, @record.mode@)
-local replies = { state == '' and '0000000000000000' or sub(state, @record.token@) }
+local replies = { sub(state, @record.token@) }
 local ended = redis.pcall('GET', ENDED)
 replies[2] = type(ended) == 'string' and ended or ''
 local life = call('PTTL', key)

@@ -92,6 +92,7 @@ for _, i in ipairs(others) do
     end
 end
 if failures == #ids / @record.claim:len@ then
-    return redis.error_reply(type(failure) == 'table' and failure.err or failure)
+    -- Before Redis 7 it is a text, which has no field.
+    return redis.error_reply(failure.err or failure)
 end
 return sub(ids, 1, @record.claim:len@) .. table.concat(replies) .. table.concat(positions)
