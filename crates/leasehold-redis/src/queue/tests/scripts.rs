@@ -7,7 +7,7 @@ use lab_redis_model::Reply;
 
 use super::server::{KEY, ModelServer, absence, claim, id, liveness, request};
 use crate::queue::layout::record as field;
-use crate::queue::messages::{AbsenceSeen, EnterMode, EnterRequest, Nonce, Renewed};
+use crate::queue::messages::{AbsenceSeen, EnterMode, EnterRequest, Nonce, Push, Renewed};
 use crate::queue::record::LivenessRef;
 use leasehold_core::store::{Claim, Share, Standing};
 
@@ -296,6 +296,24 @@ fn waiter_that_comes_back_is_granted_before_those_behind_it() {
     }
 }
 
+/// A script passes over at most 100 absent waiters, and notifies the one behind them.
+///
+/// Shows G-05.
+#[test]
+fn search_for_the_next_waiter_goes_on_behind_a_hundred() {
+    const NEXT: u8 = 101;
+    let mut server = ModelServer::start();
+    for kind in ["alive", "inbox"] {
+        server.subscribe(1, kind, NEXT);
+    }
+    for number in 0..=NEXT + 1 {
+        queue(&mut server, &claim(number, LEASE), link(number, 1));
+    }
+    server.take_pushes();
+    server.leave(HOLDER);
+    assert_eq!(server.take_pushes(), [(id(NEXT), Push::Next)]);
+}
+
 /// A script checks 40 of many holders: eight with the oldest renewals, and others each time.
 ///
 /// Shows G-02.
@@ -455,6 +473,26 @@ fn keys_of_a_queue_outlive_each_hour_of_changes() {
         let [_, claims, queue, _] = server.lives();
         assert_eq!([claims, queue], [left; 2], "after {leaving} has left");
     }
+}
+
+/// A user has deleted the key of the lock. Those who have waited enter again.
+///
+/// Shows S12.
+#[test]
+fn claims_without_the_key_of_their_lock_are_gone() {
+    let mut server = ModelServer::start();
+    for number in 0..3 {
+        queue(
+            &mut server,
+            &claim(number, LEASE),
+            liveness(number, 1, None),
+        );
+    }
+    server.execute(0, &["DEL", KEY]);
+
+    let next = queue(&mut server, &claim(9, LEASE), liveness(9, 1, None));
+    assert!(next.token().is_some(), "{next:?}");
+    assert_eq!(server.inspect().len(), 1);
 }
 
 /// A user has removed the expiry of its key.
