@@ -15,7 +15,7 @@ use super::support::{
 };
 use super::{LockKind, Service};
 use leasehold_core::store::{Claim, Intercept, Intercepted, OnContention, Share, Store};
-use leasehold_core::{Lock, LossReason, Result, Watch};
+use leasehold_core::{Lock, LossReason, Result, SemaphoreSupport, Watch};
 
 /// A lease whose end a test waits for.
 const SHORT: Duration = Duration::from_millis(600);
@@ -52,6 +52,30 @@ pub async fn hold_is_renewed_beyond_the_lease(service: &dyn Service, kind: LockK
 pub async fn fixed_lease_expires(service: &dyn Service, kind: LockKind) {
     let fixed = |lock: Lock| lock.lease(SHORT).no_renewal();
     ends(service, kind, fixed, LossReason::LeaseExpired).await;
+}
+
+/// The leases of a holder and of a waiter are over, as after a crash of both. The name may then be
+/// used for another kind of lock.
+///
+/// Shows G-06, G-15.
+pub async fn ended_leases_do_not_keep_the_kind(service: &dyn Service) {
+    let store = store(service).await;
+    let guarantees = store.guarantees();
+    if !guarantees.lease_expiry || guarantees.semaphore != SemaphoreSupport::WhileInUse {
+        return;
+    }
+    let name = fresh_name("ended");
+    for _ in 0..2 {
+        let mut crashed = claim(&name);
+        crashed.lease = SHORT;
+        enter(&*store, &crashed, OnContention::Queue).await;
+    }
+    tokio::time::sleep(SHORT + LATE).await;
+
+    let mut slots = claim(&name);
+    slots.share = Share::slots(2, 3).expect("at most 3 permits");
+    let standing = enter(&*store, &slots, OnContention::Queue).await;
+    assert!(standing.token().is_some(), "{standing:?}");
 }
 
 /// `max_hold` ends a hold, whether it is renewed or its lease is longer.

@@ -78,8 +78,8 @@ pub use faults::{
     leave_is_retried_beyond_the_lease, lost_reply_leaves_no_entry,
 };
 pub use leases::{
-    broken_hold_is_reported_lost, fixed_lease_expires, hold_broken_by_own_client_is_lost,
-    hold_is_renewed_beyond_the_lease, max_hold_ends_the_hold,
+    broken_hold_is_reported_lost, ended_leases_do_not_keep_the_kind, fixed_lease_expires,
+    hold_broken_by_own_client_is_lost, hold_is_renewed_beyond_the_lease, max_hold_ends_the_hold,
     own_break_ends_the_hold_before_its_request,
     reader_with_a_short_lease_does_not_shorten_anothers, unrenewed_claim_expires,
 };
@@ -155,7 +155,7 @@ macro_rules! conformance_suites {
                 owner_is_one_in_all_clients_of_a_store
                 mutex_excludes_readers_and_writers large_claims_are_not_overtaken
                 downgrade_lets_readers_in
-                mixed_kinds_are_refused readers_share semaphore_slots_are_counted
+                mixed_kinds_are_refused ended_leases_do_not_keep_the_kind readers_share semaphore_slots_are_counted
                 numbers_of_slots_differ lock_of_another_program_is_no_stale_number
                 number_of_the_next_holder_is_not_stale
                 reader_with_a_short_lease_does_not_shorten_anothers

@@ -475,6 +475,33 @@ fn keys_of_a_queue_outlive_each_hour_of_changes() {
     }
 }
 
+/// It is not refused for its kind, although the lock has another one by now.
+#[test]
+fn waiter_that_is_gone_learns_that() {
+    let mut server = ModelServer::start();
+    for number in [HOLDER, WAITER] {
+        queue(
+            &mut server,
+            &claim(number, LEASE),
+            liveness(number, 1, None),
+        );
+    }
+    server.pass(LEASE);
+    let mut slots = claim(9, LEASE);
+    slots.share = Share::slots(3, 3).expect("all permits");
+    assert!(
+        queue(&mut server, &slots, liveness(9, 1, None))
+            .token()
+            .is_some()
+    );
+
+    for mode in [EnterMode::Poll, EnterMode::Refresh] {
+        let waiter = claim(WAITER, LEASE);
+        let reply = server.enter(&request(&waiter, mode, liveness(WAITER, 1, None)));
+        assert_eq!(reply.standing, Standing::Gone);
+    }
+}
+
 /// A user has deleted the key of the lock. Those who have waited enter again.
 ///
 /// Shows S12.

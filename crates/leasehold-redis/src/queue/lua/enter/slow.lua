@@ -172,19 +172,25 @@ if polls then
     if lock.dirty then save() end
     return standing()
 end
-local alone = not lock.exclusive_holder and lock.count == 0
+local function is_alone() return not lock.exclusive_holder and lock.count == 0 end
+local alone = is_alone()
+if not alone and not is_known and lock.capacity ~= capacity then
+    -- Waiters whose leases are over do not keep the lock to their kind.
+    settle(false)
+    alone = is_alone()
+    if not alone then
+        local present = lock.exclusive_holder
+            or read(call('ZRANGE', lock.holding > 0 and HOLDERS or QUEUE, '0', '0')[1])
+        save()
+        return mismatch(present)
+    end
+end
 if alone and weight == capacity and not is_known and not withheld() then
     -- The record of fast path 1, with a token of the server.
     local granted_token = token(claim)
     call('SET', key, granted_token .. 'H' .. sub(claim, @record.claim:first@), 'PX', ARGV[2])
     save_end()
     return granted_token .. 'H' .. id
-end
-if not alone and not is_known and lock.capacity ~= capacity then
-    local present = lock.exclusive_holder
-        or read(call('ZRANGE', lock.holding > 0 and HOLDERS or QUEUE, '0', '0')[1])
-    save()
-    return mismatch(present)
 end
 if mode ~= 'Q' then
     check_absences()
