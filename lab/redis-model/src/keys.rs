@@ -28,7 +28,10 @@ pub(crate) fn command(data: &mut Data, name: &str, arguments: &[Vec<u8>]) -> Opt
             let option = String::from_utf8_lossy(option);
             Err(format!("ERR Unsupported option {option}"))
         }
-        ("SCAN", [_, options @ ..]) => Ok(scan(data, options)),
+        ("SCAN", [cursor, options @ ..]) if cursor.iter().all(u8::is_ascii_digit) => {
+            Ok(scan(data, options))
+        }
+        ("SCAN", [_, ..]) => Err("ERR invalid cursor".to_owned()),
         ("TIME", []) => {
             let seconds = (data.now / 1_000_000).to_string();
             let micros = (data.now % 1_000_000).to_string();

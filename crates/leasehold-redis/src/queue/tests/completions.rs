@@ -95,6 +95,8 @@ fn record_keeps_the_last_completions_and_the_last_failure() {
 /// Shows G-58.
 #[test]
 fn claim_that_does_not_hold_records_nothing() {
+    let mut unused = ModelServer::start();
+    assert_eq!(complete(&mut unused, 1, 'S', 7), "0");
     for waits in [false, true] {
         for (passed, persists, recorded) in [
             (LEASE.saturating_sub(Duration::from_millis(1)), false, "1"),

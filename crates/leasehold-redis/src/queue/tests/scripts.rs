@@ -418,10 +418,12 @@ fn release_on_a_new_master_grants_nothing_before_the_wait_is_over() {
     // No script has seen the history of this server yet.
     server.longest_lease = Some("30000");
     server.leave(HOLDER);
+    let poll = request(&waiter, EnterMode::Poll, not_checked(WAITER));
+    assert_eq!(server.enter(&poll).next_expiry, Some(LEASE));
     assert!(!server.is_held_by(WAITER));
 
     server.pass(LEASE);
-    server.enter(&request(&waiter, EnterMode::Poll, not_checked(WAITER)));
+    server.enter(&poll);
     assert!(server.is_held_by(WAITER));
 }
 
@@ -520,6 +522,24 @@ fn claims_without_the_key_of_their_lock_are_gone() {
     let next = queue(&mut server, &claim(9, LEASE), liveness(9, 1, None));
     assert!(next.token().is_some(), "{next:?}");
     assert_eq!(server.inspect().len(), 1);
+}
+
+/// The record of a free lock lives for a day, also on a server without memory.
+///
+/// Shows G-11, S12.
+#[test]
+fn lock_is_released_on_a_server_without_memory() {
+    let mut server = ModelServer::start();
+    queue(
+        &mut server,
+        &claim(HOLDER, LEASE),
+        liveness(HOLDER, 1, None),
+    );
+    server.fill();
+
+    assert!(server.leave(HOLDER));
+    assert_eq!(server.holder(), None);
+    assert_eq!(server.lives()[0], 86_400_000);
 }
 
 /// A user has removed the expiry of its key.
