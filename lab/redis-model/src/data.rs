@@ -60,6 +60,8 @@ pub(crate) struct Data {
     pub(crate) is_replica: bool,
     /// Whether the server has as much data as it may have.
     pub(crate) is_full: bool,
+    /// The user may not send this command.
+    pub(crate) denied: &'static str,
     /// Whether the present request has written. A script that has written may write on.
     pub(crate) has_written: bool,
     pub(crate) channels: BTreeMap<Vec<u8>, BTreeSet<Connection>>,
@@ -114,6 +116,11 @@ impl Data {
         let name = String::from_utf8_lossy(name).to_uppercase();
         if self.is_replica && WRITES.contains(&name.as_str()) {
             return Err("READONLY You can't write against a read only replica.".to_owned());
+        }
+        if name == self.denied {
+            return Err(format!(
+                "NOPERM this user has no permissions to run '{name}'"
+            ));
         }
         if self.is_full && !self.has_written && NEED_MEMORY.contains(&name.as_str()) {
             return Err("OOM command not allowed when used memory > 'maxmemory'.".to_owned());

@@ -91,6 +91,11 @@ impl Server {
         self.data.is_full = true;
     }
 
+    /// Refuses a command to the user from now on.
+    pub fn deny(&mut self, command: &'static str) {
+        self.data.denied = command;
+    }
+
     /// Returns the messages to subscribers since the last call.
     pub fn take_messages(&mut self) -> Vec<Message> {
         std::mem::take(&mut self.data.messages)

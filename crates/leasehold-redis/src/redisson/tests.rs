@@ -80,13 +80,13 @@ fn key_of_another_kind_is_named_and_not_changed() {
                 ),
                 ("@inspect a c", &format!("{kind},,")),
             ]);
-            for field in ["mode", "field", "f:1", "f:2", "text"] {
+            for field in ["mode", "field", "f:1", "f:2", "text", THREAD] {
                 let unlock = format!("@unlock a d c | {OURS} {} chan ''", hash_of(field));
-                if kind == "readwrite" && field != "mode" {
+                if kind != "hash" {
                     server.check(&[(&unlock, "0,0")]);
                 }
             }
-            server.check(&[("EXISTS a c", "1")]);
+            server.check(&[("@list a c", "00"), ("EXISTS a c", "1")]);
         }
     }
 }
@@ -448,6 +448,291 @@ fn lock_without_a_lease_is_not_kept() {
                 "ERR value is not an integer or out of range",
             ),
             ("EXISTS a", "0"),
+        ]);
+    }
+}
+
+/// The time until which a client waits is the last one at which the server grants.
+///
+/// Shows G-55.
+#[test]
+fn request_is_late_a_microsecond_after_its_time() {
+    for (scripts, rest) in [
+        (LOCK, ""),
+        (READ_WRITE, "read chan"),
+        (SEMAPHORE, "1 chan 3 ''"),
+    ] {
+        let lock = |until: i64| format!("@lock a d c | {OURS} 5000 {until} _ {rest}");
+        let mut server = ScriptServer::start(scripts);
+        server.check(&[
+            (&lock(NOW_MS * 1000 - 1), &format!("L,{NOW}")),
+            (&lock(NOW_MS * 1000), &format!("G,{OURS}:{NOW}_")),
+        ]);
+    }
+}
+
+/// A claim whose hold is gone renews nothing, whatever has its key now, and the other holds of the
+/// request are renewed.
+///
+/// Shows G-55.
+#[test]
+fn renewal_changes_no_key_of_others() {
+    let permit = format!("ZADD b {} {OURS}", NOW_MS + 5000);
+    for (scripts, keys, own, added) in [
+        (LOCK, "a b", &format!("HSET b {OURS} 1"), "1"),
+        (
+            READ_WRITE,
+            "a c b c",
+            &format!("HSET b mode write {OURS} 1"),
+            "2",
+        ),
+        (SEMAPHORE, "c a c b", &permit, "1"),
+    ] {
+        for (other, reply) in [
+            ("SET a text", "OK"),
+            ("HSET a f:1 1", "1"),
+            ("ZADD a 9999999999999 member", "1"),
+        ] {
+            let mut server = ScriptServer::start(scripts);
+            server.check(&[
+                (other, reply),
+                ("PEXPIRE a 5000", "1"),
+                (own, added),
+                (
+                    &format!("@renew {keys} | {OURS} 9000 1 {OURS} 9000 1"),
+                    "01",
+                ),
+                ("PTTL a", "5000"),
+            ]);
+        }
+    }
+}
+
+/// A claim that asks again keeps the lock as it has it. A reader does not become a writer before its
+/// lease has ended.
+///
+/// Shows G-55.
+#[test]
+fn claim_that_asks_again_keeps_its_kind() {
+    let lock = |claim: &str, mode: &str| {
+        format!("@lock a d c | {claim} 5000 9999999999999999 _ {mode} chan")
+    };
+    let ours = format!("{OURS}:{NOW}_");
+    let granted = format!("G,{ours}");
+    let mut server = ScriptServer::start(READ_WRITE);
+    server.check(&[
+        (&lock(OURS, "write"), &granted),
+        (&lock(OURS, "write"), &granted),
+        ("@inspect a c", &format!(",,,{ours},1,5000,W")),
+        (&lock(THEIRS, "read"), &format!("H,5000,{ours},1,5000,W")),
+        (&format!("@unlock a d c | {OURS} - chan ''"), "1,1 <1>"),
+        ("EXISTS a", "0"),
+        (&lock(OURS, "read"), &granted),
+        (&lock(OURS, "read"), &granted),
+        ("@inspect a c", &format!(",,,{ours},1,5000,R")),
+        (&lock(OURS, "write"), &format!("H,5000,{ours},1,5000,R")),
+        (&format!("DEL c:{ours}:rwlock_timeout:1"), "1"),
+        ("@inspect a c", ",,"),
+        (&lock(OURS, "write"), &granted),
+        ("HGET a mode", "write"),
+    ]);
+}
+
+/// The lease of a reader is the longest one of its acquires, and that of the hash is the longest one
+/// of the readers that stay.
+///
+/// Shows G-55.
+#[test]
+fn longest_lease_of_readers_counts() {
+    let timeout = |field: &str, number: u8, lease: u32| {
+        format!("SET c:{field}:rwlock_timeout:{number} 1 PX {lease}")
+    };
+    let mut server = ScriptServer::start(READ_WRITE);
+    server.check(&[
+        (&format!("HSET a mode read {THREAD} 2 f:1 1 f:2 1"), "4"),
+        (&timeout(THREAD, 1, 9000), "OK"),
+        (&timeout(THREAD, 2, 3000), "OK"),
+        (&timeout("f:1", 1, 8000), "OK"),
+        (
+            "@inspect a c",
+            &format!(",,,{THREAD},2,9000,R,f:1,1,8000,R"),
+        ),
+        ("pass 4000", "nil"),
+        (
+            &format!("@unlock a d c | {OURS} {} chan ''", hash_of(THREAD)),
+            "1,0",
+        ),
+        ("PTTL a", "4000"),
+    ]);
+}
+
+/// A number of acquires that no program of Redisson has written does not stop the server.
+#[test]
+fn first_thousand_acquires_of_a_reader_count() {
+    for (acquires, number, is_held) in [
+        (0, 1001, false),
+        (2, 2, true),
+        (1000, 1000, true),
+        (1001, 1001, false),
+    ] {
+        let timeout = format!("SET c:{THREAD}:rwlock_timeout:{number} 1 PX 5000");
+        let shown = format!(",,,{THREAD},{acquires},5000,R");
+        let mut server = ScriptServer::start(READ_WRITE);
+        server.check(&[
+            (&format!("HSET a mode read {THREAD} {acquires} f:1 1"), "3"),
+            (&timeout, "OK"),
+            ("@inspect a c", if is_held { &shown } else { ",," }),
+            (
+                &format!("@unlock a d c | {OURS} {} chan ''", hash_of("f:1")),
+                if is_held { "0,0" } else { "0,1 <0>" },
+            ),
+            ("PTTL a", if is_held { "5000" } else { "-2" }),
+        ]);
+    }
+}
+
+/// A thread of Redisson that writes holds the lock when it has ceased to read.
+///
+/// Shows G-55.
+#[test]
+fn writer_that_ceases_to_read_still_writes() {
+    let mut server = ScriptServer::start(READ_WRITE);
+    server.check(&[
+        (
+            &format!("HSET a mode write {THREAD}:write 1 {THREAD} 1"),
+            "3",
+        ),
+        (&format!("SET c:{THREAD}:rwlock_timeout:1 1 PX 3000"), "OK"),
+        (
+            &format!("@unlock a d c | {OURS} {} chan ''", hash_of(THREAD)),
+            "1,0",
+        ),
+        ("@inspect a c", &format!(",,,{THREAD}:write,1,-1,W")),
+    ]);
+}
+
+/// A claim that was refused learns of eight holders.
+#[test]
+fn refusal_names_at_most_eight_holders() {
+    let words = |each: &dyn Fn(u8) -> String, count| (1..=count).map(each).collect::<String>();
+    let permits = words(&|number| format!(" 922337203685477 permit-{number}"), 9);
+    let readers = words(&|number| format!(" reader:{number} 1"), 9);
+    for (scripts, command, added, rest, named) in [
+        (
+            SEMAPHORE,
+            format!("ZADD c{permits}"),
+            "9",
+            "1 chan 9 ''",
+            ("permit-", "P"),
+        ),
+        (
+            READ_WRITE,
+            format!("HSET a mode read{readers}"),
+            "10",
+            "write chan",
+            ("reader:", "R"),
+        ),
+    ] {
+        let named = words(
+            &|number| format!(",{}{number},1,-1,{}", named.0, named.1),
+            8,
+        );
+        let lock = format!("@lock a d c | {OURS} 5000 9999999999999999 _ {rest}");
+        let mut server = ScriptServer::start(scripts);
+        server.check(&[(&command, added), (&lock, &format!("H,-1{named}"))]);
+    }
+}
+
+/// A request that is repeated takes no more permits, and all of them are given back. A claim without
+/// one gives back nothing.
+///
+/// Shows G-55.
+#[test]
+fn claim_gives_back_the_permits_that_it_has() {
+    let ours = format!("{OURS}:{NOW}_");
+    let unlock = format!("@unlock a d c | {OURS} - chan ''");
+    for permits in 1..=2 {
+        let lock = |has_earlier: &str| {
+            let limits = "5000 9999999999999999";
+            format!("@lock a d c | {OURS} {limits} _ {permits} chan 3 {has_earlier}")
+        };
+        let free = (3 - permits).to_string();
+        let mut server = ScriptServer::start(SEMAPHORE);
+        server.check(&[
+            (&lock("''"), &format!("G,{ours}")),
+            (&lock("1"), &format!("G,{ours}")),
+            ("GET a", &free),
+            ("@list a c", "01"),
+            (&unlock, "1,1 <3>"),
+            ("ZCARD c", "0"),
+            (&unlock, "0,0"),
+            ("GET a", "3"),
+        ]);
+    }
+}
+
+/// The number of free permits is counted anew when a permit is taken, and not when one is given back.
+#[test]
+fn lost_number_of_free_permits_is_counted_from_those_that_are_held() {
+    let mut server = ScriptServer::start(SEMAPHORE);
+    server.check(&[
+        ("ZADD c 1 ended 922337203685477 endless", "2"),
+        (
+            &format!("@lock a d c | {OURS} 5000 9999999999999999 _ 1 chan 3 ''"),
+            &format!("G,{OURS}:{NOW}_"),
+        ),
+        ("GET a", "1"),
+        ("DEL a", "1"),
+        (&format!("@unlock a d c | {OURS} - chan ''"), "1,0"),
+        ("EXISTS a", "0"),
+    ]);
+}
+
+/// The permits expire with the number of the free ones, as those that Redisson takes.
+///
+/// Shows G-55.
+#[test]
+fn semaphore_expires_as_a_whole() {
+    for (life, passed, left) in [(5000, 0, "5000"), (1, 0, "1"), (1, 1, "-1")] {
+        let mut server = ScriptServer::start(SEMAPHORE);
+        server.check(&[
+            (&format!("SET a 3 PX {life}"), "OK"),
+            (&format!("pass {passed}"), "nil"),
+            (
+                &format!("@lock a d c | {OURS} 5000 9999999999999999 _ 1 chan 3 ''"),
+                &format!("G,{OURS}:{}000_", NOW_MS + passed),
+            ),
+            ("PTTL c", left),
+        ]);
+    }
+}
+
+/// Permits are renewed all together, and only before their leases end.
+///
+/// Shows G-23.
+#[test]
+fn claim_renews_all_of_its_permits_before_their_end() {
+    let ours = format!("{OURS}:{NOW}_");
+    let renew = |lease: &str| format!("@renew a c | {ours} {lease} 2");
+    for (ends, is_held) in [("pass 4999", "1"), ("pass 5000", "0"), ("first", "0")] {
+        let remove = format!("ZREM c {ours}");
+        let (ends, reply) = if ends == "first" {
+            (&*remove, "1")
+        } else {
+            (ends, "nil")
+        };
+        let mut server = ScriptServer::start(SEMAPHORE);
+        server.check(&[
+            (
+                &format!("@lock a d c | {OURS} 3000 9999999999999999 _ 2 chan 3 ''"),
+                &format!("G,{ours}"),
+            ),
+            ("pass 999", "nil"),
+            (&renew("5000"), "1"),
+            (&format!("ZSCORE c {ours}"), &(NOW_MS + 5999).to_string()),
+            (ends, reply),
+            (&renew("''"), is_held),
+            (&renew("5000"), is_held),
         ]);
     }
 }

@@ -152,6 +152,10 @@ fn record_lives_for_the_longest_time_that_a_client_has_set() {
         let longer = (after + 1).to_string();
         server.execute(0, &["EVAL", READ_RECORD.text(), "2", KEY, RECORD, &longer]);
         assert_eq!(server.execute(0, &["PTTL", RECORD]).int(), after + 1);
+
+        server.execute(0, &["PERSIST", RECORD]);
+        server.execute(0, &["EVAL", READ_RECORD.text(), "2", KEY, RECORD, "0"]);
+        assert_eq!(server.execute(0, &["PTTL", RECORD]).int(), -1);
     }
 }
 

@@ -187,6 +187,11 @@ fn renewal_of_a_released_claim_does_not_acquire() {
     assert_eq!(server.renew(&holder, &link(HOLDER, 1)), Renewed::Gone);
     assert_eq!(server.holder(), None);
 
+    // The server has lost its data.
+    let mut empty = ModelServer::start();
+    assert_eq!(empty.renew(&holder, &link(HOLDER, 1)), Renewed::Gone);
+    assert_eq!(empty.inspect(), []);
+
     // A waiter that has left, while others hold and wait.
     for claim in SHARES.map(claims) {
         let mut server = ModelServer::start();
@@ -319,26 +324,27 @@ fn search_for_the_next_waiter_goes_on_behind_a_hundred() {
 /// Shows G-02.
 #[test]
 fn every_absent_holder_is_found_among_many() {
-    const HOLDERS: u8 = 100;
-    let mut server = ModelServer::start();
-    for number in 1..=HOLDERS {
-        let mut reader = claim(number, LEASE);
-        reader.share = Share::READER;
-        queue(&mut server, &reader, link(number, 1));
-    }
-    let mut writer = claim(HOLDER, LEASE);
-    writer.share = Share::WRITER;
-    let alive = liveness(HOLDER, 1, None);
-    queue(&mut server, &writer, alive.clone());
+    for holders in [9, 100] {
+        let mut server = ModelServer::start();
+        for number in 1..=holders {
+            let mut reader = claim(number, LEASE);
+            reader.share = Share::READER;
+            queue(&mut server, &reader, link(number, 1));
+        }
+        let mut writer = claim(HOLDER, LEASE);
+        writer.share = Share::WRITER;
+        let alive = liveness(HOLDER, 1, None);
+        queue(&mut server, &writer, alive.clone());
 
-    let mut found = BTreeSet::new();
-    for _ in 0..20 {
-        server.pass(Duration::from_micros(17));
-        let reply = server.enter(&request(&writer, EnterMode::Poll, alive.clone()));
-        assert!(reply.absences.len() <= 40);
-        found.extend(reply.absences.into_iter().map(|absence| absence.claim));
+        let mut found = BTreeSet::new();
+        for _ in 0..20 {
+            server.pass(Duration::from_micros(17));
+            let reply = server.enter(&request(&writer, EnterMode::Poll, alive.clone()));
+            assert!(reply.absences.len() <= 40);
+            found.extend(reply.absences.into_iter().map(|absence| absence.claim));
+        }
+        assert_eq!(found.len(), usize::from(holders));
     }
-    assert_eq!(found.len(), usize::from(HOLDERS));
 }
 
 /// The only waiter that brought a hint leaves, or its lease ends. The token of the next grant exceeds
@@ -477,6 +483,32 @@ fn keys_of_a_queue_outlive_each_hour_of_changes() {
     }
 }
 
+/// The waiter's own request finds that the holder's lease is over, and grants to the readers ahead.
+///
+/// Shows G-18.
+#[test]
+fn waiter_counts_those_that_its_request_has_granted() {
+    const LAST: u8 = 4;
+    let sharing = |number, share| {
+        let mut claim = claim(number, LEASE * 2);
+        claim.share = share;
+        claim
+    };
+    let mut holder = sharing(HOLDER, Share::WRITER);
+    holder.lease = LEASE;
+    let readers = (1..LAST).map(|number| sharing(number, Share::READER));
+    let writer = sharing(LAST, Share::WRITER);
+
+    let mut server = ModelServer::start();
+    let claims = [holder].into_iter().chain(readers).chain([writer.clone()]);
+    for (number, claim) in (0..).zip(claims) {
+        queue(&mut server, &claim, liveness(number, 1, None));
+    }
+    server.pass(LEASE);
+    let poll = request(&writer, EnterMode::Poll, liveness(LAST, 1, None));
+    assert_eq!(server.enter(&poll).standing, Standing::Queued { ahead: 3 });
+}
+
 /// It is not refused for its kind, although the lock has another one by now.
 #[test]
 fn waiter_that_is_gone_learns_that() {
@@ -501,6 +533,45 @@ fn waiter_that_is_gone_learns_that() {
         let waiter = claim(WAITER, LEASE);
         let reply = server.enter(&request(&waiter, mode, liveness(WAITER, 1, None)));
         assert_eq!(reply.standing, Standing::Gone);
+    }
+}
+
+/// A user may lack the rights to find out who is connected. Every client then counts as alive.
+///
+/// Shows G-02.
+#[test]
+fn nobody_is_absent_for_a_user_without_rights() {
+    for denied in ["INFO", "PUBSUB"] {
+        for claim in SHARES.map(claims) {
+            let mut server = ModelServer::start();
+            server.deny(denied);
+            for number in [HOLDER, WAITER, 2] {
+                let reply =
+                    server.enter(&request(&claim(number), EnterMode::Queue, link(number, 1)));
+                assert_eq!(reply.absences, []);
+            }
+            let connected = server.inspect().into_iter().map(|entry| entry.connected);
+            assert_eq!(connected.collect::<Vec<_>>(), [None; 3]);
+
+            assert!(server.leave(HOLDER));
+            assert!(server.is_held_by(WAITER));
+        }
+    }
+}
+
+/// Without the right to publish, waiters poll.
+///
+/// Shows G-29.
+#[test]
+fn lock_is_handed_over_without_the_right_to_publish() {
+    for claim in SHARES.map(claims) {
+        let mut server = ModelServer::start();
+        server.deny("PUBLISH");
+        for number in [HOLDER, WAITER, 2] {
+            queue(&mut server, &claim(number), liveness(number, 1, None));
+        }
+        assert!(server.leave(HOLDER));
+        assert!(server.is_held_by(WAITER));
     }
 }
 

@@ -118,6 +118,11 @@ impl ModelServer {
         self.server.fill();
     }
 
+    /// Refuses a command to the user of all scripts.
+    pub(super) fn deny(&mut self, command: &'static str) {
+        self.server.deny(command);
+    }
+
     pub(super) fn pass(&mut self, time: Duration) {
         self.now += u64::try_from(time.as_micros()).expect("a test takes hours");
     }

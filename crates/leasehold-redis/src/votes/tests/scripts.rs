@@ -37,9 +37,10 @@ fn values_of_other_libraries_are_recognised() {
     const TIME_UUID: &str = "9a8e4c7a6f1211efb2c50242ac120002";
     let base64 = "AAAA/AAAA+AAAAaaaa0000==";
     let almost_base64 = "AAAA-AAAA+AAAAaaaa0000==";
+    let base64_like_a_time_uuid = "AAAAAAAAAAAA1AAA8AAA00==";
     let upper = HEXADECIMAL.to_uppercase();
     for (value, with_expiry, without) in [
-        ("leasehold:", "1", "1"),
+        ("leasehold:client", "1", "1"),
         (TIME_UUID, "1", "1"),
         (HEXADECIMAL, "1", "0"),
         (&upper, "0", "0"),
@@ -48,6 +49,7 @@ fn values_of_other_libraries_are_recognised() {
         (&HEXADECIMAL[12..], "0", "0"),
         (base64, "1", "0"),
         (almost_base64, "0", "0"),
+        (base64_like_a_time_uuid, "1", "0"),
         (&base64[1..], "0", "0"),
         (&format!("{base64}AAAAAAAA"), "0", "0"),
         ("0123456789abcdef012\\xff", "1", "0"),
@@ -61,6 +63,8 @@ fn values_of_other_libraries_are_recognised() {
             (&set, "OK"),
             ("@list a b", &format!("{without}0")),
             (&format!("{set} PX 1"), "OK"),
+            ("@list a b", &format!("{with_expiry}0")),
+            ("pass 1", "nil"),
             ("@list a b", &format!("{with_expiry}0")),
         ]);
     }
@@ -90,12 +94,16 @@ fn vote_is_listed_until_its_lease_ends() {
     for (lives, listed, left) in [
         ("PX 86400001", "1", 1),
         ("PX 86400000", "0", 0),
+        ("PX 86399999", "0", 0),
         ("", "1", 1),
     ] {
         let mut server = ScriptServer::start(SCRIPTS);
         server.check(&[
+            ("@red-inspect a", ",0"),
+            ("SET b theirs", "OK"),
+            ("HSET c field 1", "1"),
             (&format!("{set} {lives}"), "OK"),
-            ("@red-list a b", &format!("{listed}0")),
+            ("@red-list a b c", &format!("{listed}00")),
             ("@red-inspect a", &format!("{record},{left}")),
         ]);
     }
@@ -210,8 +218,9 @@ fn vote_of_a_master_without_memory_is_released() {
 /// Shows G-18.
 #[test]
 fn value_of_another_library_is_broken_by_its_hash() {
-    let hash = Sha1::from("theirs").digest().to_string();
-    for (value, is_broken) in [("theirs", true), ("other", false)] {
+    let theirs = format!("elsewhere:{CLIENT}");
+    let hash = Sha1::from(&theirs).digest().to_string();
+    for (value, is_broken) in [(&*theirs, true), ("other", false)] {
         let leave = format!(
             "@leave a w c | {CLAIM} {} {CLIENT} '' '' {} ''",
             token(0),
@@ -235,6 +244,7 @@ fn counter_of_tokens_never_falls() {
     for (counter, highest, life, after) in [
         (0, 5, "60000", 5),
         (4, 5, "60000", 5),
+        (5, 5, "60000", 5),
         (6, 5, "60000", 6),
         (6, 0, "60000", 6),
         (4, 5, "''", 4),
@@ -249,14 +259,240 @@ fn counter_of_tokens_never_falls() {
             }
         };
         if counter > 0 {
-            server.check(&[(&format!("SET c {}", token(counter)), "OK")]);
+            let set = format!("SET c {} PX 70000", token(counter));
+            server.check(&[(&set, "OK")]);
         }
+        let left = match after {
+            0 => "-2",
+            _ if after == counter => "70000",
+            _ => "60000",
+        };
         let leave = format!(
             "@leave a w c | {CLAIM} {} {CLIENT} '' '' '' {life}",
             token(highest)
         );
-        server.check(&[(&leave, &format!("0{CLAIM}")), ("GET c", &shown(after))]);
+        server.check(&[
+            (&leave, &format!("0{CLAIM}")),
+            ("GET c", &shown(after)),
+            ("PTTL c", left),
+        ]);
     }
+}
+
+/// A claim removes a value of its own, up to the highest token that it has proposed. Its client waits
+/// no longer, whether there was one or not.
+///
+/// Shows G-03.
+#[test]
+fn claim_leaves_with_its_own_value() {
+    for (claim, highest, has_left) in [
+        (CLAIM, 6, true),
+        (CLAIM, 5, true),
+        (CLAIM, 4, false),
+        (CLAIM, 0, true),
+        (OTHER, 6, false),
+        (OTHER, 0, false),
+    ] {
+        let value = format!("leasehold:{CLIENT}{claim}{}", token(5));
+        let hash = Sha1::from(&value).digest().to_string();
+        let leave = format!(
+            "@leave a w c | {CLAIM} {} {CLIENT} {CLIENT} '' {} ''",
+            token(highest),
+            &hash[..32]
+        );
+        let mut server = ScriptServer::start(SCRIPTS);
+        server.check(&[
+            (&format!("SET a {value}"), "OK"),
+            (&format!("ZADD w 1 {CLIENT}"), "1"),
+            (&leave, &format!("{}{CLAIM}", u8::from(has_left))),
+            ("GET a", if has_left { "nil" } else { &value }),
+            ("ZCARD w", "0"),
+        ]);
+    }
+}
+
+/// A claim takes back a vote up to the highest token that it has proposed, and the master votes for
+/// no token up to that one any more.
+///
+/// Shows G-03, G-04.
+#[test]
+fn master_remembers_the_tokens_of_a_claim_that_has_left() {
+    const DAY: &str = "86400000";
+    const LONGER: &str = "90000000";
+    let record = |last: u8, mode, number: u8, claim: &str| {
+        format!("{}{mode}{}{claim}{CLIENT}", token(last), token(number))
+    };
+    let own = |last, mode, number| record(last, mode, number, CLAIM);
+    let other = |last| record(last, 'H', 1, OTHER);
+    let free = |last| format!("{}~", token(last));
+    let [none, theirs] = ["nil", "-theirs"].map(str::to_owned);
+    for (before, life, highest, there, after, left) in [
+        (&none, "", 0, "0", &none, "-2"),
+        (&none, "", 5, "0", &free(5), DAY),
+        (&theirs, LONGER, 5, "0", &theirs, LONGER),
+        (&other(1), LONGER, 5, "0", &other(5), LONGER),
+        (&other(6), LONGER, 5, "0", &other(6), LONGER),
+        (&own(1, '~', 1), LONGER, 5, "0", &free(5), DAY),
+        (&own(5, '~', 1), LONGER, 5, "0", &own(5, '~', 1), LONGER),
+        (&own(5, '~', 1), LONGER, 0, "0", &own(5, '~', 1), LONGER),
+        (&own(3, 'H', 3), LONGER, 5, "1", &own(5, '~', 3), LONGER),
+        (&own(3, 'H', 3), LONGER, 3, "1", &own(3, '~', 3), LONGER),
+        (&own(3, 'H', 3), LONGER, 2, "0", &own(3, 'H', 3), LONGER),
+        (&own(3, 'H', 3), LONGER, 0, "1", &own(3, '~', 3), LONGER),
+        (&own(6, 'H', 3), LONGER, 5, "1", &own(6, '~', 3), LONGER),
+        // Its lease has just ended.
+        (&own(3, 'H', 3), DAY, 3, "0", &own(3, '~', 3), DAY),
+    ] {
+        let mut server = ScriptServer::start(SCRIPTS);
+        if *before != none {
+            server.check(&[(&format!("SET a {before} PX {life}"), "OK")]);
+        }
+        let leave = format!(
+            "@red-leave a w | {CLAIM} {} {CLIENT} {CLIENT} ''",
+            token(highest)
+        );
+        server.check(&[
+            (&format!("ZADD w 1 {CLIENT}"), "1"),
+            (&leave, &format!("{there}{CLAIM}")),
+            ("GET a", after),
+            ("PTTL a", left),
+            ("ZCARD w", "0"),
+        ]);
+    }
+}
+
+/// The vote for another claim counts until a day before its key expires, and for one more lease if
+/// another program has removed the expiry.
+///
+/// Shows G-03.
+#[test]
+fn vote_for_another_claim_lasts_for_its_lease() {
+    let record =
+        |claim: &str, number| format!("{}H{}{claim}{CLIENT}", token(number), token(number));
+    let theirs = record(OTHER, 5);
+    let held = |left: &str| format!("HY{}{}{left}{CLAIM}{theirs}", token(5), token(5));
+    let granted = format!("GY{}{}0000000000{CLAIM}", token(6), token(6));
+    for (life, reply, left) in [
+        ("PX 86400001", held("0000000001"), "86400001"),
+        ("PX 86400000", granted, "86405000"),
+        ("", held("0000005000"), "86405000"),
+    ] {
+        let mut server = ScriptServer::start(SCRIPTS);
+        server.check(&[
+            (&format!("SET a {theirs} {life}"), "OK"),
+            (
+                &format!("@red-vote a m w | {} 86405000 '' ''", record(CLAIM, 6)),
+                &reply,
+            ),
+            ("PTTL a", left),
+        ]);
+    }
+}
+
+/// A client that wants a notification is noted with the time since when it waits, and not told who
+/// holds the lock. A request of another one notes nobody.
+///
+/// Shows L2.
+#[test]
+fn client_that_waits_is_noted_for_a_minute() {
+    let value = |claim: &str| format!("leasehold:{CLIENT}{claim}{}", token(1));
+    let record = |claim: &str| format!("{}H{}{claim}{CLIENT}", token(1), token(1));
+    for (script, theirs, request, last, left) in [
+        (
+            "@vote a c w",
+            value(OTHER),
+            format!("{} 5000 60000", value(CLAIM)),
+            0,
+            "0090000000",
+        ),
+        (
+            "@red-vote a m w",
+            record(OTHER),
+            format!("{} 90000000 ''", record(CLAIM)),
+            1,
+            "0003600000",
+        ),
+    ] {
+        let vote = |waits: &str| format!("{script} | {request} {waits} ''");
+        let held = format!("HY{}{}{left}{CLAIM}", token(last), token(1));
+        let mut server = ScriptServer::start(SCRIPTS);
+        server.check(&[
+            (&format!("SET a {theirs} PX 90000000"), "OK"),
+            (&vote(&format!("{CLIENT}77")), &held),
+            (&vote(&format!("{CLIENT}99")), &held),
+            ("ZRANGE w 0 -1 WITHSCORES", &format!("{CLIENT},77")),
+            ("PTTL w", "60000"),
+            ("PEXPIRE w 1000", "1"),
+            (&vote("''"), &format!("{held}{theirs}")),
+            ("ZCARD w", "1"),
+            ("PTTL w", "1000"),
+        ]);
+    }
+}
+
+/// The token of a grant is above the counter, if tokens are counted. The counter outlives the lease,
+/// for however long the hold is renewed.
+///
+/// Shows G-04.
+#[test]
+fn token_of_a_grant_is_above_the_counter() {
+    let value = |number| format!("leasehold:{CLIENT}{CLAIM}{}", token(number));
+    let vote = |number, life: &str, waits: &str| {
+        format!("@vote a c w | {} 5000 {life} {waits} ''", value(number))
+    };
+    let reply = |outcome: &str, last, number| {
+        format!(
+            "{outcome}Y{}{}0000000000{CLAIM}",
+            token(last),
+            token(number)
+        )
+    };
+    for (number, life, waits, outcome, counter, left, renewed) in [
+        (5, "60000", "''", "L", 5, "70000", "70000"),
+        (6, "60000", "''", "G", 6, "60000", "60000"),
+        (5, "''", &*format!("{CLIENT}77"), "G", 5, "70000", "70000"),
+    ] {
+        let vote = vote(number, life, waits);
+        let is_granted = outcome == "G";
+        let lease = if is_granted { "5000" } else { "-2" };
+        let last = if is_granted { 0 } else { 5 };
+        let mut server = ScriptServer::start(SCRIPTS);
+        server.check(&[
+            (&format!("SET c {} PX 70000", token(5)), "OK"),
+            (&vote, &reply(outcome, number, number)),
+            ("GET c", &token(counter)),
+            ("PTTL c", left),
+            ("PTTL a", lease),
+            ("PEXPIRE a 3000", if is_granted { "1" } else { "0" }),
+            ("PEXPIRE c 70000", "1"),
+            (&vote, &reply(outcome, last, number)),
+            ("PTTL a", lease),
+            ("PTTL c", renewed),
+        ]);
+    }
+
+    let mut server = ScriptServer::start(SCRIPTS);
+    server.check(&[
+        (&format!("SET a {}", value(4)), "OK"),
+        (&format!("SET c {}", token(7)), "OK"),
+        (&vote(6, "60000", "''"), &reply("L", 7, 6)),
+    ]);
+}
+
+/// The reply to a renewal says which of them has taken the lock, if the claim had lost it.
+///
+/// Shows G-18.
+#[test]
+fn renewal_that_takes_the_lock_again_is_numbered() {
+    let vote = |renewal: u8| {
+        format!(
+            "@vote a c w | leasehold:{CLIENT}{CLAIM}{}\\_+{renewal} 5000 '' '' R",
+            token(5)
+        )
+    };
+    let granted = |last| format!("GY{}{}0000000003{CLAIM}", token(last), token(5));
+    let mut server = ScriptServer::start(SCRIPTS);
+    server.check(&[(&vote(3), &granted(5)), (&vote(4), &granted(0))]);
 }
 
 /// A vote keeps to the value that is there: of another claim, of the same grant, or of an earlier
