@@ -319,6 +319,22 @@ fn search_for_the_next_waiter_goes_on_behind_a_hundred() {
     assert_eq!(server.take_pushes(), [(id(NEXT), Push::Next)]);
 }
 
+/// A waiter that arrives behind a hundred absent ones is granted by its own request.
+///
+/// Shows G-05.
+#[test]
+fn waiter_behind_a_hundred_absent_ones_is_granted() {
+    const ABSENT: u8 = 100;
+    let mut server = ModelServer::start();
+    for number in 0..=ABSENT {
+        queue(&mut server, &claim(number, LEASE), link(number, 1));
+    }
+    server.leave(HOLDER);
+    let next = claim(ABSENT + 1, LEASE);
+    let standing = queue(&mut server, &next, link(ABSENT + 1, 1));
+    assert!(standing.token().is_some(), "{standing:?}");
+}
+
 /// A script checks 40 of many holders: eight with the oldest renewals, and others each time.
 ///
 /// Shows G-02.

@@ -395,7 +395,7 @@ fn vote_for_another_claim_lasts_for_its_lease() {
 /// Shows L2.
 #[test]
 fn client_that_waits_is_noted_for_a_minute() {
-    let value = |claim: &str| format!("leasehold:{CLIENT}{claim}{}", token(1));
+    let value = |claim: &str| format!("leasehold:{CLIENT}{claim}{}\\_k", token(1));
     let record = |claim: &str| format!("{}H{}{claim}{CLIENT}", token(1), token(1));
     for (script, theirs, request, last, left) in [
         (
@@ -423,7 +423,10 @@ fn client_that_waits_is_noted_for_a_minute() {
             ("ZRANGE w 0 -1 WITHSCORES", &format!("{CLIENT},77")),
             ("PTTL w", "60000"),
             ("PEXPIRE w 1000", "1"),
-            (&vote("''"), &format!("{held}{theirs}")),
+            (
+                &vote("''"),
+                &format!("{held}{}", theirs.replace("\\_", " ")),
+            ),
             ("ZCARD w", "1"),
             ("PTTL w", "1000"),
         ]);
