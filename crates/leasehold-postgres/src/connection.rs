@@ -199,8 +199,8 @@ where
             }
         }
     })));
-    let driven = Arc::clone(&driver);
-    background::spawn(async move { driven.run().await });
+    let in_background = Arc::clone(&driver);
+    background::spawn(async move { in_background.run().await });
     Ok(Connection {
         client,
         is_direct: false,

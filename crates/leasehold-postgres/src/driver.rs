@@ -22,6 +22,7 @@ pub(super) type PollConnection = Box<dyn FnMut(&mut Context<'_>) -> Poll<()> + S
 pub(super) struct Driver {
     /// `None` when it has ended, also by a panic.
     connection: Mutex<Option<Open>>,
+    is_closed: AtomicBool,
     signal: Arc<Signal>,
 }
 
@@ -69,6 +70,7 @@ impl Driver {
         };
         Self {
             connection: Mutex::new(Some(open)),
+            is_closed: AtomicBool::default(),
             signal,
         }
     }
@@ -115,6 +117,9 @@ impl Driver {
         let Some(mut open) = connection.take() else {
             return Poll::Ready(());
         };
+        if self.is_closed.load(Ordering::SeqCst) {
+            return Poll::Ready(());
+        }
         let waker = Waker::from(Arc::clone(&self.signal));
         let polled = (open.poll)(&mut Context::from_waker(&waker));
         if polled.is_pending() {
@@ -123,10 +128,10 @@ impl Driver {
         polled
     }
 
-    /// Closes the connection.
+    /// Lets the background task close the connection.
     pub(super) fn close(&self) {
-        let open = self.connection.lock().take();
-        drop(open);
+        self.is_closed.store(true, Ordering::SeqCst);
+        self.signal.wake_by_ref();
     }
 }
 
@@ -193,10 +198,10 @@ mod tests {
     impl World {
         fn new(poll: impl FnMut(&mut Context<'_>) -> Poll<()> + Send + 'static) -> Self {
             let driver = Arc::new(Driver::new(Box::new(poll)));
-            let driven = Arc::clone(&driver);
+            let in_background = Arc::clone(&driver);
             let mut world = Self {
                 driver,
-                background: Box::pin(async move { driven.run().await }),
+                background: Box::pin(async move { in_background.run().await }),
                 wakes: Arc::default(),
             };
             assert!(world.run_background().is_pending());

@@ -268,7 +268,15 @@ impl Session {
         let is_listener = std::ptr::eq(on, &raw const self.listener);
         let silence_min = if is_listener { limit } else { SILENCE_MIN };
         let _unanswered = on.unanswered(limit.max(silence_min));
-        let replied = timeout(limit, on.send(reply)).await;
+        // The thread of a caller may be stopped while it sends, which must not hold up the listener.
+        let replying = async {
+            if is_listener {
+                reply.await
+            } else {
+                on.send(reply).await
+            }
+        };
+        let replied = timeout(limit, replying).await;
         replied.map_err(|_elapsed| {
             Error::unavailable(format!("PostgreSQL has sent no reply within {limit:?}"))
         })

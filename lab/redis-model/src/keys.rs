@@ -28,10 +28,7 @@ pub(crate) fn command(data: &mut Data, name: &str, arguments: &[Vec<u8>]) -> Opt
             let option = String::from_utf8_lossy(option);
             Err(format!("ERR Unsupported option {option}"))
         }
-        ("SCAN", [cursor, options @ ..]) if cursor.iter().all(u8::is_ascii_digit) => {
-            Ok(scan(data, options))
-        }
-        ("SCAN", [_, ..]) => Err("ERR invalid cursor".to_owned()),
+        ("SCAN", [cursor, options @ ..]) => scan(data, cursor, options),
         ("TIME", []) => {
             let seconds = (data.now / 1_000_000).to_string();
             let micros = (data.now % 1_000_000).to_string();
@@ -51,7 +48,11 @@ pub(crate) fn command(data: &mut Data, name: &str, arguments: &[Vec<u8>]) -> Opt
 }
 
 /// Lists all keys in one page. A pattern is a prefix with an asterisk, as leasehold sends it.
-fn scan(data: &mut Data, options: &[Vec<u8>]) -> Reply {
+fn scan(data: &mut Data, cursor: &[u8], options: &[Vec<u8>]) -> Outcome {
+    let is_number = |text: &[u8]| text.iter().all(u8::is_ascii_digit);
+    if !is_number(cursor) {
+        return Err("ERR invalid cursor".to_owned());
+    }
     let option = |name: &[u8]| {
         let mut pairs = options.chunks_exact(2);
         let pair = pairs.find(|pair| pair[0].eq_ignore_ascii_case(name));
@@ -59,6 +60,9 @@ fn scan(data: &mut Data, options: &[Vec<u8>]) -> Reply {
     };
     let prefix = option(b"MATCH").map(prefix_of).unwrap_or_default();
     let wanted = option(b"TYPE");
+    if !option(b"COUNT").is_none_or(is_number) {
+        return Err("ERR value is not an integer or out of range".to_owned());
+    }
 
     let mut names = data.names();
     names.retain(|name| {
@@ -66,7 +70,7 @@ fn scan(data: &mut Data, options: &[Vec<u8>]) -> Reply {
         name.starts_with(&prefix) && wanted.is_none_or(|wanted| wanted == kind.as_bytes())
     });
     let names = names.iter().map(Reply::text).collect();
-    Reply::List(vec![Reply::text("0"), Reply::List(names)])
+    Ok(Reply::List(vec![Reply::text("0"), Reply::List(names)]))
 }
 
 /// Returns the text that a pattern of a prefix describes. A backslash precedes a literal character.

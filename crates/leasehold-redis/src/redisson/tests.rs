@@ -508,8 +508,8 @@ fn renewal_changes_no_key_of_others() {
     }
 }
 
-/// A claim that asks again keeps the lock as it has it. A reader does not become a writer before its
-/// lease has ended.
+/// A claim that asks again keeps the lock as it has it. A reader does not become a writer before
+/// its lease has ended.
 ///
 /// Shows G-55.
 #[test]
@@ -538,8 +538,8 @@ fn claim_that_asks_again_keeps_its_kind() {
     ]);
 }
 
-/// The lease of a reader is the longest one of its acquires, and that of the hash is the longest one
-/// of the readers that stay.
+/// The lease of a reader is the longest one of its acquires, and that of the hash is the longest
+/// one of the readers that stay.
 ///
 /// Shows G-55.
 #[test]
@@ -643,8 +643,8 @@ fn refusal_names_at_most_eight_holders() {
     }
 }
 
-/// A request that is repeated takes no more permits, and all of them are given back. A claim without
-/// one gives back nothing.
+/// A request that is repeated takes no more permits, and all of them are given back. A claim
+/// without one gives back nothing.
 ///
 /// Shows G-55.
 #[test]
@@ -671,7 +671,8 @@ fn claim_gives_back_the_permits_that_it_has() {
     }
 }
 
-/// The number of free permits is counted anew when a permit is taken, and not when one is given back.
+/// The number of free permits is counted anew when a permit is taken, and not when one is given
+/// back.
 #[test]
 fn lost_number_of_free_permits_is_counted_from_those_that_are_held() {
     let mut server = ScriptServer::start(SEMAPHORE);

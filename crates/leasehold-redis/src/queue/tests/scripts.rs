@@ -525,30 +525,46 @@ fn waiter_counts_those_that_its_request_has_granted() {
     assert_eq!(server.enter(&poll).standing, Standing::Queued { ahead: 3 });
 }
 
+/// A try that is refused hands over what an ended lease has left.
+///
+/// Shows G-15.
+#[test]
+fn refused_try_grants_to_the_waiter() {
+    for claim in SHARES.map(claims) {
+        let mut server = ModelServer::start();
+        queue(&mut server, &claim(HOLDER), liveness(HOLDER, 1, None));
+        let mut waiter = claim(WAITER);
+        waiter.lease = LEASE * 2;
+        queue(&mut server, &waiter, liveness(WAITER, 1, None));
+        server.pass(LEASE);
+
+        let tried = claim(2);
+        let reply = server.enter(&request(&tried, EnterMode::TryNow, liveness(2, 1, None)));
+        assert_eq!(reply.standing, Standing::Gone);
+        assert!(server.is_held_by(WAITER));
+    }
+}
+
 /// It is not refused for its kind, although the lock has another one by now.
 #[test]
 fn waiter_that_is_gone_learns_that() {
-    let mut server = ModelServer::start();
-    for number in [HOLDER, WAITER] {
-        queue(
-            &mut server,
-            &claim(number, LEASE),
-            liveness(number, 1, None),
-        );
-    }
-    server.pass(LEASE);
-    let mut slots = claim(9, LEASE);
-    slots.share = Share::slots(3, 3).expect("all permits");
-    assert!(
-        queue(&mut server, &slots, liveness(9, 1, None))
-            .token()
-            .is_some()
-    );
+    for permits in [2, 3] {
+        let mut server = ModelServer::start();
+        let known = |number| liveness(number, 1, None);
+        for number in [HOLDER, WAITER] {
+            queue(&mut server, &claim(number, LEASE), known(number));
+        }
+        server.pass(LEASE);
+        let mut slots = claim(9, LEASE);
+        slots.share = Share::slots(permits, 3).expect("at most 3 permits");
+        let held = queue(&mut server, &slots, known(9));
+        assert!(held.token().is_some(), "{held:?}");
 
-    for mode in [EnterMode::Poll, EnterMode::Refresh] {
-        let waiter = claim(WAITER, LEASE);
-        let reply = server.enter(&request(&waiter, mode, liveness(WAITER, 1, None)));
-        assert_eq!(reply.standing, Standing::Gone);
+        for mode in [EnterMode::Poll, EnterMode::Refresh] {
+            let waiter = claim(WAITER, LEASE);
+            let reply = server.enter(&request(&waiter, mode, known(WAITER)));
+            assert_eq!(reply.standing, Standing::Gone);
+        }
     }
 }
 
@@ -627,6 +643,26 @@ fn lock_is_released_on_a_server_without_memory() {
     assert!(server.leave(HOLDER));
     assert_eq!(server.holder(), None);
     assert_eq!(server.lives()[0], 86_400_000);
+}
+
+/// A user has deleted the order of the waiters.
+///
+/// Shows S12.
+#[test]
+fn waiter_without_a_position_is_renewed() {
+    for claim in SHARES.map(claims) {
+        let mut server = ModelServer::start();
+        for number in [HOLDER, WAITER] {
+            queue(&mut server, &claim(number), liveness(number, 1, None));
+        }
+        server.execute(0, &["DEL", &format!("{KEY}:queue")]);
+        let queued = Renewed::Queued {
+            position: 1,
+            absence: AbsenceSeen::None,
+        };
+        let renewed = server.renew(&claim(WAITER), &liveness(WAITER, 1, None));
+        assert_eq!(renewed, queued);
+    }
 }
 
 /// A user has removed the expiry of its key.

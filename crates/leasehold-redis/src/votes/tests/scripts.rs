@@ -222,7 +222,7 @@ fn value_of_another_library_is_broken_by_its_hash() {
     let hash = Sha1::from(&theirs).digest().to_string();
     for (value, is_broken) in [(&*theirs, true), ("other", false)] {
         let leave = format!(
-            "@leave a w c | {CLAIM} {} {CLIENT} '' '' {} ''",
+            "@leave a w c | {CLAIM} {} {GONE} '' '' {} ''",
             token(0),
             &hash[..32]
         );
@@ -279,8 +279,8 @@ fn counter_of_tokens_never_falls() {
     }
 }
 
-/// A claim removes a value of its own, up to the highest token that it has proposed. Its client waits
-/// no longer, whether there was one or not.
+/// A claim removes a value of its own, up to the highest token that it has proposed. Its client
+/// waits no longer, whether there was one or not.
 ///
 /// Shows G-03.
 #[test]
@@ -433,8 +433,8 @@ fn client_that_waits_is_noted_for_a_minute() {
     }
 }
 
-/// The token of a grant is above the counter, if tokens are counted. The counter outlives the lease,
-/// for however long the hold is renewed.
+/// The token of a grant is above the counter, if tokens are counted. The counter outlives the
+/// lease, for however long the hold is renewed.
 ///
 /// Shows G-04.
 #[test]

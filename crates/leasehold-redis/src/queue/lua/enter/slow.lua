@@ -81,7 +81,7 @@ local function next_expiry()
     local at = lock.exclusive_holder and lock.exclusive_deadline
     if not at then
         local first = call('ZRANGE', HOLDERS, '0', '0', 'WITHSCORES')
-        at = first[2] or withheld() and withheld_until or now
+        at = first[2] or withheld_until or now
     end
     return format('%010d', math.max(0, math.ceil((at - now) / 1000)))
 end

@@ -8,7 +8,8 @@ local record = read(id)
 if not record then return '0' .. id end
 local kind = sub(ARGV[1], @ended.kind@)
 if kind == 'D' then
-    local is_as_told = holds(record) and sub(record, @record.token@) == sub(ARGV[1], @ended.token@)
+    -- A waiter has no token.
+    local is_as_told = sub(record, @record.token@) == sub(ARGV[1], @ended.token@)
         and link_of(record) == sub(ARGV[1], @ended.link@)
     if not is_as_told or not absent(record) then return '0' .. id end
     note_end(record, 'P', sub(ARGV[1], @ended.seen_by@))
