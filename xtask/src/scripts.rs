@@ -25,7 +25,7 @@ const OPTIMISED: &str = "--profile bench";
 /// How many mutants run at a time. Each computes all the time.
 const JOBS: usize = 2;
 /// A mutant whose tests take more seconds has made one of them endless. All of them take 7.
-const TIME_LIMIT: &str = "120";
+const TIME_LIMIT: &str = "60";
 /// The tests that send single requests, or compare random ones with a rule. The models of all orders
 /// take too long for each mutant, or run no script.
 const TESTS: &[&str] = &["queue::tests::", "votes::tests::", "redisson::tests::"];

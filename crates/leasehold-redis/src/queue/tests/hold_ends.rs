@@ -132,6 +132,13 @@ fn missing_connection_is_noted() {
     held.assert_reason("connection missing");
 }
 
+#[test]
+fn end_of_a_waiter_is_not_that_of_a_hold() {
+    let mut held = Held::new(true);
+    assert!(held.server.leave_as('K', NEXT, HOLDER));
+    assert_eq!(held.server.lock_state().ended, None);
+}
+
 /// The next holder learns nothing of a hold that was released or broken.
 #[test]
 fn release_is_no_end_to_explain() {

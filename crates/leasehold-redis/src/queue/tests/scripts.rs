@@ -138,6 +138,45 @@ fn absence_on_another_server_is_ignored() {
     assert_eq!(reply.absences, []);
 }
 
+/// Each absence that has lasted for its grace ends a hold, and nothing else.
+///
+/// Shows G-02.
+#[test]
+fn all_absences_that_have_ended_count_at_once() {
+    const NEXT: u8 = 2;
+    let sharing = |number, share| {
+        let mut claim = claim(number, LEASE);
+        claim.share = share;
+        claim
+    };
+    let mut server = ModelServer::start();
+    for number in [HOLDER, WAITER] {
+        queue(
+            &mut server,
+            &sharing(number, Share::READER),
+            link(number, 1),
+        );
+    }
+    let writer = sharing(NEXT, Share::WRITER);
+    let behind = sharing(NEXT + 1, Share::WRITER);
+    let asks = |expired| EnterRequest {
+        nonce: Nonce(1),
+        expired,
+        ..request(&writer, EnterMode::Queue, liveness(NEXT, 1, None))
+    };
+    // The second reader has noted that the first one is absent.
+    assert_eq!(server.enter(&asks(Vec::new())).absences.len(), 2);
+    queue(&mut server, &behind, link(NEXT + 1, 1));
+
+    // A waiter has no absence.
+    let reply = server.enter(&asks(vec![absence(NEXT + 1, 1)]));
+    assert_eq!(reply.absences.len(), 2);
+    let ended = vec![absence(HOLDER, 0), absence(WAITER, 1)];
+    let reply = server.enter(&asks(ended));
+    assert!(reply.standing.token().is_some(), "{reply:?}");
+    assert_eq!(server.inspect().len(), 2);
+}
+
 /// A request may name an earlier absence of the same holder.
 #[test]
 fn absence_is_named_once() {
@@ -340,7 +379,7 @@ fn waiter_behind_a_hundred_absent_ones_is_granted() {
 /// Shows G-02.
 #[test]
 fn every_absent_holder_is_found_among_many() {
-    for holders in [9, 100] {
+    for holders in [8, 9, 100] {
         let mut server = ModelServer::start();
         for number in 1..=holders {
             let mut reader = claim(number, LEASE);
@@ -350,7 +389,9 @@ fn every_absent_holder_is_found_among_many() {
         let mut writer = claim(HOLDER, LEASE);
         writer.share = Share::WRITER;
         let alive = liveness(HOLDER, 1, None);
-        queue(&mut server, &writer, alive.clone());
+        let first = server.enter(&request(&writer, EnterMode::Queue, alive.clone()));
+        let named: BTreeSet<_> = first.absences.into_iter().map(|one| one.claim).collect();
+        assert!(named.len() >= usize::from(holders).min(9));
 
         let mut found = BTreeSet::new();
         for _ in 0..20 {
@@ -604,6 +645,31 @@ fn lock_is_handed_over_without_the_right_to_publish() {
         }
         assert!(server.leave(HOLDER));
         assert!(server.is_held_by(WAITER));
+    }
+}
+
+/// A user has deleted the records, or the order of the waiters. Those who have waited enter again.
+///
+/// Shows S12.
+#[test]
+fn waiters_without_one_of_their_keys_are_gone() {
+    for (part, claim) in ["claims", "queue"]
+        .into_iter()
+        .flat_map(|part| SHARES.map(|shares| (part, claims(shares))))
+    {
+        let mut server = ModelServer::start();
+        for number in [HOLDER, WAITER] {
+            queue(&mut server, &claim(number), liveness(number, 1, None));
+        }
+        server.execute(0, &["DEL", &format!("{KEY}:{part}")]);
+        assert!(server.inspect().len() <= 1);
+
+        server.leave(HOLDER);
+        let waiter = claim(WAITER);
+        let poll = request(&waiter, EnterMode::Poll, liveness(WAITER, 1, None));
+        assert_eq!(server.enter(&poll).standing, Standing::Gone);
+        let next = queue(&mut server, &claim(9), liveness(9, 1, None));
+        assert!(next.token().is_some(), "{next:?}");
     }
 }
 

@@ -1,12 +1,12 @@
 -- The rest of inspect/fast.lua. Keys, arguments, replies and layout: see that file.
 
--- Whether the client of a claim is connected, as the reply has it.
+-- Whether the client of a claim is connected, as the reply has it; nothing if that is not known.
 local function liveness(record)
-    if server_of(record) == NO_SERVER then return '?' end
+    if server_of(record) == NO_SERVER then return end
     local result = redis.pcall('PUBSUB', 'NUMSUB', 'leasehold:alive:' .. client_of(record))
-    if result.err then return '?' end
+    if result.err then return end
     if tonumber(result[2]) > 0 then return '+' end
-    return same_server(record) and '-' or '?'
+    return same_server(record) and '-'
 end
 
 at(KEYS[1])
