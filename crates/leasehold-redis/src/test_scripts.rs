@@ -39,9 +39,9 @@ impl ScriptServer {
     }
 
     /// Executes a line: a command; `@` with the name of a script, its keys, and after `|` its
-    /// arguments; `pass` with milliseconds; or `fill`, which leaves no memory. Returns the reply, and
-    /// then the messages in angle brackets. `''` is an empty word, `\_` a space
-    /// in a word, and `\xff` a byte.
+    /// arguments; `pass` with milliseconds; `mute`, after which nobody may publish; or `fill`, which
+    /// leaves no memory. Returns the reply, and then the messages in angle brackets. `''` is an
+    /// empty word, `\_` a space in a word, and `\xff` a byte.
     fn send(&mut self, line: &str) -> String {
         let words: Vec<Vec<u8>> = line.split_whitespace().map(word).collect();
         let reply = match line.split_whitespace().next() {
@@ -52,6 +52,10 @@ impl ScriptServer {
             }
             Some("fill") => {
                 self.server.fill();
+                Reply::Nil
+            }
+            Some("mute") => {
+                self.server.deny("PUBLISH");
                 Reply::Nil
             }
             Some(name) if name.starts_with('@') => {

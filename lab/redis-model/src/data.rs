@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 use crate::reply::{Outcome, Reply, WRONG_TYPE};
 use crate::script::sha1hex;
 use crate::server::{Connection, Message};
-use crate::{hashes, keys, sorted_sets, strings};
+use crate::{hashes, keys, lists, sorted_sets, strings};
 
 /// The fields of a hash, with their values.
 pub(crate) type Fields = Vec<(Vec<u8>, Vec<u8>)>;
@@ -19,6 +19,7 @@ pub(crate) enum Value {
     Hash(Fields),
     /// The members with their scores, in order.
     SortedSet(Vec<(f64, Vec<u8>)>),
+    List(Vec<Vec<u8>>),
 }
 
 /// A score is a number.
@@ -29,6 +30,7 @@ impl Hash for Value {
         match self {
             Self::Text(text) => text.hash(state),
             Self::Hash(fields) => fields.hash(state),
+            Self::List(values) => values.hash(state),
             Self::SortedSet(members) => {
                 for (score, member) in members {
                     // The sum is the same number for both zeros.
@@ -129,6 +131,7 @@ impl Data {
         let commands = [
             strings::command,
             hashes::command,
+            lists::command,
             sorted_sets::command,
             keys::command,
         ];
@@ -226,7 +229,20 @@ impl Data {
         }
     }
 
-    /// Removes a key whose hash or sorted set is empty.
+    /// Returns the values of a list; a missing key has none.
+    pub(crate) fn list(&mut self, key: &[u8]) -> Result<&mut Vec<Vec<u8>>, String> {
+        self.get(key);
+        let empty = || Stored {
+            value: Value::List(Vec::new()),
+            expires_at: None,
+        };
+        match &mut self.keys.entry(key.to_vec()).or_insert_with(empty).value {
+            Value::List(values) => Ok(values),
+            _ => Err(WRONG_TYPE.to_owned()),
+        }
+    }
+
+    /// Removes a key whose hash, sorted set or list is empty.
     pub(crate) fn drop_if_empty(&mut self, key: &[u8]) {
         let is_empty = self
             .keys
@@ -235,6 +251,7 @@ impl Data {
                 Value::Text(_) => false,
                 Value::Hash(fields) => fields.is_empty(),
                 Value::SortedSet(members) => members.is_empty(),
+                Value::List(values) => values.is_empty(),
             });
         if is_empty {
             self.keys.remove(key);
@@ -261,11 +278,11 @@ impl Data {
 /// The commands that a replica refuses.
 const WRITES: &[&str] = &[
     "SET", "SETRANGE", "INCR", "DEL", "PEXPIRE", "PERSIST", "HSET", "HSETNX", "HDEL", "ZADD",
-    "ZREM", "ZPOPMIN",
+    "ZREM", "ZPOPMIN", "RPUSH",
 ];
 
 /// Commands that a full server refuses.
-const NEED_MEMORY: &[&str] = &["SET", "SETRANGE", "INCR", "HSET", "HSETNX", "ZADD"];
+const NEED_MEMORY: &[&str] = &["SET", "SETRANGE", "INCR", "HSET", "HSETNX", "ZADD", "RPUSH"];
 
 fn is_over(stored: &Stored, now: i64) -> bool {
     stored.expires_at.is_some_and(|at| now > at)

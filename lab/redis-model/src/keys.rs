@@ -93,6 +93,7 @@ fn type_of(data: &mut Data, key: &[u8]) -> &'static str {
         Some(Value::Text(_)) => "string",
         Some(Value::Hash(_)) => "hash",
         Some(Value::SortedSet(_)) => "zset",
+        Some(Value::List(_)) => "list",
     }
 }
 

@@ -737,3 +737,25 @@ fn claim_renews_all_of_its_permits_before_their_end() {
         ]);
     }
 }
+
+/// The first thousand waiters of an `RFairLock` are shown, and the first one is notified of a
+/// release on a channel of its own.
+///
+/// Shows G-55.
+#[test]
+fn waiters_of_a_fair_lock_are_shown_and_the_first_is_notified() {
+    let each = |count, word: &dyn Fn(u32) -> String| (0..count).map(word).collect::<String>();
+    let added = each(1001, &|number| format!(" waiter-{number}"));
+    let shown = each(1000, &|number| format!(",waiter-{number},0,-1,Q"));
+    let mut server = ScriptServer::start(LOCK);
+    server.check(&[
+        (&format!("HSET a {THREAD} 1"), "1"),
+        (&format!("RPUSH c{added}"), "1001"),
+        ("@inspect a c", &format!(",,,{THREAD},1,-1,M{shown}")),
+        ("SUBSCRIBE chan:waiter-0", "OK"),
+        (
+            &format!("@unlock a d c | {OURS} {} chan ''", hash_of(THREAD)),
+            "1,1 <0> <0>",
+        ),
+    ]);
+}

@@ -1,7 +1,7 @@
 //! Single steps of the scripts that no history shows, each with a wrong step beside the right one.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use lab_redis_model::Reply;
 
@@ -109,7 +109,8 @@ fn late_renewal_keeps_the_newer_connection() {
     assert_eq!(server.record(), before);
 }
 
-/// A late request to enter belongs to an older connection as well.
+/// A late request to enter belongs to an older connection as well. Connections of two clients, such
+/// as those to two masters, have no order.
 #[test]
 fn request_to_enter_keeps_the_newer_connection() {
     for (first, second) in [(1, 2), (2, 1)] {
@@ -117,8 +118,13 @@ fn request_to_enter_keeps_the_newer_connection() {
         for epoch in [first, second] {
             queue(&mut server, &claim(HOLDER, LEASE), link(HOLDER, epoch));
         }
-        let record = server.held().expect("it is held");
-        assert_eq!(field::EPOCH.read_number(&record), Some(2));
+        let epoch = |server: &mut ModelServer| {
+            let record = server.held().expect("it is held");
+            field::EPOCH.read_number(&record)
+        };
+        assert_eq!(epoch(&mut server), Some(2));
+        queue(&mut server, &claim(HOLDER, LEASE), link(WAITER, 1));
+        assert_eq!(epoch(&mut server), Some(1));
     }
 }
 
@@ -168,8 +174,8 @@ fn all_absences_that_have_ended_count_at_once() {
     assert_eq!(server.enter(&asks(Vec::new())).absences.len(), 2);
     queue(&mut server, &behind, link(NEXT + 1, 1));
 
-    // A waiter has no absence.
-    let reply = server.enter(&asks(vec![absence(NEXT + 1, 1)]));
+    // A waiter has no absence, nor has a claim that is not there.
+    let reply = server.enter(&asks([NEXT + 1, 99].map(|other| absence(other, 1)).into()));
     assert_eq!(reply.absences.len(), 2);
     let ended = vec![absence(HOLDER, 0), absence(WAITER, 1)];
     let reply = server.enter(&asks(ended));
@@ -337,6 +343,55 @@ fn waiter_that_comes_back_is_granted_before_those_behind_it() {
         }
         server.leave(HOLDER);
         assert!(server.is_held_by(back), "{back} is overtaken");
+    }
+}
+
+/// A waiter that brought a hint has left nothing but that, and nobody was notified to be next.
+///
+/// Shows G-02.
+#[test]
+fn waiter_behind_a_hint_is_next() {
+    let mut server = ModelServer::start();
+    let known = |number| liveness(number, 1, None);
+    queue(&mut server, &claim(HOLDER, LEASE), known(HOLDER));
+    server.enter(&EnterRequest {
+        highest_token: server.now + 1_000_000,
+        ..request(&claim(WAITER, LEASE), EnterMode::Queue, known(WAITER))
+    });
+    server.leave(WAITER);
+
+    let reply = server.enter(&request(&claim(2, LEASE), EnterMode::Queue, known(2)));
+    assert!(reply.is_next, "{reply:?}");
+}
+
+/// Shows G-18.
+#[test]
+fn refusal_names_eight_holders() {
+    let mut server = ModelServer::start();
+    for number in 1..=9 {
+        let mut reader = claim(number, LEASE);
+        reader.share = Share::READER;
+        queue(&mut server, &reader, liveness(number, 1, None));
+    }
+    let mut writer = claim(HOLDER, LEASE);
+    writer.share = Share::WRITER;
+    let tried = request(&writer, EnterMode::TryNow, liveness(HOLDER, 1, None));
+    let refused = server.enter(&tried).refused.expect("it is held");
+    assert_eq!((refused.ahead, refused.holders.len()), (9, 8));
+}
+
+/// Shows G-18.
+#[test]
+fn holder_holds_since_its_grant() {
+    for claim in SHARES.map(claims) {
+        let mut server = ModelServer::start();
+        for number in [HOLDER, WAITER] {
+            queue(&mut server, &claim(number), liveness(number, 1, None));
+        }
+        server.pass(Duration::from_secs(7));
+        server.leave(HOLDER);
+        let since = UNIX_EPOCH + Duration::from_millis(server.now / 1000);
+        assert_eq!(server.inspect()[0].info.since, since);
     }
 }
 

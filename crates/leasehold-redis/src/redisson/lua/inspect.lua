@@ -13,7 +13,7 @@ local count = redis.pcall('HLEN', KEYS[1])
 if type(count) == 'table' then return { redis.call('TYPE', KEYS[1]).ok, counter, '' } end
 if count == 0 then return { '', counter, '' } end
 if redis.call('HEXISTS', KEYS[1], 'mode') == 1 then return { 'readwrite', counter, '' } end
-local fields = count == 1 and redis.call('HGETALL', KEYS[1]) or { '', '0' }
+local fields = count == 1 and redis.call('HGETALL', KEYS[1]) or { '' }
 if not string.match(fields[1], '^.+:%-?%d+') then return { 'hash', counter, '' } end
 local left = tostring(redis.call('PTTL', KEYS[1]))
 local reply = { '', counter, '', fields[1], fields[2], left, 'M' }

@@ -17,9 +17,11 @@ for i = 1, #KEYS / 2 do
         is_held = is_held and type(ends_at) == 'string' and ends_at + 0 > now_ms
     end
     -- A server without memory accepts every write of a script that has written.
-    if is_held and lease ~= '' then redis.call('ZREM', held, '') end
-    for _, member in ipairs(is_held and lease ~= '' and members or {}) do
-        redis.call('ZADD', held, string.format('%.0f', now_ms + lease), member)
+    if is_held and lease ~= '' then
+        redis.call('ZREM', held, '')
+        for _, member in ipairs(members) do
+            redis.call('ZADD', held, string.format('%.0f', now_ms + lease), member)
+        end
     end
     replies[i] = is_held and '1' or '0'
 end

@@ -181,6 +181,25 @@ fn release_notifies_the_first_waiter_with_a_connection() {
     }
 }
 
+/// Without the right to publish, waiters poll.
+///
+/// Shows G-29.
+#[test]
+fn lock_is_released_without_the_right_to_publish() {
+    let value = format!("SET a leasehold:{GONE}{CLAIM}{}", token(1));
+    let record = format!("SET a {}H{}{CLAIM}{GONE}", token(1), token(1));
+    for (script, set) in [("@leave a w c", value), ("@red-leave a w", record)] {
+        let leave = format!("{script} | {CLAIM} {} {GONE} '' '' '' ''", token(1));
+        let mut server = ScriptServer::start(SCRIPTS);
+        server.check(&[
+            (&format!("ZADD w 1 {CLIENT}"), "1"),
+            (&set, "OK"),
+            ("mute", "nil"),
+            (&leave, &format!("1{CLAIM}")),
+        ]);
+    }
+}
+
 /// The client of a broken hold is notified, and only then.
 ///
 /// Shows G-12.
