@@ -333,10 +333,6 @@ local function note_next(record)
     if record then notify(record, 'N') end
 end
 
-local function is_waiting(claim)
-    return claim ~= NO_CLAIM and read(claim)
-end
-
 -- How many waiters without a connection a script passes over: half of them at the front, and half
 -- behind that. A client that died with 10,000 waiters would stop the server for 60 ms otherwise.
 local ABSENT_MAX = 100
@@ -376,7 +372,7 @@ local function settle(check_next)
         local weight, capacity = units(record)
         local fits = lock.taken + weight <= capacity and not withheld()
         if not fits and (checked or not check_next) then
-            if not checked and is_waiting(lock.notified) then return end
+            if not checked and read(lock.notified) then return end
             return note_next(record)
         end
         if deadline <= now then

@@ -6,9 +6,11 @@ use std::time::{Duration, UNIX_EPOCH};
 use lab_redis_model::Reply;
 
 use super::server::{KEY, ModelServer, absence, claim, id, liveness, request};
+use crate::client::id_text;
 use crate::queue::layout::record as field;
 use crate::queue::messages::{AbsenceSeen, EnterMode, EnterRequest, Nonce, Push, Renewed};
 use crate::queue::record::LivenessRef;
+use crate::queue::scripts::RENEW;
 use leasehold_core::store::{Claim, Share, Standing};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -220,6 +222,40 @@ fn renewal_of_another_claim_of_the_same_client_is_refused() {
 
     assert_eq!(server.renew(&other, &link(HOLDER, 1)), Renewed::Gone);
     assert_eq!(server.renew(&holder, &link(HOLDER, 1)), Renewed::Held);
+}
+
+/// One request renews all claims of a client, and the keys of a lock that is shared.
+///
+/// Shows G-13.
+#[test]
+fn renewal_is_of_each_claim_and_of_all_keys() {
+    let mut server = ModelServer::start();
+    let alive = liveness(1, 1, None);
+    for number in [1, 2] {
+        let mut reader = claim(number, LEASE * 1000);
+        reader.share = Share::READER;
+        queue(&mut server, &reader, alive.clone());
+    }
+    server.pass(LEASE);
+
+    let ids = [1, 9, 2].map(|number| id_text(id(number)).to_string());
+    let request = [ids.concat(), alive.to_string(), "86430000".to_owned()];
+    let [all, liveness, life] = request.each_ref().map(String::as_str);
+    let words = [
+        "EVALSHA",
+        RENEW.hash(),
+        "3",
+        KEY,
+        KEY,
+        KEY,
+        all,
+        liveness,
+        life,
+    ];
+    let reply = server.execute(0, &words);
+    assert_eq!(reply, Reply::Bytes(format!("{}101", ids[0]).into()));
+    let [key, claims, _, holders] = server.lives();
+    assert_eq!([key, claims, holders], [48 * 3_600_000; 3]);
 }
 
 #[test]
@@ -545,6 +581,26 @@ fn release_on_a_new_master_grants_nothing_before_the_wait_is_over() {
     assert!(server.is_held_by(WAITER));
 }
 
+/// The client that waits after a failover may have a shorter lease than another one had.
+///
+/// Shows G-01.
+#[test]
+fn wait_after_a_failover_is_that_of_the_longest_lease() {
+    for (own, of_all, waits) in [("30000", "60000", 60), ("60000", "30000", 60)] {
+        let mut server = ModelServer::start();
+        server.longest_lease = Some(own);
+        server.execute(0, &["SET", "leasehold:{history}:longest", of_all]);
+
+        let claim = claim(HOLDER, LEASE);
+        let reply = server.enter(&request(
+            &claim,
+            EnterMode::Queue,
+            liveness(HOLDER, 1, None),
+        ));
+        assert_eq!(reply.next_expiry, Some(Duration::from_secs(waits)));
+    }
+}
+
 /// The server's tokens may be behind those that a client has received, after a loss of its data.
 ///
 /// Shows G-04.
@@ -733,19 +789,21 @@ fn waiters_without_one_of_their_keys_are_gone() {
 /// Shows S12.
 #[test]
 fn claims_without_the_key_of_their_lock_are_gone() {
-    let mut server = ModelServer::start();
-    for number in 0..3 {
-        queue(
-            &mut server,
-            &claim(number, LEASE),
-            liveness(number, 1, None),
-        );
-    }
-    server.execute(0, &["DEL", KEY]);
+    for last in [WAITER, 2] {
+        let mut server = ModelServer::start();
+        for number in HOLDER..=last {
+            queue(
+                &mut server,
+                &claim(number, LEASE),
+                liveness(number, 1, None),
+            );
+        }
+        server.execute(0, &["DEL", KEY]);
 
-    let next = queue(&mut server, &claim(9, LEASE), liveness(9, 1, None));
-    assert!(next.token().is_some(), "{next:?}");
-    assert_eq!(server.inspect().len(), 1);
+        let next = queue(&mut server, &claim(9, LEASE), liveness(9, 1, None));
+        assert!(next.token().is_some(), "{next:?}");
+        assert_eq!(server.inspect().len(), 1);
+    }
 }
 
 /// The record of a free lock lives for a day, also on a server without memory.
@@ -764,6 +822,50 @@ fn lock_is_released_on_a_server_without_memory() {
     assert!(server.leave(HOLDER));
     assert_eq!(server.holder(), None);
     assert_eq!(server.lives()[0], 86_400_000);
+}
+
+/// A user has deleted the record of the first waiter.
+///
+/// Shows S12.
+#[test]
+fn lock_is_released_to_waiters_without_records() {
+    let mut server = ModelServer::start();
+    for number in 0..3 {
+        queue(
+            &mut server,
+            &claim(number, LEASE),
+            liveness(number, 1, None),
+        );
+    }
+    let first = id_text(id(WAITER));
+    server.execute(0, &["HDEL", &format!("{KEY}:claims"), &first]);
+    assert!(server.leave(HOLDER));
+}
+
+/// A request of another kind finds that the holder's lease is over. The waiter is granted, and is
+/// what the refusal names.
+///
+/// Shows G-06, G-15.
+#[test]
+fn refusal_of_another_kind_names_the_new_holder() {
+    for permits in [2, 3] {
+        let mut server = ModelServer::start();
+        for (number, lease) in [(HOLDER, LEASE), (WAITER, LEASE), (2, LEASE * 2)] {
+            queue(
+                &mut server,
+                &claim(number, lease),
+                liveness(number, 1, None),
+            );
+        }
+        server.pass(LEASE);
+
+        let mut slots = claim(9, LEASE);
+        slots.share = Share::slots(permits, 3).expect("at most 3 permits");
+        let entering = request(&slots, EnterMode::Queue, liveness(9, 1, None));
+        let refused = server.send_enter(&entering);
+        assert_eq!(refused, Reply::Error("MISMATCH 1 1".to_owned()));
+        assert!(server.is_held_by(2));
+    }
 }
 
 /// A user has deleted the order of the waiters.
@@ -799,6 +901,7 @@ fn name_without_expiry_is_listed_while_it_is_held() {
     );
     server.execute(0, &["PERSIST", KEY]);
     assert!(server.is_listed());
+    assert_eq!(server.inspect().len(), 1);
 }
 
 /// Shows S12.
@@ -813,6 +916,17 @@ fn renewal_of_a_foreign_key_fails_with_the_reason() {
         matches!(&reply, Reply::Error(error) if is_reason(error)),
         "{reply:?}"
     );
+
+    // Another claim of the request is renewed.
+    server.execute(0, &["HSET", "foreign", "field", "foreign"]);
+    server.execute(0, &["DEL", KEY]);
+    queue(&mut server, &claim(HOLDER, LEASE), link(HOLDER, 1));
+    let ids = [HOLDER, WAITER].map(|number| id_text(id(number)).to_string());
+    let [all, link] = [ids.concat(), link(HOLDER, 1).to_string()];
+    let keys = ["EVALSHA", RENEW.hash(), "2", KEY, "foreign"];
+    let words = [&keys, &[&*all, &*link, "86430000"][..]].concat();
+    let expected = format!("{}1!", ids[0]);
+    assert_eq!(server.execute(0, &words), Reply::Bytes(expected.into()));
 }
 
 /// A user has replaced one key of a lock by a key of another type.
