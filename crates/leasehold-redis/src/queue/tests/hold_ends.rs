@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::server::{ModelServer, absence, claim, liveness, request};
 use crate::queue::messages::{Absence, EnterMode};
 use leasehold_core::Token;
+use leasehold_core::store::Share;
 
 const HOLDER: u8 = 1;
 const NEXT: u8 = 2;
@@ -71,6 +72,9 @@ fn end_of_a_process_names_the_client_that_has_seen_it() {
     for waits in [false, true] {
         let mut held = Held::new(waits);
         let seen = held.server.held().expect("it is held");
+        held.server.subscribe(1, "alive", HOLDER);
+        assert!(!held.server.revoke_ended(&seen), "it is connected");
+        held.server.disconnect(1);
         assert!(held.server.revoke_ended(&seen));
         held.assert_reason("its process ended (seen by program[1]@host (label))");
     }
@@ -121,6 +125,24 @@ fn end_of_a_lease_is_noted() {
         }
         held.assert_reason("lease ended");
     }
+}
+
+#[test]
+fn end_of_a_readers_lease_is_noted() {
+    let mut server = ModelServer::start();
+    for (number, lease, share) in [
+        (HOLDER, LEASE, Share::READER),
+        (NEXT, LEASE * 2, Share::WRITER),
+    ] {
+        let mut claim = claim(number, lease);
+        claim.share = share;
+        let link = liveness(number, 1, None);
+        server.enter(&request(&claim, EnterMode::Queue, link.clone()));
+        server.pass(LEASE);
+        server.enter(&request(&claim, EnterMode::Poll, link));
+    }
+    let ended = server.lock_state().ended.expect("it is known");
+    assert_eq!(ended.reason.to_string(), "lease ended");
 }
 
 #[test]

@@ -125,6 +125,21 @@ fn token_far_in_the_future_is_refused() {
             );
         }
     }
+
+    // A hand-over counts on from that token.
+    let mut server = ModelServer::start();
+    for number in [1, 2] {
+        let link = liveness(number, 1, None);
+        server.enter(&request(&claim(number, LEASE), EnterMode::Queue, link));
+    }
+    let far = format!("{:016}", server.now + YEARS + 1);
+    server.execute(0, &["SETRANGE", KEY, "0", &far]);
+    let reply = server.send_leave(1);
+    let is_refused = |error: &str| error.starts_with("FUTURE the token ");
+    assert!(
+        matches!(&reply, Reply::Error(error) if is_refused(error)),
+        "{reply:?}"
+    );
 }
 
 /// A user removes the expiry of the key. The hold ends a lease after the next request, or lasts as

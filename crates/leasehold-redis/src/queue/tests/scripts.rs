@@ -382,6 +382,29 @@ fn waiter_that_comes_back_is_granted_before_those_behind_it() {
     }
 }
 
+/// The request of a waiter passes over absent ones, and not over one that is connected again.
+///
+/// Shows G-05.
+#[test]
+fn waiter_overtakes_nobody_behind_fifty_absent_ones() {
+    const BACK: u8 = 55;
+    const LAST: u8 = 60;
+    let mut server = ModelServer::start();
+    let holder = claim(HOLDER, LEASE / 2);
+    queue(&mut server, &holder, liveness(HOLDER, 1, None));
+    for number in 1..=LAST {
+        queue(&mut server, &claim(number, LEASE), link(number, 1));
+    }
+    for (connection, number) in [(1, BACK), (2, LAST)] {
+        server.subscribe(connection, "alive", number);
+    }
+
+    server.pass(LEASE / 2);
+    let last = claim(LAST, LEASE);
+    server.enter(&request(&last, EnterMode::Poll, link(LAST, 1)));
+    assert!(server.is_held_by(BACK));
+}
+
 /// A waiter that brought a hint has left nothing but that, and nobody was notified to be next.
 ///
 /// Shows G-02.
@@ -636,19 +659,27 @@ fn tokens_exceed_the_hint_that_a_waiter_brought() {
 fn keys_of_a_queue_outlive_each_hour_of_changes() {
     const LIFE: i64 = 48 * 3_600_000;
     let mut server = ModelServer::start();
-    for number in 0..4 {
+    let enter = |server: &mut ModelServer, number| {
         let claim = claim(number, LEASE * 1000);
-        queue(&mut server, &claim, liveness(number, 1, None));
+        queue(server, &claim, liveness(number, 1, None));
+    };
+    let lives = |server: &mut ModelServer| {
+        let [_, claims, queue, _] = server.lives();
+        [claims, queue]
+    };
+    for number in 0..4 {
+        enter(&mut server, number);
     }
+    assert_eq!(lives(&mut server), [LIFE; 2]);
 
-    let [_, claims, queue, _] = server.lives();
-    assert_eq!([claims, queue], [LIFE; 2]);
     for (seconds, leaving, left) in [(3_599, 3, LIFE - 3_599_000), (2, 2, LIFE)] {
         server.pass(Duration::from_secs(seconds));
         assert!(server.leave(leaving));
-        let [_, claims, queue, _] = server.lives();
-        assert_eq!([claims, queue], [left; 2], "after {leaving} has left");
+        assert_eq!(lives(&mut server), [left; 2], "after {leaving} has left");
     }
+    server.pass(Duration::from_secs(3_601));
+    enter(&mut server, 4);
+    assert_eq!(lives(&mut server), [LIFE; 2]);
 }
 
 /// The waiter's own request finds that the holder's lease is over, and grants to the readers ahead.
@@ -1010,10 +1041,10 @@ fn release_hands_over_what_an_ended_lease_has_left() {
     assert_eq!(held, [id(2), id(3)]);
 }
 
-/// A client may propose the token that the server gave last.
+/// A client may propose the token that the server gave last, or one that is far ahead of the clock.
 #[test]
 fn proposed_token_must_exceed_the_last_token() {
-    for ahead in [0, 1] {
+    for ahead in [0, 1, 100_000_000] {
         let mut server = ModelServer::start();
         let first = granted(&mut server, 0);
         server.leave(HOLDER);
