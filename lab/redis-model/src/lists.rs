@@ -36,9 +36,9 @@ fn range<'a>(
 ) -> Result<&'a [Vec<u8>], String> {
     let first = integer(first)?;
     let last = integer(last)?;
-    let list = data.list(key)?;
+    let values = data.list(key)?;
 
-    let len = i64::try_from(list.len()).unwrap_or(i64::MAX);
+    let len = i64::try_from(values.len()).unwrap_or(i64::MAX);
     let from_end = |at: i64| if at < 0 { len.saturating_add(at) } else { at };
     let first = from_end(first).max(0);
     let last = from_end(last).min(len - 1);
@@ -46,5 +46,5 @@ fn range<'a>(
         return Ok(&[]);
     }
     let range = usize::try_from(first).unwrap_or(0)..=usize::try_from(last).unwrap_or(0);
-    Ok(&list[range])
+    Ok(&values[range])
 }
