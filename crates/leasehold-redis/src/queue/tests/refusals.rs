@@ -44,7 +44,21 @@ fn hint_may_be_ahead_by_a_day() {
         let error = refusal(&mut server, &claim(1, LEASE), EnterMode::Queue, hint);
         assert_eq!(error.is_empty(), refused.is_empty(), "{error}");
         assert!(error.starts_with(refused), "{error}");
+        assert!(
+            refused.is_empty() || error.contains(&hint.to_string()),
+            "{error}"
+        );
     }
+
+    // The server's own token is trusted, although its clock was set back since.
+    let mut server = ModelServer::start();
+    let link = || liveness(1, 1, None);
+    let first = server.enter(&request(&claim(1, LEASE), EnterMode::Queue, link()));
+    let token = first.standing.token().expect("it is free");
+    server.leave(1);
+    server.now -= 2 * DAY_MICROS;
+    let error = refusal(&mut server, &claim(2, LEASE), EnterMode::Queue, token.get());
+    assert_eq!(error, "");
 }
 
 /// The client waits for a reply until a second of the server's clock.

@@ -604,6 +604,28 @@ fn release_on_a_new_master_grants_nothing_before_the_wait_is_over() {
     assert!(server.is_held_by(WAITER));
 }
 
+/// The key of a free lock says nothing of the grants that a new master may lack.
+///
+/// Shows G-01.
+#[test]
+fn free_lock_on_a_new_master_is_not_granted_at_once() {
+    let mut server = ModelServer::start();
+    let known = |number| liveness(number, 1, None);
+    queue(&mut server, &claim(HOLDER, LEASE), known(HOLDER));
+    server.leave(HOLDER);
+
+    server.longest_lease = Some("30000");
+    let waiter = claim(WAITER, LEASE * 2);
+    let standing = queue(&mut server, &waiter, known(WAITER));
+    assert_eq!(standing, Standing::Queued { ahead: 0 });
+    // It looks again, and then the wait may be over.
+    let queued = Renewed::Queued {
+        position: 1,
+        absence: AbsenceSeen::New,
+    };
+    assert_eq!(server.renew(&waiter, &known(WAITER)), queued);
+}
+
 /// The client that waits after a failover may have a shorter lease than another one had.
 ///
 /// Shows G-01.
