@@ -156,9 +156,16 @@ fn missing_connection_is_noted() {
 
 #[test]
 fn end_of_a_waiter_is_not_that_of_a_hold() {
+    const LAST: u8 = 3;
     let mut held = Held::new(true);
-    assert!(held.server.leave_as('K', NEXT, HOLDER));
-    assert_eq!(held.server.lock_state().ended, None);
+    let seen = held.server.held().expect("it is held");
+    assert!(held.server.revoke_ended(&seen));
+    let last = claim(LAST, LEASE);
+    let link = liveness(LAST, 1, None);
+    held.server.enter(&request(&last, EnterMode::Queue, link));
+
+    assert!(held.server.leave_as('K', LAST, HOLDER));
+    held.assert_reason("its process ended (seen by program[1]@host (label))");
 }
 
 /// The next holder learns nothing of a hold that was released or broken.
