@@ -107,6 +107,22 @@ impl StoreKind {
         format!("{base}{separator}{}", settings.join("&"))
     }
 
+    /// Returns a URL whose paths of files are absolute, for a process in another working directory.
+    #[must_use]
+    pub fn with_absolute_paths(&self, url: &str) -> String {
+        let (scheme, settings) = split(url);
+        let mut forms = self.forms.iter();
+        let form = forms.find(|form| form.has_scheme(scheme));
+        let (Some(form), false) = (form, settings.is_empty()) else {
+            return url.to_owned();
+        };
+
+        let settings = settings.split('&').map(|it| form.with_absolute_path(it));
+        let settings: Vec<String> = settings.collect();
+        let base = url.split('?').next().unwrap_or_default();
+        format!("{base}?{}", settings.join("&"))
+    }
+
     fn form_in(&self, scheme: &str, dialect: &Dialect) -> Option<&'static UrlForm> {
         let named = dialect_in(dialect.settings);
         let mut forms = self.forms.iter().copied();

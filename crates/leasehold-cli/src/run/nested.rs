@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::Result;
 use leasehold::store::{Share, check_same_kind, units};
-use leasehold::{Error, Guard, Locks, MultiGuard};
+use leasehold::{Error, Guard, Locks, MultiGuard, kind_of};
 use serde::{Deserialize, Serialize};
 
 use super::exec_shim::become_command;
@@ -99,14 +99,14 @@ fn own_environment(holds: &[EnclosingHold], url: &str) -> Vec<(&'static str, Str
 
 /// Returns the URL of a store for COMMAND, which may change its working directory.
 ///
-/// A relative folder in the URL counts from that of leasehold. `opened` has the absolute path.
+/// A relative path in the URL counts from that of leasehold. `opened` has the absolute path of the
+/// folder with the locks.
 fn independent_of_folder(url: &str, opened: &str) -> String {
     let settings = url.find('?').map_or("", |at| &url[at..]);
     if url.starts_with("file:") {
-        format!("{opened}{settings}")
-    } else {
-        url.to_owned()
+        return format!("{opened}{settings}");
     }
+    kind_of(url).map_or_else(|| url.to_owned(), |kind| kind.with_absolute_paths(url))
 }
 
 /// Fails if the environment names a second store. For subcommands that hold in one store only.

@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::descendants::command_has_ended_before_the_next_grant;
-use crate::sandbox::{Sandbox, is_alive, until};
+use crate::sandbox::{Sandbox, Started, is_alive, until};
 use crate::servers::{
     killed_run_frees_the_lock, on_any_server, unresponsive_server_ends_the_command,
 };
@@ -107,6 +107,23 @@ fn errors_have_exit_code_and_help_without_password() {
         done.code() == 0 && !done.out.contains("hunter2"),
         "{done:?}"
     );
+}
+
+/// A run inside a run finds the store of the outer one, wherever COMMAND has gone.
+#[test]
+fn relative_path_of_a_url_counts_from_the_folder_of_the_outer_run() {
+    let sandbox = Sandbox::new();
+    let server = Redis::setup().password("hunter2").start();
+    let folder = sandbox.path("my @&%files");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("secret"), "hunter2\n").unwrap();
+
+    let url = format!("{}?password-file=secret&crash-grace=2s", server.url());
+    let leasehold = env!("CARGO_BIN_EXE_leasehold");
+    let inner = format!("cd / && exec {leasehold} run --reentrant a -- echo inner");
+    let mut run = sandbox.leasehold(&["run", "--store", &url, "a", "--", "sh", "-c", &inner]);
+    let done = Started::of(run.current_dir(folder)).end();
+    done.assert(0, "inner\n", "");
 }
 
 /// `show` prints the holder, and the state that each of several servers reports.

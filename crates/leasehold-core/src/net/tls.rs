@@ -228,14 +228,15 @@ fn untrusted(error: io::Error, help: &Help) -> Error {
 /// In TLS 1.3 a server checks the client's certificate after the client's handshake has ended.
 pub fn rejected_client(error: &io::Error) -> Option<Error> {
     let alert = alert(error)?;
-    let rejection = || {
-        Error::denied(format!(
-            "the server rejected the client certificate, or requires one and none is configured: \
-             {error}"
-        ))
-        .help(CLIENT_CERTIFICATE)
+    let reason = if alert == AlertDescription::HandshakeFailure {
+        "the server requires a client certificate and none is configured, or it allows no cipher \
+         of leasehold"
+    } else if CLIENT_REJECTIONS.contains(&alert) {
+        "the server rejected the client certificate, or requires one and none is configured"
+    } else {
+        return None;
     };
-    CLIENT_REJECTIONS.contains(&alert).then(rejection)
+    Some(Error::denied(format!("{reason}: {error}")).help(CLIENT_CERTIFICATE))
 }
 
 /// Returns the alert with which the server has ended the connection.
@@ -246,8 +247,9 @@ fn alert(error: &io::Error) -> Option<AlertDescription> {
     }
 }
 
-/// The alerts about the certificate of a client. Servers of TLS 1.2 without one send the last.
-const CLIENT_REJECTIONS: [AlertDescription; 10] = [
+/// The alerts about the certificate of a client, besides `HandshakeFailure`. A server of TLS 1.2 sends
+/// that one for a certificate that is missing, and any server if no cipher is common.
+const CLIENT_REJECTIONS: [AlertDescription; 9] = [
     AlertDescription::BadCertificate,
     AlertDescription::UnsupportedCertificate,
     AlertDescription::CertificateRevoked,
@@ -257,7 +259,6 @@ const CLIENT_REJECTIONS: [AlertDescription; 10] = [
     AlertDescription::AccessDenied,
     AlertDescription::DecryptError,
     AlertDescription::CertificateRequired,
-    AlertDescription::HandshakeFailure,
 ];
 
 const CLIENT_CERTIFICATE: &str =

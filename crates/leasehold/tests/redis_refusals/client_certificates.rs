@@ -49,6 +49,20 @@ async fn client_certificate_is_presented_and_required() {
     }
 }
 
+/// A server of TLS 1.2 ends the handshake with the same alert in both cases.
+#[tokio::test]
+async fn server_without_a_common_cipher_is_not_said_to_want_a_certificate_only() {
+    let setup = Redis::setup().tls().config("tls-protocols", "TLSv1.2");
+    let server = setup.config("tls-ciphers", "AES128-SHA").start();
+    let url = format!("{}?ca={}", server.tls_url(), server.ca_file().display());
+    let error = refused(&url).await;
+    check(
+        &error,
+        Error::is_denied,
+        "or it allows no cipher of leasehold",
+    );
+}
+
 /// Shows G-28.
 #[tokio::test]
 async fn unusable_files_of_a_client_certificate_are_refused_with_help() {

@@ -89,7 +89,7 @@ async fn client_certificate_is_presented() {
         let error = refused(&denied).await;
         assert!(error.is_denied(), "{denied}: {error}");
         let text = error.to_string();
-        assert!(text.contains("the client certificate"), "{denied}: {text}");
+        assert!(text.contains("client certificate"), "{denied}: {text}");
     }
 
     for invalid in [

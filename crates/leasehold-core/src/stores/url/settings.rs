@@ -3,7 +3,9 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::{UrlForm, decoded};
+use percent_encoding::utf8_percent_encode;
+
+use super::{SHOWN, UrlForm, decoded};
 use crate::{Error, Result};
 
 /// A setting, with the type of its values. Each [`UrlForm`] lists groups of them.
@@ -156,6 +158,19 @@ impl Setting {
         self.check_duration(duration)
     }
 
+    /// Returns a value that means the same in every working directory.
+    ///
+    /// A file is read again later, when the program may have changed its working directory, and a
+    /// folder identifies the store of a socket.
+    fn absolute(&self, value: String) -> String {
+        if value.is_empty() || !matches!(self.values, Values::File) {
+            return value;
+        }
+        let absolute = std::path::absolute(&value).ok();
+        let absolute = absolute.and_then(|path| path.into_os_string().into_string().ok());
+        absolute.unwrap_or(value)
+    }
+
     /// Checks a value of a URL.
     pub(crate) fn check(&self, text: &str) -> Result<()> {
         if self.may_be_off && text == "off" {
@@ -262,6 +277,16 @@ impl UrlForm {
         setting.is_some_and(|setting| matches!(setting.values, Values::File))
     }
 
+    /// Returns one `name=value` of a URL, in which a path is absolute.
+    pub(crate) fn with_absolute_path(&self, stated: &str) -> String {
+        let absolute = stated.split_once('=').and_then(|(name, value)| {
+            let setting = self.setting(name).filter(|_| self.is_path(name))?;
+            let absolute = setting.absolute(decoded(value).ok()?);
+            Some(format!("{name}={}", utf8_percent_encode(&absolute, SHOWN)))
+        });
+        absolute.unwrap_or_else(|| stated.to_owned())
+    }
+
     /// Whether a URL can name this dialect, or none.
     pub(crate) fn has_dialect(&self, name: Option<&str>) -> bool {
         let Some(name) = name else {
@@ -317,7 +342,7 @@ impl Settings {
         for setting in text.split('&').filter(|setting| !setting.is_empty()) {
             let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
             let known = form.setting(name).ok_or_else(|| unknown(name, form))?;
-            let value = decoded(value)?;
+            let value = known.absolute(decoded(value)?);
             known.check(&value)?;
             if settings
                 .iter()
@@ -383,6 +408,16 @@ mod tests {
         for text in ["", "soon", "5 s", "1.5", "-5"] {
             assert_eq!(parse_duration(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn relative_path_counts_from_the_working_directory() {
+        let folder = std::env::current_dir().unwrap();
+        let absolute = |text: &str| Setting::file("ca").absolute(text.to_owned());
+        assert_eq!(absolute("ca.pem"), folder.join("ca.pem").to_str().unwrap());
+        assert_eq!(absolute("/etc/ca.pem"), "/etc/ca.pem");
+        assert_eq!(absolute(""), "");
+        assert_eq!(Setting::text("mode").absolute("x".to_owned()), "x");
     }
 
     #[test]
