@@ -62,8 +62,8 @@ impl Owner {
         check_not_forked().map_err(|error| error.during("acquire", locks.url(), Some(name)))?;
 
         let mut holds = self.holds.lock();
-        // An entry is dropped once it is neither held nor being acquired.
-        holds.retain(|_, hold| Arc::strong_count(hold) > 1 || hold.is_held());
+        // Each guard, and each acquire, has a clone of its entry.
+        holds.retain(|_, hold| Arc::strong_count(hold) > 1);
 
         let key = (locks.engine.calls.store_id(), name.to_owned());
         Ok(Arc::clone(holds.entry(key).or_default()))
@@ -118,10 +118,6 @@ impl Owner {
 }
 
 impl OwnedHold {
-    fn is_held(&self) -> bool {
-        self.hold.lock().strong_count() > 0
-    }
-
     fn reenter(self: &Arc<Self>) -> Result<Option<ReentrantGuard>> {
         let hold = self.hold.lock();
         let Some(guard) = hold.upgrade() else {
@@ -404,6 +400,30 @@ mod tests {
     use super::*;
     use crate::Locks;
     use crate::stores::Memory;
+
+    #[tokio::test]
+    async fn owner_forgets_the_locks_that_it_no_longer_holds() {
+        let locks = Locks::from_store(Memory::new(), "memory:").expect("it starts");
+        let owner = Owner::new();
+        let held = locks.reentrant("held").acquire(&owner).await;
+        for name in ["a", "b", "c"] {
+            let guard = locks.reentrant(name).acquire(&owner).await;
+            guard.expect("granted").release().await.expect("released");
+        }
+        assert_eq!(owner.holds.lock().len(), 2, "the held one and the last one");
+
+        let again = locks.reentrant("held").acquire(&owner).await;
+        let again = again.expect("it does not wait for itself");
+        assert_eq!(again.count(), 2);
+        drop(held);
+    }
+
+    #[test]
+    fn clones_of_an_owner_are_equal() {
+        let owner = Owner::new();
+        assert_eq!(owner, owner.clone());
+        assert_ne!(owner, Owner::new());
+    }
 
     /// Another task of the owner may look at its holds at any moment.
     #[tokio::test]

@@ -1,5 +1,8 @@
 //! From acquire options to a hold: deadlines, attempts, cancellation.
 
+#[cfg(test)]
+mod tests;
+
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
