@@ -249,4 +249,14 @@ mod tests {
         let next = within_timeout("the claim has left", theirs.mutex("a").acquire()).await;
         drop(next.expect("granted"));
     }
+
+    /// A server that was down has other things to do than to repeat this.
+    #[test]
+    fn store_that_ends_leases_gets_few_departures() {
+        let mut guarantees = Memory::new().guarantees();
+        let longest = Duration::from_secs(60);
+        assert_eq!(pauses(&guarantees), Backoff::between(longest / 60, longest));
+        guarantees.lease_expiry = false;
+        assert_eq!(pauses(&guarantees), Backoff::default());
+    }
 }

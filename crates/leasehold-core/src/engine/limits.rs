@@ -262,4 +262,44 @@ mod tests {
             reply(&mut outage);
         }
     }
+
+    /// The store that has queued a claim may be away for a while, and it is not for the first
+    /// request.
+    ///
+    /// Shows G-26.
+    #[tokio::test(start_paused = true)]
+    async fn only_a_claim_that_has_entered_waits_through_an_outage() {
+        let away = || Error::unavailable("the store is away");
+        let mut outage = Outage::default();
+        outage
+            .entering_failed(Instant::now(), away())
+            .expect_err("it has not entered");
+
+        outage.entered();
+        let refused = outage.entering_failed(Instant::now(), Error::denied("no rights"));
+        refused.expect_err("no outage");
+        assert!(!outage.is_on() && outage.ends_at().is_none() && outage.error().is_none());
+
+        let began_at = Instant::now();
+        outage
+            .entering_failed(began_at, away())
+            .expect("it has begun");
+        tokio::time::advance(Outage::LONGEST / 2).await;
+        assert!(outage.is_on());
+        assert_eq!(outage.ends_at(), Some(began_at + Outage::LONGEST));
+        assert!(outage.error().is_some_and(|error| error.is_unavailable()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lost_grant_is_followed_by_another_wait_within_the_limit() {
+        let limit = WaitLimit::AtMost(Duration::from_secs(1));
+        let deadline = limit.deadline();
+        assert!(limit.allows_another_wait(deadline));
+        assert!(WaitLimit::Forever.allows_another_wait(None));
+        assert!(!WaitLimit::Never.allows_another_wait(None));
+        assert!(!WaitLimit::AtMost(Duration::ZERO).allows_another_wait(None));
+
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(!limit.allows_another_wait(deadline));
+    }
 }

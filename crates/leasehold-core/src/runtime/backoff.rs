@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 ///
 /// The default is for one request: a lost packet costs 10 ms, and an unreachable store is sent one
 /// request per second.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backoff {
     min: Duration,
     max: Duration,

@@ -1,21 +1,26 @@
 //! Passes at the moments at which something else is under way.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
 
+use super::Cohort;
 use super::waiting::LocalWait;
 use crate::store::{Intercept, Intercepted};
-use crate::{Claim, Entered, Lock, Locks, OnContention, Result, Store, stores};
-use leasehold_conformance::support::eventually;
+use crate::{
+    Claim, Entered, Error, Lock, LockState, Locks, Name, OnContention, RenewalStatus, Result,
+    Store, stores,
+};
+use leasehold_conformance::support::{eventually, within_timeout};
 
 /// A store whose replies to renewals and departures take longer than several passes.
 #[derive(Debug, Default)]
 struct SlowReplies {
     store: stores::Memory,
     enters: Arc<AtomicU32>,
+    is_unreachable: Arc<AtomicBool>,
 }
 
 #[async_trait]
@@ -31,12 +36,22 @@ impl Intercept for SlowReplies {
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
         tokio::time::sleep(REPLY_TIME).await;
+        if self.is_unreachable.load(Ordering::SeqCst) {
+            return Err(Error::unavailable("the test has cut the connection"));
+        }
         Store::renew(&self.store, claims).await
     }
 
     async fn leave(&self, claim: &Claim) -> Result<bool> {
         tokio::time::sleep(REPLY_TIME).await;
         Store::leave(&self.store, claim).await
+    }
+
+    async fn inspect(&self, name: &Name) -> Result<LockState> {
+        if self.is_unreachable.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        Store::inspect(&self.store, name).await
     }
 }
 
@@ -113,6 +128,111 @@ async fn drain_waits_for_the_claim_of_a_cohort() {
     drop(held);
 }
 
+/// The claim in the queue is that of all acquires, and not that of the acquire that began it.
+///
+/// Shows G-53.
+#[tokio::test]
+async fn cancelled_acquire_leaves_its_place_in_the_queue_to_the_others() {
+    let store = SlowReplies::default();
+    let enters = Arc::clone(&store.enters);
+    let theirs = Locks::from_store(store.store.clone(), "memory:").expect("it starts");
+    let ours = Locks::from_store(Intercepted(store), "memory:").expect("it starts");
+    let held = theirs.mutex("a").acquire().await.expect("granted");
+
+    let lock = ours.mutex("a").cohort(4);
+    let mut first = Box::pin(lock.acquire());
+    let mut second = Box::pin(lock.acquire());
+    let mut third = Box::pin(lock.acquire());
+    for acquiring in [&mut first, &mut second, &mut third] {
+        assert!(futures_util::poll!(acquiring).is_pending());
+    }
+    drop(third);
+    let cohort = only_cohort(&ours);
+    assert!(cohort.state.lock().departing.is_none(), "two still wait");
+
+    let is_queued = || async { !theirs.inspect("a").await.unwrap().entries.is_empty() };
+    eventually("the claim is queued", is_queued).await;
+    drop(first);
+    held.release().await.expect("released");
+    let granted = within_timeout("it is granted", second).await;
+    granted.expect("granted").release().await.expect("released");
+    assert_eq!(enters.load(Ordering::SeqCst), 1);
+}
+
+/// The last hold that is passed on is not over when others begin to wait at the store.
+///
+/// Shows G-53.
+#[tokio::test]
+async fn next_claim_waits_in_the_queue_during_the_last_hold() {
+    let store = SlowReplies::default();
+    let enters = Arc::clone(&store.enters);
+    let locks = Locks::from_store(Intercepted(store), "memory:").expect("it starts");
+    let lock = locks.mutex("a").cohort(1);
+
+    let first = lock.acquire().await.expect("it is free");
+    let mut second = Box::pin(lock.acquire());
+    assert!(futures_util::poll!(&mut second).is_pending());
+    first.release().await.expect("passed on");
+    let last = within_timeout("it is passed on", second).await;
+
+    let mut third = Box::pin(lock.acquire());
+    assert!(futures_util::poll!(&mut third).is_pending());
+    let has_entered = || async { enters.load(Ordering::SeqCst) == 2 };
+    eventually("the next claim enters", has_entered).await;
+    last.expect("granted").release().await.expect("released");
+    let granted = within_timeout("it is granted", third).await;
+    granted.expect("granted").release().await.expect("released");
+}
+
+/// Shows G-53.
+#[tokio::test]
+async fn hold_whose_last_renewal_failed_is_not_passed_on() {
+    let store = SlowReplies::default();
+    let enters = Arc::clone(&store.enters);
+    let is_unreachable = Arc::clone(&store.is_unreachable);
+    let locks = Locks::from_store(Intercepted(store), "memory:").expect("it starts");
+    let lock = locks.mutex("a").lease(LEASE).cohort(4);
+
+    let first = lock.acquire().await.expect("it is free");
+    let mut second = Box::pin(lock.acquire());
+    assert!(futures_util::poll!(&mut second).is_pending());
+    is_unreachable.store(true, Ordering::SeqCst);
+    let is_late = || async { first.renewal() == RenewalStatus::Late };
+    eventually("a renewal fails", is_late).await;
+    assert!(first.remaining() > LEASE / 2, "the machine is too busy");
+    first.release().await.expect("released");
+
+    let granted = within_timeout("it is granted", second).await;
+    assert_eq!(enters.load(Ordering::SeqCst), 2, "it was passed on");
+    drop(granted);
+}
+
+/// A hold of this process shows that the lock is held, whether or not the store says by whom.
+///
+/// Shows G-26.
+#[tokio::test]
+async fn acquire_is_refused_by_a_hold_of_this_process_without_a_reply() {
+    let store = SlowReplies::default();
+    let is_unreachable = Arc::clone(&store.is_unreachable);
+    let locks = Locks::from_store(Intercepted(store), "memory:").expect("it starts");
+    let locks = locks.reply_timeout(REPLY_TIME * 3).expect("in its range");
+
+    for lock in [locks.mutex("a").cohort(4), locks.mutex("b")] {
+        let held = lock.acquire().await.expect("it is free");
+        is_unreachable.store(true, Ordering::SeqCst);
+        let refused = lock.try_acquire().await.expect("a hold has refused it");
+        drop(refused.expect_err("it is held"));
+        is_unreachable.store(false, Ordering::SeqCst);
+        held.release().await.expect("released");
+    }
+}
+
+fn only_cohort(locks: &Locks) -> Arc<Cohort> {
+    let cohorts = locks.engine.cohorts.by_key.lock();
+    let cohort = cohorts.values().next().and_then(Weak::upgrade);
+    cohort.expect("an acquire or a hold uses it")
+}
+
 /// The process was stopped between the pass of a hold and its use.
 ///
 /// Shows G-54.
@@ -120,15 +240,15 @@ async fn drain_waits_for_the_claim_of_a_cohort() {
 async fn acquire_with_a_lost_hold_waits_again_in_its_position() {
     let locks = Locks::from_store(stores::Memory::new(), "memory:").expect("it starts");
     let guard = locks.mutex("a").cohort(2).acquire().await.expect("granted");
-    let cohorts = locks.engine.cohorts.by_key.lock();
-    let cohort = cohorts.values().next().and_then(Weak::upgrade);
-    drop(cohorts);
-    let cohort = cohort.expect("a hold uses it");
+    let cohort = only_cohort(&locks);
 
-    let (mut first, _) = LocalWait::join(&cohort, None);
-    let (_second, _) = LocalWait::join(&cohort, None);
-    drop(cohort.state.lock().waiters.pop_front());
-    first.rejoin();
+    let (_first, ahead) = LocalWait::join(&cohort, None);
+    assert_eq!(ahead, 1, "the holder");
+    let (mut second, _) = LocalWait::join(&cohort, None);
+    let (_third, ahead) = LocalWait::join(&cohort, None);
+    assert_eq!(ahead, 3, "the holder and two waiters");
+    drop(cohort.state.lock().waiters.remove(1));
+    second.rejoin();
     let numbers: Vec<u64> = cohort
         .state
         .lock()
@@ -136,7 +256,7 @@ async fn acquire_with_a_lost_hold_waits_again_in_its_position() {
         .iter()
         .map(|waiter| waiter.number)
         .collect();
-    assert!(numbers.is_sorted(), "{numbers:?}");
+    assert_eq!(numbers, [1, 2, 3]);
     drop(guard);
 }
 

@@ -118,6 +118,26 @@ fn claims_due_soon_are_renewed_together() {
     assert!(due.is_empty(), "their renewal is under way");
 }
 
+/// A request without a reply is a reason to renew at once, and thousands of them are one.
+#[test]
+fn renewals_are_hastened_at_most_once_a_second() {
+    let renewals = Renewals::default();
+    let now = BootInstant::now();
+    let add = |name: &str| {
+        let expires_at = now.saturating_add(Duration::from_secs(30));
+        let validity = Validity::held(Arc::new(claim(name)), expires_at);
+        renewals.add(Arc::new(validity), now);
+    };
+
+    add("a");
+    assert!(renewals.due().validities.is_empty(), "it is early");
+    renewals.hasten();
+    assert_eq!(renewals.due().validities.len(), 1);
+    add("b");
+    renewals.hasten();
+    assert!(renewals.due().validities.is_empty(), "it is hastened again");
+}
+
 /// A store that rejects each renewal in which one claim has a damaged queue.
 #[derive(Debug)]
 struct DamagedQueue {
