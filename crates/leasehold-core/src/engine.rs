@@ -121,3 +121,25 @@ fn renewal_timer() -> Result<BootTimer> {
     BootTimer::new()
         .map_err(|error| Error::exhausted(error, "the timer for renewals cannot be created"))
 }
+
+#[cfg(test)]
+mod tests {
+    use leasehold_conformance::support::eventually;
+
+    use super::*;
+    use crate::Locks;
+    use crate::stores::Memory;
+
+    /// A closed store occupies neither a task nor a timer.
+    #[tokio::test]
+    async fn closed_store_renews_nothing() {
+        let locks = Locks::from_store(Memory::new(), "memory:").expect("it starts");
+        let held = locks.mutex("a").acquire().await.expect("it is free");
+        let renewals = locks.engine.renewal_task.clone();
+        drop(locks);
+        assert!(!renewals.is_finished(), "a guard keeps the store open");
+
+        drop(held);
+        eventually("the task ends", || async { renewals.is_finished() }).await;
+    }
+}

@@ -482,10 +482,7 @@ impl Guard {
         let numbers = join_all(self.slot_holds.into_iter().map(Hold::release)).await;
         let semaphore = self.hold.release().await;
 
-        // A loss matters more than a missing reply.
-        let mut released: Vec<_> = numbers.into_iter().chain([semaphore]).collect();
-        released.sort_by_key(|released| !released.as_ref().is_err_and(Error::is_lost));
-        released.into_iter().collect()
+        all_released(numbers.into_iter().chain([semaphore]))
     }
 
     pub(crate) fn hold_watches(&self) -> impl Iterator<Item = HoldWatch> {
@@ -509,6 +506,13 @@ impl fmt::Debug for Guard {
             .field("token", &self.token().get())
             .finish_non_exhaustive()
     }
+}
+
+/// Returns the outcome of several releases. A loss matters more than a missing reply.
+pub(crate) fn all_released(releases: impl IntoIterator<Item = Result<()>>) -> Result<()> {
+    let mut releases: Vec<_> = releases.into_iter().collect();
+    releases.sort_by_key(|released| !released.as_ref().is_err_and(Error::is_lost));
+    releases.into_iter().collect()
 }
 
 /// Runs `work`; drops it and returns `None` once `end` resolves.

@@ -100,11 +100,6 @@ impl StoreCalls {
         &self.url
     }
 
-    /// Returns whether the last request got no reply.
-    pub(super) fn is_unreachable(&self) -> bool {
-        self.reachability.is_unreachable()
-    }
-
     /// Returns the error of the first request without a reply; `None` while the store replies.
     pub(super) fn outage_error(&self) -> Option<Error> {
         self.reachability.error()
@@ -480,10 +475,6 @@ struct Reachability {
 }
 
 impl Reachability {
-    fn is_unreachable(&self) -> bool {
-        self.unreachable.lock().is_some()
-    }
-
     fn error(&self) -> Option<Error> {
         self.unreachable
             .lock()

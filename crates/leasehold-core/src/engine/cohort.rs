@@ -126,7 +126,7 @@ impl Cohort {
         limit: WaitLimit,
         events: &AcquireEvents,
     ) -> Result<Acquired> {
-        if self.is_known_as_held(engine) {
+        if self.is_known_as_held() {
             return self.refuse(engine, options).await;
         }
 
@@ -187,7 +187,7 @@ impl Cohort {
                 () = run(&mut acquisition) => acquisition = None,
                 () = self.acquisition_due.notified() => {}
                 () = passed(check_at) => {
-                    if acquisition.is_none() || self.is_known_as_held(engine) {
+                    if acquisition.is_none() || self.is_known_as_held() {
                         break;
                     }
                     // A store that is merely slow may reply after the deadline.
@@ -207,14 +207,11 @@ impl Cohort {
 
     /// Whether an acquire would have to wait. A hold of this process shows it, or a reply of the
     /// store that queued the claim of this cohort.
-    fn is_known_as_held(&self, engine: &Engine) -> bool {
+    fn is_known_as_held(&self) -> bool {
         let state = self.state.lock();
-        if state.passable.is_some() {
-            return true;
-        }
         let has_replied = state.acquiring.as_ref();
-        has_replied.is_some_and(|replied| replied.load(Ordering::Acquire))
-            && !engine.calls.is_unreachable()
+        state.passable.is_some()
+            || has_replied.is_some_and(|replied| replied.load(Ordering::Acquire))
     }
 }
 

@@ -111,3 +111,37 @@ impl Drop for FirstEntry {
         drop(self.start_departure());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::store::claimant_here;
+    use crate::{Name, Share};
+
+    #[test]
+    fn claim_is_taken_by_an_acquire_with_the_same_options_only() {
+        let claim = |name: &str| {
+            let name = Name::parse(name).expect("a valid name");
+            Claim::new(
+                name,
+                Share::MUTEX,
+                Arc::new(claimant_here("").expect("no label")),
+            )
+        };
+        let first = claim("a");
+        let changed = |change: fn(&mut Claim)| {
+            let mut other = claim("a");
+            change(&mut other);
+            is_alike(&first, &other)
+        };
+
+        assert!(changed(|_| {}));
+        assert!(!is_alike(&first, &claim("b")));
+        assert!(!changed(|it| it.share = Share::READER));
+        assert!(!changed(|it| it.lease += Duration::from_secs(1)));
+        assert!(!changed(|it| it.auto_renew = false));
+        assert!(!changed(|it| it.reserved = 1));
+    }
+}

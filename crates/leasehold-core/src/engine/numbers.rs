@@ -251,10 +251,16 @@ fn stale<'a>(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use async_trait::async_trait;
+    use leasehold_conformance::support::within_timeout;
+
     use super::*;
-    use crate::Token;
     use crate::claim::{draw_claim_id, draw_part_of};
-    use crate::store::{Standing, claimant_here, replies};
+    use crate::store::{Intercept, Intercepted, Standing, claimant_here, replies};
+    use crate::stores::Memory;
+    use crate::{Entered, Locks, OnContention, Store, Token};
 
     #[test]
     fn only_a_number_of_a_claim_that_is_gone_is_stale() {
@@ -276,5 +282,108 @@ mod tests {
         for label in [&gone.to_string(), "nightly", ""] {
             assert!(!is_stale(draw_claim_id(), label), "{label:?}");
         }
+    }
+
+    /// A store that breaks the first hold of the semaphore, and until then refuses all numbers.
+    #[derive(Debug)]
+    struct BrokenOnce {
+        store: Memory,
+        semaphores: AtomicU32,
+    }
+
+    #[async_trait]
+    impl Intercept for BrokenOnce {
+        fn inner(&self) -> &dyn Store {
+            &self.store
+        }
+
+        async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
+            let is_semaphore = claim.name.as_str() == "gpu";
+            let count = self
+                .semaphores
+                .fetch_add(is_semaphore.into(), Ordering::SeqCst);
+            if !is_semaphore && count == 1 {
+                return Ok(Entered::new(Standing::Gone, claim.lease));
+            }
+
+            let entered = self.store.enter(claim, on_contention).await?;
+            if is_semaphore && count == 0 {
+                self.store.leave(claim).await?;
+            }
+            Ok(entered)
+        }
+
+        async fn leave(&self, claim: &Claim) -> Result<bool> {
+            // A release that does not wait for this reply leaves a number behind.
+            sleep(Duration::from_millis(30)).await;
+            self.store.leave(claim).await
+        }
+    }
+
+    /// Opens the store as a client whose hold of the semaphore is broken if it is the first.
+    fn client(store: &Memory, is_first: bool) -> Locks {
+        let store = Intercepted(BrokenOnce {
+            store: store.clone(),
+            semaphores: AtomicU32::new(if is_first { 0 } else { 2 }),
+        });
+        Locks::from_store(store, "memory:").expect("it starts")
+    }
+
+    async fn acquired(locks: &Locks) -> crate::Guard {
+        let numbered = locks
+            .semaphore("gpu", 1)
+            .lease(Duration::from_secs(1))
+            .numbered();
+        let acquired = within_timeout("it is granted", numbered.acquire()).await;
+        acquired.expect("granted")
+    }
+
+    /// Shows G-39.
+    #[tokio::test]
+    async fn release_gives_the_numbers_back_before_it_returns() {
+        let memory = Memory::new();
+        let locks = client(&memory, false);
+        let held = acquired(&locks).await;
+        assert_eq!(held.slots(), [0]);
+        let events = held
+            .holds()
+            .filter(|hold| hold.origin().validity.events().is_some())
+            .count();
+        assert_eq!(events, 1, "a number is no hold of its own");
+
+        held.release().await.expect("released");
+        for name in ["gpu", "gpu/slot/0"] {
+            let lock_state = locks.inspect(name).await.expect("a state");
+            assert_eq!(lock_state.entries, [], "{name}");
+        }
+    }
+
+    /// No work has begun, so the caller need not know of it.
+    ///
+    /// Shows G-39.
+    #[tokio::test]
+    async fn semaphore_that_is_lost_before_it_has_numbers_is_acquired_again() {
+        let held = acquired(&client(&Memory::new(), true)).await;
+        held.check().expect("the second hold is not lost");
+        held.release().await.expect("released");
+    }
+
+    /// A store may detect a crash for the semaphore long before the one for the number.
+    ///
+    /// Shows G-39.
+    #[tokio::test]
+    async fn number_whose_semaphore_is_lost_is_broken() {
+        let memory = Memory::new();
+        let gone = draw_claim_id();
+        let info = claimant_here(&gone.to_string()).expect("a short label");
+        let name = Name::parse("gpu/slot/0").expect("a valid name");
+        let mut number = Claim::new(name, Share::MUTEX, Arc::new(info));
+        number.id = draw_part_of(gone);
+        let entered = memory.enter(&number, OnContention::Fail).await;
+        assert!(entered.expect("it replies").standing.token().is_some());
+
+        let held = acquired(&client(&memory, false)).await;
+        assert_eq!(held.slots(), [0]);
+        held.release().await.expect("released");
     }
 }

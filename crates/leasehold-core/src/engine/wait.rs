@@ -156,3 +156,60 @@ pub(super) fn read_refusal(
 /// How long a renewal waits that shows whether the store replies again. Another one follows it, until
 /// the outage is too long.
 const RENEWAL_MAX: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::store::{Intercept, Intercepted, claimant_here};
+    use crate::stores::Memory;
+    use crate::{Claim, Error, ErrorKind, Name, Share, Store};
+
+    #[derive(Debug)]
+    struct Renewing {
+        store: Memory,
+        failure: Option<ErrorKind>,
+    }
+
+    #[async_trait]
+    impl Intercept for Renewing {
+        fn inner(&self) -> &dyn Store {
+            &self.store
+        }
+
+        async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
+            match self.failure {
+                Some(kind) => Err(Error::for_test(kind)),
+                None => self.store.renew(claims).await,
+            }
+        }
+    }
+
+    /// The process may have been stopped for longer than an outage, and the store was there.
+    ///
+    /// Shows G-26.
+    #[tokio::test]
+    async fn late_renewals_are_no_outage_if_the_store_replies_to_the_last_one() {
+        for (failure, is_renewed) in [
+            (None, Ok(true)),
+            (Some(ErrorKind::Unavailable), Ok(false)),
+            (Some(ErrorKind::Denied), Err(ErrorKind::Denied)),
+        ] {
+            let store = Memory::new();
+            let store = Arc::new(Intercepted(Renewing { store, failure }));
+            let engine = Engine::new(store, "memory:").expect("it starts");
+            let name = Name::parse("a").expect("a valid name");
+            let info = Arc::new(claimant_here("").expect("no label"));
+            let claim = Arc::new(Claim::new(name, Share::MUTEX, info));
+            let validity = Validity::waiting(claim, BootInstant::FAR_FUTURE);
+            validity.set_late(true);
+
+            let renewed = is_renewed_at_last(&engine.calls, &validity).await;
+            assert_eq!(renewed.map_err(|error| error.kind()), is_renewed);
+            assert_eq!(validity.late_since().is_none(), is_renewed == Ok(true));
+        }
+    }
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::{join_all, select_all};
 
-use crate::guard::run_until;
+use crate::guard::{all_released, run_until};
 use crate::{Error, Guard, LossReason, RenewalStatus, Result, Token, Watch};
 
 /// Several granted locks, held together until they are released, dropped or lost.
@@ -199,10 +199,52 @@ impl MultiGuard {
     /// # Cancel safety
     /// If the future is dropped, the releases continue in the background.
     pub async fn release(self) -> Result<()> {
-        let releases = join_all(self.guards.into_iter().map(Guard::release)).await;
-        let mut errors: Vec<Error> = releases.into_iter().filter_map(Result::err).collect();
+        all_released(join_all(self.guards.into_iter().map(Guard::release)).await)
+    }
+}
 
-        errors.sort_by_key(|error| !error.is_lost());
-        errors.into_iter().next().map_or(Ok(()), Err)
+#[cfg(test)]
+mod tests {
+    use futures_util::poll;
+
+    use super::*;
+    use crate::stores::Memory;
+    use crate::{ErrorKind, Locks};
+
+    /// Shows G-39.
+    #[tokio::test]
+    async fn loss_of_one_lock_is_the_loss_of_all() {
+        let locks = Locks::from_store(Memory::new(), "memory:").expect("it starts");
+        let guard = locks.multi_lock(["a", "b"]).acquire().await;
+        let guard = guard.expect("both are free");
+        assert_eq!(guard.loss(), None);
+        assert!(guard.remaining() > Duration::ZERO);
+        let mut ending = Box::pin(guard.until_remaining(Duration::ZERO));
+        assert!(poll!(&mut ending).is_pending());
+
+        let token = guard.guards()[1].token();
+        let broken = locks.break_hold("b", token).await.expect("it replies");
+        assert!(broken.is_some());
+        ending.await;
+        assert_eq!(guard.loss(), Some(LossReason::Revoked));
+        assert_eq!(guard.remaining(), Duration::ZERO);
+
+        let lost = guard.watch().check().expect_err("it was broken");
+        let text = lost.to_string();
+        assert!(text.contains("memory:") && text.contains('b'), "{text}");
+        assert!(guard.release().await.is_err_and(|error| error.is_lost()));
+    }
+
+    #[test]
+    fn loss_matters_more_than_a_missing_reply() {
+        let outcome = |kind: ErrorKind| Err(Error::for_test(kind));
+        let unavailable = || outcome(ErrorKind::Unavailable);
+        let lost = || outcome(ErrorKind::Lost);
+        let worst = |releases| all_released(releases).map_err(|error| error.kind());
+
+        assert_eq!(worst([Ok(()), Ok(())]), Ok(()));
+        assert_eq!(worst([Ok(()), unavailable()]), Err(ErrorKind::Unavailable));
+        assert_eq!(worst([unavailable(), lost()]), Err(ErrorKind::Lost));
+        assert_eq!(worst([lost(), unavailable()]), Err(ErrorKind::Lost));
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::store::{Intercept, Intercepted};
 use crate::stores::Memory;
-use crate::{Claim, Entered, Error, Guard, Lock, Locks, OnContention, Result, Store};
+use crate::{Claim, Entered, Error, Guard, Lock, Locks, OnContention, Result, Standing, Store};
 use leasehold_conformance::support::within_timeout;
 
 const LEASE: Duration = Duration::from_millis(400);
@@ -171,4 +171,58 @@ async fn store_that_cannot_be_reached_at_the_deadline_refuses_nothing() {
         .expect("no panic")
         .expect_err("nothing has refused it");
     assert!(error.is_unavailable(), "{error}");
+}
+
+/// A store that forgets its waiter in an outage, after which it is silent for a while.
+#[derive(Debug)]
+struct Forgetful {
+    store: Memory,
+    enters: AtomicUsize,
+    was_silent: Arc<AtomicBool>,
+}
+
+#[async_trait]
+impl Intercept for Forgetful {
+    fn inner(&self) -> &dyn Store {
+        &self.store
+    }
+
+    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
+        if self.enters.fetch_add(1, SeqCst) > 0 {
+            sleep(LEASE * 5).await;
+            self.was_silent.store(true, SeqCst);
+            return Err(Error::unavailable("the store sends no reply"));
+        }
+        self.store.enter(claim, on_contention).await
+    }
+
+    async fn queued(&self, _: &Claim, _: u32) -> Result<Standing> {
+        Err(Error::unavailable("the test has cut the connection"))
+    }
+
+    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
+        Ok(vec![None; claims.len()])
+    }
+}
+
+/// Only the first request may take the reply timeout beyond the deadline.
+///
+/// Shows G-26.
+#[tokio::test]
+async fn claim_that_is_forgotten_in_an_outage_waits_until_the_deadline() {
+    let memory = Memory::new();
+    let others = Locks::from_store(memory.clone(), "memory:").expect("it starts");
+    let _held = others.mutex("a").acquire().await.expect("it is free");
+    let was_silent = Arc::new(AtomicBool::new(false));
+    let store = Intercepted(Forgetful {
+        store: memory,
+        enters: AtomicUsize::new(0),
+        was_silent: Arc::clone(&was_silent),
+    });
+    let locks = Locks::from_store(store, "memory:").expect("it starts");
+
+    let tried = locks.mutex("a").try_acquire_for(LEASE).await;
+    let error = tried.expect_err("nothing has refused it");
+    assert!(error.is_unavailable(), "{error}");
+    assert!(!was_silent.load(SeqCst), "it waited for the reply timeout");
 }
