@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::{join_all, select_all};
 
 use crate::guard::{all_released, run_until};
-use crate::{Error, Guard, LossReason, RenewalStatus, Result, Token, Watch};
+use crate::{Guard, LossReason, RenewalStatus, Result, Token, Watch};
 
 /// Several granted locks, held together until they are released, dropped or lost.
 ///
@@ -209,7 +209,7 @@ mod tests {
 
     use super::*;
     use crate::stores::Memory;
-    use crate::{ErrorKind, Locks};
+    use crate::{Error, ErrorKind, Locks};
 
     /// Shows G-39.
     #[tokio::test]
