@@ -126,7 +126,6 @@ fn renewal_timer() -> Result<BootTimer> {
 mod tests {
     use leasehold_conformance::support::eventually;
 
-    use super::*;
     use crate::Locks;
     use crate::stores::Memory;
 

@@ -429,17 +429,7 @@ impl Voting {
     /// corrected since.
     fn proposal(&self, tracked: &TrackedClaim) -> Result<u64> {
         let seen = tracked.highest_reply_token().max(tracked.highest_token());
-        let token = self.masters.micros() * 1_000 + self.token_digits;
-        if token > seen {
-            return Ok(token);
-        }
-        if seen > TOKEN_MAX - 2 * TOKEN_STEP {
-            return Err(Error::damaged(format!(
-                "the store's last token for this name, {seen}, leaves no larger token"
-            ))
-            .help("find the program that wrote it, and delete the key; or use another name"));
-        }
-        Ok((seen / TOKEN_STEP + 1) * TOKEN_STEP + self.token_digits)
+        next_token(self.masters.micros(), seen, self.token_digits)
     }
 
     /// Requests the votes of all masters for a token.
@@ -635,6 +625,22 @@ impl Voting {
             counter_life: self.counter_life(claim.lease),
         }
     }
+}
+
+/// Returns the token of a moment, in microseconds, or the successor of the highest token that was
+/// seen. Its last three digits are those of the client.
+fn next_token(micros: u64, seen: u64, digits: u64) -> Result<u64> {
+    let token = micros * TOKEN_STEP + digits;
+    if token > seen {
+        return Ok(token);
+    }
+    if seen > TOKEN_MAX - 2 * TOKEN_STEP {
+        return Err(Error::damaged(format!(
+            "the store's last token for this name, {seen}, leaves no larger token"
+        ))
+        .help("find the program that wrote it, and delete the key; or use another name"));
+    }
+    Ok((seen / TOKEN_STEP + 1) * TOKEN_STEP + digits)
 }
 
 /// Records the outcome of a round in the claim.

@@ -288,4 +288,35 @@ mod tests {
             }
         }
     }
+
+    /// Shows G-34.
+    #[test]
+    fn quarantine_lasts_until_the_master_has_been_known_for_a_lease() {
+        let settings = MasterSettings {
+            longest_lease: Duration::from_secs(60),
+            quarantine: true,
+        };
+        let quarantine = Quarantine::new("redis://a".to_owned(), settings, Arc::default());
+        let found = |id: &str, wait: u64| Incarnation {
+            id: Some(id.into()),
+            counts_from: BootInstant::now().saturating_add(Duration::from_secs(wait)),
+        };
+        assert!(!quarantine.is_known() && quarantine.remaining().is_zero());
+
+        let young = quarantine.learn(found("one", 58));
+        assert!(quarantine.is_known() && !quarantine.counts(&young, true));
+        assert!(quarantine.remaining() > Duration::from_secs(50));
+        let text = quarantine.message();
+        assert!(text.contains("its vote counts in 5"), "{text}");
+
+        let old = quarantine.learn(found("one", 0));
+        assert!(quarantine.counts(&old, true) && !quarantine.counts(&old, false));
+        // The same incarnation looks younger if the clock was set back.
+        quarantine.learn(found("one", 60));
+        assert!(quarantine.counts(&old, true) && quarantine.remaining().is_zero());
+
+        let other = quarantine.learn(found("two", 60));
+        assert!(!quarantine.counts(&other, true) && !quarantine.counts(&old, true));
+        assert!(quarantine.remaining() > Duration::from_secs(50));
+    }
 }

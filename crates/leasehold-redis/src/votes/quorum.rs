@@ -411,4 +411,105 @@ mod tests {
                       redis://b: the connection broke)";
         assert!(text.contains(causes), "{text}");
     }
+
+    fn held_by(token: u64, seconds: u64) -> MasterVote {
+        MasterVote::HeldByOther {
+            token,
+            remaining: Duration::from_secs(seconds),
+            holder: None,
+        }
+    }
+
+    /// A split round is repeated, and a claim that may hold the lock is waited for.
+    #[test]
+    fn split_votes_are_told_from_a_hold() {
+        let is_held = |tokens: &[u64]| {
+            let mut round = RoundResult::begin(5, 1);
+            for (at, token) in tokens.iter().enumerate() {
+                round.count(at, held_by(*token, 1));
+            }
+            round.is_held()
+        };
+        assert!(is_held(&[7, 7, 7]));
+        assert!(is_held(&[7, 7, 8, 9]), "the fifth may have voted for it");
+        assert!(
+            is_held(&[7, 8]),
+            "the others may have voted for one of them"
+        );
+        assert!(!is_held(&[7, 7, 8, 8, 9]));
+        assert!(!is_held(&[7, 8, 9, 10]));
+        assert!(!is_held(&[]));
+    }
+
+    /// Only a token that is too low is raised.
+    #[test]
+    fn round_is_stale_if_no_other_claim_has_refused_it() {
+        let is_stale = |votes: Vec<MasterVote>| {
+            let mut round = RoundResult::begin(3, 1);
+            for (at, vote) in votes.into_iter().enumerate() {
+                round.count(at, vote);
+            }
+            round.is_stale()
+        };
+        assert!(is_stale(vec![MasterVote::Stale]));
+        assert!(is_stale(vec![MasterVote::Stale, MasterVote::Stale]));
+        assert!(!is_stale(vec![MasterVote::Stale, held_by(7, 1)]));
+        assert!(!is_stale(vec![MasterVote::Granted]));
+        assert!(!is_stale(Vec::new()));
+    }
+
+    #[test]
+    fn votes_that_do_not_count_are_unknown_or_refused() {
+        let mut round = RoundResult::begin(5, 1);
+        let reason = "started recently";
+        round.count(0, MasterVote::Quarantined(reason.to_owned()));
+        round.count(1, MasterVote::Restored);
+        round.count(2, held_by(7, 0));
+        round.count(3, held_by(7, 5));
+        round.fail("redis://e", Error::unavailable("it is down"));
+        let Tally {
+            granted,
+            refused,
+            unknown,
+            ..
+        } = round.tally;
+        assert_eq!((granted, refused, unknown), (0, 3, 2));
+        // The vote that was restored is there to be taken back.
+        assert_eq!(round.refused_by, BTreeSet::from([2, 3]));
+        assert_eq!(round.remaining, Some(Duration::from_secs(5)));
+
+        let text = round.no_quorum().to_string();
+        let shown = "only 3 of 5 masters vote, and a majority is 3 \
+                     (started recently; redis://e: it is down)";
+        assert!(text.contains(shown), "{text}");
+    }
+
+    #[test]
+    fn missing_replies_are_unknown() {
+        let mut round = RoundResult::begin(5, 1);
+        round.count(0, MasterVote::Granted);
+        round.count(1, MasterVote::Stale);
+        round.time_out();
+        assert_eq!(round.tally.unknown, 3);
+        let text = round.no_quorum().to_string();
+        assert!(text.contains("only 2 of 5 masters vote"), "{text}");
+        assert!(text.contains("the other masters did not reply"), "{text}");
+
+        let mut single = RoundResult::begin(1, 1);
+        single.time_out();
+        let text = single.no_quorum().to_string();
+        assert!(!text.contains("other masters"), "{text}");
+    }
+
+    #[test]
+    fn second_chance_counts_the_masters_that_it_reaches() {
+        let mut count = QuorumCount::of(3);
+        count.note_failure("redis://a", Error::unavailable("it was busy"));
+        count.result().expect_err("none has succeeded");
+        count.restart(2);
+        count.result().expect("a majority");
+        count.restart(1);
+        let text = count.result().expect_err("a minority").to_string();
+        assert!(text.contains("it was busy"), "{text}");
+    }
 }

@@ -5,5 +5,6 @@
 
 mod exclusion;
 mod register;
+mod rounds;
 mod scripts;
 mod tokens;
