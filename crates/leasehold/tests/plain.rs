@@ -6,9 +6,9 @@
 use std::time::{Duration, Instant};
 
 use lab_servers::Redis;
-use leasehold::{Guard, Locks, Name, Result};
+use leasehold::{Guard, Locks, LossReason, Name, Result};
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 /// The script with which redis-py and other libraries release a lock.
@@ -36,6 +36,23 @@ async fn refusal_by_another_library_shows_its_value() {
     }
 }
 
+/// The key was the lock: another client may have held it since.
+///
+/// Shows G-01.
+#[tokio::test]
+async fn renewal_does_not_restore_a_key_that_was_deleted() {
+    let redis = Redis::start();
+    let url = format!("{}?dialect=plain", redis.url());
+    let locks = leasehold::open(&url).await.expect("it opens");
+    let lock = locks.mutex("a").lease(Duration::from_secs(2));
+    let held = lock.acquire().await.expect("granted");
+    redis.command(&["DEL", "a"]);
+
+    let lost = timeout(DEADLINE, held.lost()).await;
+    assert_eq!(lost, Ok(LossReason::Revoked));
+    assert_eq!(redis.command(&["EXISTS", "a"]).int(), 0);
+}
+
 /// Locks of other libraries have values of known shapes. Any other value, which may be empty, holds
 /// a lock too, but may be no lock.
 #[tokio::test]
@@ -51,9 +68,17 @@ async fn value_of_any_shape_is_shown_and_those_of_known_shapes_are_listed() {
         redis.command(&["SET", key, value, "PX", "60000"]);
     }
 
-    for name in ["own", "theirs", "empty"] {
+    redis.command(&["SET", "for ever", ""]);
+
+    for (name, has_end) in [
+        ("own", true),
+        ("theirs", true),
+        ("empty", true),
+        ("for ever", false),
+    ] {
         let shown = locks.inspect(name).await.expect("it replies");
-        assert_eq!(shown.holders().count(), 1, "{name}");
+        let ends: Vec<bool> = shown.holders().map(|it| it.lease_left.is_some()).collect();
+        assert_eq!(ends, [has_end], "{name}");
     }
     let listed = locks.list("", 9).await.expect("it replies");
     let listed: Vec<&str> = listed.iter().map(Name::as_str).collect();

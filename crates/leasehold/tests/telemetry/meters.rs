@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use lab_servers::Redis;
 use leasehold::metrics::{ALL, label_locks};
 use leasehold::store::{Claim, Entered, Intercept, Intercepted, OnContention, Store};
-use leasehold::{Locks, Result, stores::Memory};
+use leasehold::{Lock, Locks, Result, stores::Memory};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
 use crate::{capture, document, spans};
@@ -22,8 +22,8 @@ static SNAPSHOTTER: LazyLock<Snapshotter> = LazyLock::new(|| {
 });
 static TOTALS: Mutex<Series> = Mutex::new(Series::new());
 
-/// A snapshot resets all series, so the totals are kept here. The value of a histogram
-/// is the number of its samples.
+/// A snapshot resets all series, so the totals are kept here. The value of a histogram is the number
+/// of its samples above zero.
 fn series() -> Series {
     let mut totals = TOTALS.lock().unwrap();
     for (key, _unit, _description, value) in SNAPSHOTTER.snapshot().into_vec() {
@@ -40,7 +40,9 @@ fn series() -> Series {
             DebugValue::Counter(more) => *total += more as f64,
             DebugValue::Gauge(now) => *total += now.0,
             #[expect(clippy::cast_precision_loss, reason = "the tests count to ten")]
-            DebugValue::Histogram(samples) => *total += samples.len() as f64,
+            DebugValue::Histogram(samples) => {
+                *total += samples.iter().filter(|sample| sample.0 > 0.0).count() as f64;
+            }
         }
     }
     totals.clone()
@@ -67,19 +69,18 @@ fn store(label: &str) -> Locks {
 
 #[tokio::test]
 async fn grants_refusals_and_cancelled_waits_are_counted() {
-    let locks = store("counted");
-    let guard = locks.mutex("a").acquire().await.unwrap();
-    assert!(locks.mutex("a").try_acquire().await.unwrap().is_err());
-    let of_state = |state| {
-        value(
-            "leasehold_claims",
-            &[("store", "counted"), ("state", state)],
-        )
-    };
+    are_counted("counted", |lock| lock).await;
+    are_counted("cohort", |lock| lock.cohort(4)).await;
+}
+
+async fn are_counted(label: &str, change: fn(Lock) -> Lock) {
+    let lock = change(store(label).mutex("a"));
+    let guard = lock.acquire().await.unwrap();
+    assert!(lock.try_acquire().await.unwrap().is_err());
+    let of_state = |state| value("leasehold_claims", &[("store", label), ("state", state)]);
     let tolerance = f64::EPSILON;
     assert!((of_state("held") - 1.0).abs() < tolerance);
 
-    let lock = locks.mutex("a");
     let mut waiting = Box::pin(lock.acquire());
     while of_state("waiting") < 1.0 {
         tokio::select! {
@@ -93,15 +94,11 @@ async fn grants_refusals_and_cancelled_waits_are_counted() {
 
     assert!(of_state("waiting").abs() < tolerance && of_state("held").abs() < tolerance);
     for outcome in ["granted", "refused", "cancelled"] {
-        let labels = [
-            ("store", "counted"),
-            ("lock", "other"),
-            ("outcome", outcome),
-        ];
+        let labels = [("store", label), ("lock", "other"), ("outcome", outcome)];
         let count = value("leasehold_acquires_total", &labels);
         assert!((count - 1.0).abs() < tolerance, "{outcome}: {count}");
     }
-    let labels = [("store", "counted"), ("lock", "other")];
+    let labels = [("store", label), ("lock", "other")];
     assert!((value("leasehold_hold_seconds", &labels) - 1.0).abs() < tolerance);
     assert!((value("leasehold_queue_length", &labels) - 1.0).abs() < tolerance);
 }

@@ -220,8 +220,11 @@ async fn acquire_is_refused_by_a_hold_of_this_process_without_a_reply() {
     for lock in [locks.mutex("a").cohort(4), locks.mutex("b")] {
         let held = lock.acquire().await.expect("it is free");
         is_unreachable.store(true, Ordering::SeqCst);
-        let refused = lock.try_acquire().await.expect("a hold has refused it");
-        drop(refused.expect_err("it is held"));
+        for limit in [Duration::ZERO, REPLY_TIME] {
+            let tried = lock.try_acquire_for(limit).await;
+            let refused = tried.expect("a hold has refused it");
+            drop(refused.expect_err("it is held"));
+        }
         is_unreachable.store(false, Ordering::SeqCst);
         held.release().await.expect("released");
     }

@@ -84,6 +84,23 @@ fn reply_is_awaited_until_a_retry_is_possible() {
     }
 }
 
+#[test]
+fn retry_is_sooner_for_a_short_lease_and_before_the_end() {
+    let now = BootInstant::now();
+    for (lease, left, expected) in [
+        (30_000, 30_000, 500),
+        (3_000, 3_000, 100),
+        (30_000, 4_000, 200),
+        (30_000, 100, 10),
+    ] {
+        let mut claim = claim("a");
+        claim.lease = Duration::from_millis(lease);
+        let end = now.saturating_add(Duration::from_millis(left));
+        let delay = retry_delay(&Validity::held(Arc::new(claim), end), now);
+        assert_eq!(delay, Duration::from_millis(expected), "{lease} {left}");
+    }
+}
+
 /// The end of a `max_hold` is no reason to take a reply for missing: the claim goes on after it.
 #[test]
 fn reply_is_awaited_beyond_the_end_of_a_max_hold() {
@@ -136,6 +153,23 @@ fn renewals_are_hastened_at_most_once_a_second() {
     add("b");
     renewals.hasten();
     assert!(renewals.due().validities.is_empty(), "it is hastened again");
+}
+
+#[test]
+fn claim_that_has_left_is_not_renewed() {
+    let renewals = Renewals::default();
+    let sent_at = BootInstant::now().before(Duration::from_secs(5));
+    let claims = [claim("a"), claim("b")];
+    for claim in &claims {
+        let expires_at = sent_at.saturating_add(Duration::from_secs(30));
+        let validity = Validity::held(Arc::new(claim.clone()), expires_at);
+        renewals.add(Arc::new(validity), sent_at);
+    }
+    renewals.remove(claims[0].id);
+
+    let due = renewals.due().validities;
+    let names: Vec<_> = due.iter().map(|due| due.claim.name.as_str()).collect();
+    assert_eq!(names, ["b"]);
 }
 
 /// A store that rejects each renewal in which one claim has a damaged queue.
