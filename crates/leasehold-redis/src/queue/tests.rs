@@ -1,6 +1,7 @@
 //! The scripts and the client's decisions, on a model of the server that executes the scripts.
 
 mod absences;
+mod claims;
 mod completions;
 mod crash_detection;
 mod ended;
