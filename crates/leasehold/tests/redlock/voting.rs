@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use lab_servers::{Redis, Wire};
 use leasehold::store::{OnContention, Store as _};
 use leasehold::stores::{Redlock, RedlockGuardExt};
@@ -237,6 +239,39 @@ async fn votes_of_a_minority_are_broken_by_their_tokens() {
 }
 
 /// Waits until these masters have voted too. A majority decides without them.
+/// Anybody who may publish on one master can forge the message that a hold was broken.
+///
+/// Shows G-32.
+#[tokio::test]
+async fn message_of_one_master_ends_no_hold() {
+    let (servers, hosts) = start(3);
+    let locks = open(&hosts, "quarantine=off").await.expect("three");
+    let held = locks.mutex("a").acquire().await.expect("granted");
+    let mut lost = Box::pin(held.lost());
+    assert!(futures_util::poll!(&mut lost).is_pending());
+
+    let votes = || {
+        let info = servers[1].command(&["INFO", "commandstats"]);
+        let count = info.text().split("cmdstat_evalsha:calls=").nth(1);
+        let count = count.and_then(|count| count.split(',').next()?.parse::<u32>().ok());
+        count.expect("it has voted")
+    };
+    let before = votes();
+    let inboxes = servers[0].command(&["PUBSUB", "CHANNELS", "leasehold:inbox:*"]);
+    let id = URL_SAFE_NO_PAD.encode(held.claim_id().to_bytes());
+    for inbox in inboxes.texts() {
+        servers[0].command(&["PUBLISH", inbox, &format!("G{id}")]);
+    }
+
+    // The other masters confirm the hold.
+    while votes() == before {
+        assert!(futures_util::poll!(&mut lost).is_pending(), "it has ended");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    drop(lost);
+    held.release().await.expect("it was not lost");
+}
+
 async fn wait_until_they_vote(locks: &Locks, masters: [usize; 2], token: Token) {
     let begun = Instant::now();
     loop {
