@@ -134,6 +134,8 @@ async fn granted_after_a_wait(slow: usize, change: impl FnOnce(Lock) -> Lock) ->
 
 /// A lease that is not renewed has at least half of it left when its acquire returns, if one of
 /// three confirmations is fast enough.
+///
+/// Shows G-14.
 #[tokio::test]
 async fn fixed_lease_is_confirmed_until_half_of_it_is_left() {
     let (left, confirmed) = granted_after_a_wait(0, Lock::no_renewal).await;
