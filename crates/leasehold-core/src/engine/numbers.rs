@@ -332,7 +332,7 @@ mod tests {
     async fn acquired(locks: &Locks) -> crate::Guard {
         let numbered = locks
             .semaphore("gpu", 1)
-            .lease(Duration::from_secs(1))
+            .lease(Duration::from_secs(3))
             .numbered();
         let acquired = within_timeout("it is granted", numbered.acquire()).await;
         acquired.expect("granted")

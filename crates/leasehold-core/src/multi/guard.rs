@@ -103,7 +103,7 @@ impl MultiGuard {
     /// Checks by the clock that all locks are still held; see [`Guard::check`].
     ///
     /// # Errors
-    /// [`is_lost`](Error::is_lost) if one of the locks was lost.
+    /// [`is_lost`](crate::Error::is_lost) if one of the locks was lost.
     pub fn check(&self) -> Result<()> {
         self.guards.iter().try_for_each(Guard::check)
     }
@@ -178,7 +178,7 @@ impl MultiGuard {
     /// ```
     ///
     /// # Errors
-    /// [`is_lost`](Error::is_lost) if a lock was lost before the work completed, or at the same
+    /// [`is_lost`](crate::Error::is_lost) if a lock was lost before the work completed, or at the same
     /// moment.
     ///
     /// # Cancel safety

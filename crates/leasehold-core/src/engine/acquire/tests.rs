@@ -11,9 +11,10 @@ use tokio::time::sleep;
 use crate::store::{Intercept, Intercepted};
 use crate::stores::Memory;
 use crate::{Claim, Entered, Error, Guard, Lock, Locks, OnContention, Result, Standing, Store};
-use leasehold_conformance::support::within_timeout;
+use leasehold_conformance::support::{eventually, within_timeout};
 
-const LEASE: Duration = Duration::from_millis(400);
+/// Half of it is longer than a busy machine stops a test.
+const LEASE: Duration = Duration::from_secs(1);
 
 /// A store whose replies to the confirmations of grants are late, or which cannot be reached.
 #[derive(Debug)]
@@ -101,20 +102,11 @@ impl Contended {
         acquiring: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T> {
         let waiting = tokio::spawn(acquiring);
-        let is_queued = async {
-            while self
-                .others
-                .inspect("a")
-                .await
-                .expect("a state")
-                .waiters()
-                .count()
-                == 0
-            {
-                tokio::task::yield_now().await;
-            }
+        let is_queued = || async {
+            let lock_state = self.others.inspect("a").await;
+            lock_state.expect("a state").waiters().count() == 1
         };
-        within_timeout("it is queued", is_queued).await;
+        eventually("it is queued", is_queued).await;
         waiting
     }
 }
@@ -191,7 +183,8 @@ impl Intercept for Forgetful {
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
         if self.enters.fetch_add(1, SeqCst) > 0 {
-            sleep(LEASE * 5).await;
+            // It ends before the reply timeout.
+            sleep(Duration::from_millis(1_500)).await;
             self.was_silent.store(true, SeqCst);
             return Err(Error::unavailable("the store sends no reply"));
         }
@@ -223,7 +216,8 @@ async fn claim_that_is_forgotten_in_an_outage_waits_until_the_deadline() {
     });
     let locks = Locks::from_store(store, "memory:").expect("it starts");
 
-    let tried = locks.mutex("a").try_acquire_for(LEASE).await;
+    let limit = Duration::from_millis(200);
+    let tried = locks.mutex("a").try_acquire_for(limit).await;
     let error = tried.expect_err("nothing has refused it");
     assert!(error.is_unavailable(), "{error}");
     assert!(!was_silent.load(SeqCst), "it waited for the reply timeout");
