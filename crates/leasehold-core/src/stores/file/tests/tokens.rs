@@ -33,6 +33,17 @@ async fn tokens_increase_over_torn_write_and_reboot() {
     }
 }
 
+/// The tests above choose the boot; a store takes the one of the kernel.
+///
+/// Shows G-04.
+#[test]
+fn boot_is_the_one_that_the_kernel_names() {
+    let boot = crate::stores::file::counter::this_boot().expect("/proc is complete");
+    let named = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("readable");
+    let named = uuid::Uuid::parse_str(named.trim()).expect("a UUID");
+    assert_eq!(boot, named.into_bytes());
+}
+
 /// Shows G-04.
 #[tokio::test]
 async fn tokens_increase_over_reboots_and_a_deleted_folder() {
