@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{LazyLock, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use lab_servers::Redis;
@@ -82,7 +82,10 @@ async fn are_counted(label: &str, change: fn(Lock) -> Lock) {
     assert!((of_state("held") - 1.0).abs() < tolerance);
 
     let mut waiting = Box::pin(lock.acquire());
+    let begun = Instant::now();
     while of_state("waiting") < 1.0 {
+        let waited = begun.elapsed();
+        assert!(waited < Duration::from_secs(30), "no claim waits");
         tokio::select! {
             biased;
             _ = &mut waiting => unreachable!("the lock is held"),
