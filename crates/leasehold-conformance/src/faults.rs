@@ -10,7 +10,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::faulty_client::{FaultyClient, ReplyFault};
 use super::support::{
-    acquire, break_held, client, empty, eventually, fresh_name, release, within_timeout,
+    BRIEF_LEASE, acquire, break_held, client, empty, eventually, fresh_name, release,
+    within_timeout,
 };
 use super::{Service, shares};
 use leasehold_core::{Guard, Lock, Locks, LossReason, RenewalStatus};
@@ -214,7 +215,7 @@ pub async fn leave_is_retried_beyond_the_lease(service: &dyn Service) {
     let theirs = client(service).await;
     let name = fresh_name("outlast");
 
-    let lease = Duration::from_millis(100);
+    let lease = BRIEF_LEASE;
     let held = acquire(&faulty.locks.mutex(&name).lease(lease)).await;
     faulty.faults.set_disconnected(true);
     let lease_end = Instant::now() + lease;

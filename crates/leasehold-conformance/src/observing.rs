@@ -1,10 +1,9 @@
 //! Observing a lock, and leader election.
 
-use std::time::Duration;
-
 use super::Service;
 use super::support::{
-    acquire, break_held, claim, client, enter, fresh_name, granted, release, store, within_timeout,
+    BRIEF_LEASE, acquire, break_held, claim, client, enter, fresh_name, granted, release, store,
+    within_timeout,
 };
 use leasehold_core::store::{LABEL_MAX, OnContention};
 use leasehold_core::{
@@ -53,7 +52,7 @@ async fn observe_holds(holder: &Locks, name: &str, cycles: u32, observer: &mut O
 async fn observe_end_of_lease(service: &dyn Service, name: &str, observer: &mut Observer) {
     let silent = store(service).await;
     let mut unrenewed = claim(name);
-    unrenewed.lease = Duration::from_millis(600);
+    unrenewed.lease = BRIEF_LEASE;
 
     enter(&*silent, &unrenewed, OnContention::Queue).await;
     observe_until(observer, |lock_state| lock_state.holders().count() == 1).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::support::{
-    acquire, break_held, claim, client, enter, eventually, fresh_name, release, store,
+    BRIEF_LEASE, acquire, break_held, claim, client, enter, eventually, fresh_name, release, store,
     within_timeout,
 };
 use super::{Service, shares};
@@ -200,7 +200,7 @@ pub async fn names_are_listed(service: &dyn Service) {
     assert_eq!(listed(&format!("{base}/x"), 100).await, [""; 0]);
 
     let mut brief = claim(&format!("{base}/x"));
-    brief.lease = Duration::from_millis(100);
+    brief.lease = BRIEF_LEASE;
     let store = store(service).await;
     if store.guarantees().lease_expiry {
         enter(&*store, &brief, OnContention::Fail).await;

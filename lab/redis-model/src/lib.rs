@@ -11,6 +11,7 @@ mod group;
 mod hashes;
 mod host;
 mod keys;
+mod known;
 mod lists;
 mod mutants;
 mod replication;

@@ -51,12 +51,15 @@ pub(super) enum Paths {
 impl Paths {
     /// Returns this part of a script, unless it is the whole text.
     fn of(self, script: &Script) -> Option<String> {
-        let (fast, slow) = script.text().split_once(SLOW).expect("it has a slow path");
-        match self {
-            Self::Both => None,
-            Self::Slow => Some(format!("{SLOW_ONLY}{slow}")),
-            Self::Fast => Some(format!("{fast}return redis.error_reply('SLOW')")),
+        if self == Self::Both {
+            return None;
         }
+
+        let (fast, slow) = script.text().split_once(SLOW).expect("it has a slow path");
+        Some(match self {
+            Self::Slow => format!("{SLOW_ONLY}{slow}"),
+            _ => format!("{fast}return redis.error_reply('SLOW')"),
+        })
     }
 }
 
@@ -97,9 +100,9 @@ impl ModelServer {
     }
 
     pub(super) fn execute(&mut self, connection: Connection, words: &[&str]) -> Reply {
-        let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+        let words = words.iter().map(|word| word.as_bytes().to_vec()).collect();
         self.server
-            .execute(connection, self.now.cast_signed(), &words)
+            .execute_or_recall(connection, self.now.cast_signed(), words)
     }
 
     /// Subscribes a client to its channel of a kind: `alive`, the sign of life, or `inbox`, for
@@ -307,10 +310,14 @@ impl ModelServer {
     /// Returns how long each key of the lock lives, in milliseconds: -1 if it has no expiry, -2 if it
     /// is not there.
     pub(super) fn lives(&mut self) -> [i64; 4] {
-        keys().map(|key| match self.execute(0, &["PTTL", &key]) {
+        keys().map(|key| self.life(&key))
+    }
+
+    fn life(&mut self, key: &str) -> i64 {
+        match self.execute(0, &["PTTL", key]) {
             Reply::Int(life) => life,
             reply => panic!("the life of a key is {reply:?}"),
-        })
+        }
     }
 
     /// Returns the number of keys on the server.
@@ -328,10 +335,9 @@ impl ModelServer {
     pub(super) fn holder(&mut self) -> Option<Holder> {
         let state = self.record();
         let is_held = matches!(field::MODE.read(&state), Some("H" | "W"));
-        let [life, ..] = self.lives();
         is_held.then(|| Holder {
             id: id_of(field::CLAIM.read(&state).expect("a record has a claim")),
-            is_expired: life <= DAY,
+            is_expired: self.life(KEY) <= DAY,
         })
     }
 
