@@ -64,6 +64,10 @@ pub(crate) struct Data {
     pub(crate) is_full: bool,
     /// The user may not send this command.
     pub(crate) denied: &'static str,
+    /// Scripts cannot read this key: its slot of a cluster moves to another node.
+    pub(crate) moved: Option<Vec<u8>>,
+    /// Whether a script catches an error as a table, as it does since Redis 7.
+    pub(crate) throws_tables: bool,
     /// Whether the present request has written. A script that has written may write on.
     pub(crate) has_written: bool,
     pub(crate) channels: BTreeMap<Vec<u8>, BTreeSet<Connection>>,

@@ -164,28 +164,41 @@ fn install(lua: &Lua) -> mlua::Result<()> {
     globals.set("redis", redis)
 }
 
-/// Creates Lua's `pcall`. A script that catches the error of a command receives its text.
+/// Creates Lua's `pcall`. A script that catches the error of a command receives its text, and since
+/// Redis 7 a table.
 fn protected_call(lua: &Lua) -> mlua::Result<Function> {
     lua.create_function(|lua, (function, arguments): (Function, MultiValue)| {
         let outcome = function.call::<MultiValue>(arguments);
         let is_done = outcome.is_ok();
         let mut results = match outcome {
             Ok(results) => results,
-            Err(error) => MultiValue::from_iter([(&*text_of(&error)).into_lua(lua)?]),
+            Err(error) => MultiValue::from_iter([caught(lua, text_of(&error))?]),
         };
         results.push_front(Value::Boolean(is_done));
         Ok(results)
     })
 }
 
+fn caught(lua: &Lua, error: String) -> mlua::Result<Value> {
+    if with_data(lua, |data| data.throws_tables) {
+        value_of(lua, &Reply::Error(error))
+    } else {
+        error.into_lua(lua)
+    }
+}
+
+fn with_data<T>(lua: &Lua, use_data: impl FnOnce(&mut Data) -> T) -> T {
+    let mut data = lua.app_data_mut::<Data>();
+    use_data(
+        data.as_mut()
+            .expect("a script runs on the data of a server"),
+    )
+}
+
 fn caller(lua: &Lua, on_error: OnError) -> mlua::Result<Function> {
     lua.create_function(move |lua, words: MultiValue| {
         let outcome = match words_of(&words) {
-            Some(words) => lua
-                .app_data_mut::<Data>()
-                .expect("a script runs on the data of a server")
-                .command(&words)
-                .map_err(|text| in_script(text, &words)),
+            Some(words) => with_data(lua, |data| command(data, &words)),
             None => Err("ERR Lua redis lib command arguments must be strings or integers".into()),
         };
         match (outcome, on_error) {
@@ -194,6 +207,13 @@ fn caller(lua: &Lua, on_error: OnError) -> mlua::Result<Function> {
             (Err(text), OnError::Return) => value_of(lua, &Reply::Error(text)),
         }
     })
+}
+
+fn command(data: &mut Data, words: &[Vec<u8>]) -> Outcome {
+    if data.moved.is_some() && words.get(1) == data.moved.as_ref() {
+        return Err("ERR Script attempted to access a non local key in a cluster node".into());
+    }
+    data.command(words).map_err(|text| in_script(text, words))
 }
 
 /// Begins the error of a command, in front of which Lua may write a position.

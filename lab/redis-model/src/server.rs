@@ -96,6 +96,16 @@ impl Server {
         self.data.denied = command;
     }
 
+    /// Moves a key to another node of a cluster, while others of its slot are still here.
+    pub fn move_away(&mut self, key: &str) {
+        self.data.moved = Some(key.into());
+    }
+
+    /// Lets scripts catch errors as tables from now on, as Redis 7 does, and not as texts.
+    pub fn throw_tables(&mut self) {
+        self.data.throws_tables = true;
+    }
+
     /// Returns the messages to subscribers since the last call.
     pub fn take_messages(&mut self) -> Vec<Message> {
         std::mem::take(&mut self.data.messages)

@@ -4,6 +4,7 @@ mod absences;
 mod claims;
 mod completions;
 mod crash_detection;
+mod damage;
 mod ended;
 mod handover;
 mod handshakes;

@@ -13,26 +13,27 @@ use crate::queue::record::LivenessRef;
 use crate::queue::scripts::RENEW;
 use leasehold_core::store::{Claim, Share, Standing};
 
-const LEASE: Duration = Duration::from_secs(30);
+pub(super) const LEASE: Duration = Duration::from_secs(30);
 const GRACE: Duration = Duration::from_secs(5);
-const HOLDER: u8 = 0;
-const WAITER: u8 = 1;
+pub(super) const HOLDER: u8 = 0;
+pub(super) const WAITER: u8 = 1;
 
-fn link(number: u8, epoch: u32) -> LivenessRef {
+pub(super) fn link(number: u8, epoch: u32) -> LivenessRef {
     liveness(number, epoch, Some(GRACE))
 }
 
-fn queue(server: &mut ModelServer, claim: &Claim, liveness: LivenessRef) -> Standing {
+pub(super) fn queue(server: &mut ModelServer, claim: &Claim, liveness: LivenessRef) -> Standing {
     server
         .enter(&request(claim, EnterMode::Queue, liveness))
         .standing
 }
 
 /// A holder and a waiter, exclusive ones and sharing ones.
-const SHARES: [[Share; 2]; 2] = [[Share::MUTEX, Share::MUTEX], [Share::READER, Share::WRITER]];
+pub(super) const SHARES: [[Share; 2]; 2] =
+    [[Share::MUTEX, Share::MUTEX], [Share::READER, Share::WRITER]];
 
 /// The claims of a holder and of waiters.
-fn claims(shares: [Share; 2]) -> impl Fn(u8) -> Claim {
+pub(super) fn claims(shares: [Share; 2]) -> impl Fn(u8) -> Claim {
     move |number| {
         let mut claim = claim(number, LEASE);
         claim.share = shares[usize::from(number.min(1))];
@@ -224,6 +225,85 @@ fn renewal_of_another_claim_of_the_same_client_is_refused() {
     assert_eq!(server.renew(&holder, &link(HOLDER, 1)), Renewed::Held);
 }
 
+/// A refused try reports that a holder is absent, and the next one revokes its hold. What it does not
+/// take itself goes to the waiter.
+///
+/// Shows G-02, G-05.
+#[test]
+fn try_revokes_the_hold_of_an_absent_slot() {
+    let slots = |number, permits| {
+        let mut claim = claim(number, LEASE);
+        claim.share = Share::slots(permits, 2).expect("in range");
+        claim
+    };
+    for waits in [false, true] {
+        let mut server = ModelServer::start();
+        for number in [HOLDER, WAITER] {
+            let alive = liveness(number, 1, None);
+            let link = if number == HOLDER {
+                link(number, 1)
+            } else {
+                alive
+            };
+            queue(&mut server, &slots(number, 1), link);
+        }
+        if waits {
+            queue(&mut server, &slots(2, 1), liveness(2, 1, None));
+        }
+
+        let tried = slots(3, if waits { 2 } else { 1 });
+        let mut attempt = |expired| {
+            server.enter(&EnterRequest {
+                nonce: Nonce(1),
+                expired,
+                ..request(&tried, EnterMode::TryNow, liveness(3, 1, None))
+            })
+        };
+        let refused = attempt(Vec::new());
+        assert_eq!(refused.standing, Standing::Gone);
+        assert_eq!(refused.absences.len(), 1);
+
+        attempt(refused.absences);
+        let holders: Vec<_> = server.lock_state().holders().map(|held| held.id).collect();
+        assert_eq!(holders, [WAITER, if waits { 2 } else { 3 }].map(id));
+    }
+}
+
+/// A waiter finds that the writer is absent, which lets a reader in. The answer is when the lease of
+/// that reader ends.
+#[test]
+fn next_expiry_is_that_of_the_holder_that_follows() {
+    let of = |number, share, lease| {
+        let mut claim = claim(number, lease);
+        claim.share = share;
+        claim
+    };
+    let writer = of(2, Share::WRITER, LEASE);
+    let mut server = ModelServer::start();
+    queue(
+        &mut server,
+        &of(HOLDER, Share::WRITER, LEASE * 5),
+        link(HOLDER, 1),
+    );
+    queue(
+        &mut server,
+        &of(WAITER, Share::READER, LEASE * 2),
+        liveness(WAITER, 1, None),
+    );
+    queue(&mut server, &writer, liveness(2, 1, None));
+
+    let mut poll = |expired| {
+        server.enter(&EnterRequest {
+            nonce: Nonce(1),
+            expired,
+            ..request(&writer, EnterMode::Poll, liveness(2, 1, None))
+        })
+    };
+    let noted = poll(Vec::new());
+    assert_eq!(noted.next_expiry, Some(LEASE * 5));
+    assert_eq!(poll(noted.absences).next_expiry, Some(LEASE * 2));
+}
+
 /// One request renews all claims of a client, and the keys of a lock that is shared.
 ///
 /// Shows G-13.
@@ -327,26 +407,6 @@ fn renewal_of_a_waiter_reports_the_end_of_the_holders_lease() {
             assert_eq!(server.renew(&waiter, &alive), queued);
         }
     }
-}
-
-/// A user removes the expiry of the key, so nothing says when the holder's lease ends.
-///
-/// Shows S12.
-#[test]
-fn renewal_of_a_waiter_behind_a_key_without_expiry_reports_no_end() {
-    let mut server = ModelServer::start();
-    let alive = |number| liveness(number, 1, None);
-    for number in [HOLDER, WAITER] {
-        queue(&mut server, &claim(number, LEASE), alive(number));
-    }
-    server.execute(0, &["PERSIST", KEY]);
-
-    let queued = Renewed::Queued {
-        position: 1,
-        absence: AbsenceSeen::None,
-    };
-    let renewed = server.renew(&claim(WAITER, LEASE), &alive(WAITER));
-    assert_eq!(renewed, queued);
 }
 
 /// A script passes over at most 50 absent waiters at the front, and then those behind the waiter
@@ -771,127 +831,6 @@ fn waiter_that_is_gone_learns_that() {
     }
 }
 
-/// A user may lack the rights to find out who is connected. Every client then counts as alive.
-///
-/// Shows G-02.
-#[test]
-fn nobody_is_absent_for_a_user_without_rights() {
-    for denied in ["INFO", "PUBSUB"] {
-        for claim in SHARES.map(claims) {
-            let mut server = ModelServer::start();
-            server.deny(denied);
-            for number in [HOLDER, WAITER, 2] {
-                let reply =
-                    server.enter(&request(&claim(number), EnterMode::Queue, link(number, 1)));
-                assert_eq!(reply.absences, []);
-            }
-            let connected = server.inspect().into_iter().map(|entry| entry.connected);
-            assert_eq!(connected.collect::<Vec<_>>(), [None; 3]);
-
-            assert!(server.leave(HOLDER));
-            assert!(server.is_held_by(WAITER));
-        }
-    }
-}
-
-/// Without the right to publish, waiters poll.
-///
-/// Shows G-29.
-#[test]
-fn lock_is_handed_over_without_the_right_to_publish() {
-    for claim in SHARES.map(claims) {
-        let mut server = ModelServer::start();
-        server.deny("PUBLISH");
-        for number in [HOLDER, WAITER, 2] {
-            queue(&mut server, &claim(number), liveness(number, 1, None));
-        }
-        assert!(server.leave(HOLDER));
-        assert!(server.is_held_by(WAITER));
-    }
-}
-
-/// A user has deleted the records, or the order of the waiters. Those who have waited enter again.
-///
-/// Shows S12.
-#[test]
-fn waiters_without_one_of_their_keys_are_gone() {
-    for (part, claim) in ["claims", "queue"]
-        .into_iter()
-        .flat_map(|part| SHARES.map(|shares| (part, claims(shares))))
-    {
-        let mut server = ModelServer::start();
-        for number in [HOLDER, WAITER] {
-            queue(&mut server, &claim(number), liveness(number, 1, None));
-        }
-        server.execute(0, &["DEL", &format!("{KEY}:{part}")]);
-        assert!(server.inspect().len() <= 1);
-
-        server.leave(HOLDER);
-        let waiter = claim(WAITER);
-        let poll = request(&waiter, EnterMode::Poll, liveness(WAITER, 1, None));
-        assert_eq!(server.enter(&poll).standing, Standing::Gone);
-        let next = queue(&mut server, &claim(9), liveness(9, 1, None));
-        assert!(next.token().is_some(), "{next:?}");
-    }
-}
-
-/// A user has deleted the key of the lock. Those who have waited enter again.
-///
-/// Shows S12.
-#[test]
-fn claims_without_the_key_of_their_lock_are_gone() {
-    for last in [WAITER, 2] {
-        let mut server = ModelServer::start();
-        for number in HOLDER..=last {
-            queue(
-                &mut server,
-                &claim(number, LEASE),
-                liveness(number, 1, None),
-            );
-        }
-        server.execute(0, &["DEL", KEY]);
-
-        let next = queue(&mut server, &claim(9, LEASE), liveness(9, 1, None));
-        assert!(next.token().is_some(), "{next:?}");
-        assert_eq!(server.inspect().len(), 1);
-    }
-}
-
-/// The record of a free lock lives for a day, also on a server without memory.
-///
-/// Shows G-11, S12.
-#[test]
-fn lock_is_released_on_a_server_without_memory() {
-    let mut server = ModelServer::start();
-    queue(
-        &mut server,
-        &claim(HOLDER, LEASE),
-        liveness(HOLDER, 1, None),
-    );
-    server.fill();
-
-    assert!(server.leave(HOLDER));
-    assert_eq!(server.holder(), None);
-    assert_eq!(server.lives()[0], 86_400_000);
-}
-
-/// A user has deleted the record of one of the first two waiters.
-///
-/// Shows S12.
-#[test]
-fn lock_is_released_to_waiters_without_records() {
-    for lost in [WAITER, 2] {
-        let mut server = ModelServer::start();
-        for number in 0..3 {
-            let claim = claim(number, LEASE);
-            queue(&mut server, &claim, liveness(number, 1, None));
-        }
-        let lost = id_text(id(lost));
-        server.execute(0, &["HDEL", &format!("{KEY}:claims"), &lost]);
-        assert!(server.leave(HOLDER));
-    }
-}
-
 /// A request of another kind finds that the holder's lease is over. The waiter is granted, and is
 /// what the refusal names.
 ///
@@ -916,109 +855,6 @@ fn refusal_of_another_kind_names_the_new_holder() {
         assert_eq!(refused, Reply::Error("MISMATCH 1 1".to_owned()));
         assert!(server.is_held_by(2));
     }
-}
-
-/// A user has deleted the order of the waiters.
-///
-/// Shows S12.
-#[test]
-fn waiter_without_a_position_is_renewed() {
-    for claim in SHARES.map(claims) {
-        let mut server = ModelServer::start();
-        for number in [HOLDER, WAITER] {
-            queue(&mut server, &claim(number), liveness(number, 1, None));
-        }
-        server.execute(0, &["DEL", &format!("{KEY}:queue")]);
-        let queued = Renewed::Queued {
-            position: 1,
-            absence: AbsenceSeen::None,
-        };
-        let renewed = server.renew(&claim(WAITER), &liveness(WAITER, 1, None));
-        assert_eq!(renewed, queued);
-    }
-}
-
-/// A user has removed the expiry of its key.
-///
-/// Shows S12.
-#[test]
-fn name_without_expiry_is_listed_while_it_is_held() {
-    let mut server = ModelServer::start();
-    queue(
-        &mut server,
-        &claim(HOLDER, LEASE),
-        liveness(HOLDER, 1, None),
-    );
-    server.execute(0, &["PERSIST", KEY]);
-    assert!(server.is_listed());
-    assert_eq!(server.inspect().len(), 1);
-}
-
-/// Shows S12.
-#[test]
-fn renewal_of_a_foreign_key_fails_with_the_reason() {
-    let mut server = ModelServer::start();
-    server.execute(0, &["HSET", KEY, "field", "foreign"]);
-
-    let reply = server.send_renew(&claim(HOLDER, LEASE), &link(HOLDER, 1));
-    let is_reason = |reply: &str| reply.starts_with("WRONGTYPE");
-    assert!(
-        matches!(&reply, Reply::Error(error) if is_reason(error)),
-        "{reply:?}"
-    );
-
-    let ids = [HOLDER, WAITER].map(|number| id_text(id(number)).to_string());
-    let [all, link_text] = [ids.concat(), link(HOLDER, 1).to_string()];
-    let renew = |server: &mut ModelServer, second: &str| {
-        let keys = ["EVALSHA", RENEW.hash(), "2", KEY, second];
-        server.execute(0, &[&keys, &[&*all, &*link_text, "86430000"][..]].concat())
-    };
-    let reply = renew(&mut server, KEY);
-    assert!(matches!(reply, Reply::Error(error) if is_reason(&error)));
-
-    // Another claim of the request is renewed.
-    server.execute(0, &["HSET", "foreign", "field", "foreign"]);
-    server.execute(0, &["DEL", KEY]);
-    queue(&mut server, &claim(HOLDER, LEASE), link(HOLDER, 1));
-    let expected = format!("{}1!", ids[0]);
-    assert_eq!(renew(&mut server, "foreign"), Reply::Bytes(expected.into()));
-}
-
-/// A user has replaced one key of a lock by a key of another type.
-///
-/// Shows S12.
-#[test]
-fn request_that_a_foreign_key_refuses_changes_nothing() {
-    for claim in SHARES.map(claims) {
-        for part in ["", ":claims", ":queue", ":holders"] {
-            let mut server = ModelServer::start();
-            for number in [HOLDER, WAITER] {
-                queue(&mut server, &claim(number), liveness(number, 1, None));
-            }
-            let key = format!("{KEY}{part}");
-            server.execute(0, &["DEL", &key]);
-            if part.is_empty() {
-                server.execute(0, &["HSET", &key, "field", "foreign"]);
-            } else {
-                server.execute(0, &["SET", &key, "foreign"]);
-            }
-
-            for number in [HOLDER, WAITER, 2] {
-                server.assert_refused_without_effect(&claim(number));
-            }
-        }
-    }
-}
-
-/// Nothing depends on the note of the last end, whatever a user makes of its key.
-#[test]
-fn inspection_ignores_a_foreign_note_of_the_last_end() {
-    let mut server = ModelServer::start();
-    queue(&mut server, &claim(HOLDER, LEASE), link(HOLDER, 1));
-    server.execute(0, &["HSET", &format!("{KEY}:ended"), "field", "foreign"]);
-    let lock_state = server.lock_state();
-    assert_eq!(lock_state.ended, None);
-    assert_eq!(lock_state.entries.len(), 1);
 }
 
 #[test]

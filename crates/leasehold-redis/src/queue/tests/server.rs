@@ -126,6 +126,16 @@ impl ModelServer {
         self.server.deny(command);
     }
 
+    /// Moves a key to another node of the cluster.
+    pub(super) fn move_away(&mut self, key: &str) {
+        self.server.move_away(key);
+    }
+
+    /// Lets scripts catch errors as tables, as Redis 7 does.
+    pub(super) fn throw_tables(&mut self) {
+        self.server.throw_tables();
+    }
+
     pub(super) fn pass(&mut self, time: Duration) {
         self.now += u64::try_from(time.as_micros()).expect("a test takes hours");
     }

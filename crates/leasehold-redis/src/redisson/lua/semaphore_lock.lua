@@ -65,7 +65,7 @@ if free + 0 >= ARGV[5] + 0 then
 end
 local permits = redis.call('ZRANGE', KEYS[3], 0, 7, 'WITHSCORES')
 local function left_until(score)
-    return string.format('%.0f', score and score + 0 < 922337203685477 and score - now_ms or -1)
+    return string.format('%.0f', score + 0 < 922337203685477 and score - now_ms or -1)
 end
 local reply = { 'H', left_until(permits[2]) }
 for i = 1, #permits, 2 do

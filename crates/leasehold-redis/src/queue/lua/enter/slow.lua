@@ -138,7 +138,7 @@ local function standing()
     if holds(record) then return reply(tonumber(sub(record, @record.token@)), 'H') end
     local rank = call('ZRANK', QUEUE, id)
     -- A waiter behind waiters without a connection is next too, and one that searches for it.
-    local is_next = rank == 0 or lock.notified == id or is_unfinished
+    local is_next = lock.notified == id or is_unfinished
     return reply(lock.holding + (lock.exclusive_holder and 1 or 0) + rank, is_next and 'N' or 'Q',
         rank + 1)
 end
