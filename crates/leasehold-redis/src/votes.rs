@@ -51,7 +51,7 @@ use leasehold_core::{Error, Guarantees, LockState, Name, Result, ServerVote, Tok
 use master::Master;
 use masters::Masters;
 use open::VotingConfig;
-use quorum::{QuorumCount, RoundResult, TallyOutcome};
+use quorum::{LeaveCount, QuorumCount, RoundResult, TallyOutcome};
 use record::{DAY, Holder, millis};
 use tracked_claim::{ClaimVotes, TrackedClaim};
 use vote::{LeaveReply, request_vote};
@@ -143,7 +143,8 @@ pub(crate) struct Voting {
     departures: Vec<Arc<Departures>>,
     claims: Arc<LocalClaims<ClaimVotes>>,
     client: Arc<str>,
-    /// The last three digits of each token of this client. Two clients rarely propose the same.
+    /// The number whose last three digits each token of this client has. Two clients rarely propose
+    /// the same.
     token_digits: u64,
     format: &'static dyn VoteFormat,
     longest_lease: Duration,
@@ -176,10 +177,9 @@ enum AcquireOutcome {
     },
 }
 
-/// How often a round with split votes is repeated before the lock counts as held by another claim.
-const SPLITS_MAX: u32 = 6;
-/// How often a token that is too low is raised.
-const RAISES_MAX: u32 = 4;
+/// How often a round with split votes, or with a token that is too low, is repeated before the lock
+/// counts as held by another claim.
+const REPEATS_MAX: u32 = 6;
 /// The highest token: a record has 19 digits for it.
 const TOKEN_MAX: u64 = 9_999_999_999_999_999_999;
 /// The number of tokens that differ only in their client's digits.
@@ -197,10 +197,6 @@ impl Voting {
         let standing = match tracked.standing() {
             Standing::Held { token } if self.confirm(&tracked, token).await? => {
                 Standing::Held { token }
-            }
-            Standing::Queued { .. } if waits => {
-                tracked.keep_until(BootInstant::now().saturating_add(claim.lease));
-                tracked.standing()
             }
             _ if waits => self.enter_queue(&tracked).await?,
             _ => return self.enter_now(&tracked).await,
@@ -278,7 +274,7 @@ impl Voting {
     async fn enter_queue(&self, tracked: &Arc<TrackedClaim>) -> Result<Standing> {
         let until = BootInstant::now().saturating_add(tracked.claim.lease);
         let name = &tracked.claim.name;
-        if self.claims.has_waiters(name) && !self.claims.is_first(tracked) {
+        if !self.claims.is_first(tracked) {
             return Ok(self.claims.wait(tracked, until));
         }
 
@@ -374,8 +370,7 @@ impl Voting {
         tracked: &Arc<TrackedClaim>,
         mode: VoteMode,
     ) -> Result<AcquireOutcome> {
-        let mut splits = 0;
-        let mut raises = 0;
+        let mut repeats = 0;
         loop {
             let token = self.proposal(tracked)?;
             let result = self.vote(tracked, token, mode).await;
@@ -393,17 +388,15 @@ impl Voting {
             if let Some(error) = error {
                 return Err(error);
             }
-            if result.is_held() || splits == SPLITS_MAX || raises == RAISES_MAX {
+            if result.is_held() || repeats == REPEATS_MAX {
                 return Ok(AcquireOutcome::Contended {
                     remaining: result.remaining,
                     holder: result.holder().cloned(),
                 });
             }
-            if result.is_stale() {
-                raises += 1;
-            } else {
-                splits += 1;
-                tokio::time::sleep(split_pause(splits)).await;
+            repeats += 1;
+            if !result.is_stale() {
+                tokio::time::sleep(split_pause(repeats)).await;
             }
         }
     }
@@ -503,7 +496,7 @@ impl Voting {
             return VoteKind::Grant;
         }
         let safe_until = tracked.safe_until(self.masters.quorum());
-        let is_valid = safe_until.is_some_and(|until| until > BootInstant::now());
+        let is_valid = safe_until.is_some_and(|until| BootInstant::now() < until);
         let has_others = self.masters.all.len() > 1;
         if !self.format.remembers_last_token() && has_others && is_valid {
             return VoteKind::Restore;
@@ -524,7 +517,7 @@ impl Voting {
     /// Returns how long a master keeps the counter of tokens. The format has one if its record does
     /// not keep the last token.
     fn counter_life(&self, lease: Duration) -> String {
-        if self.format.remembers_last_token() || !self.format.guarantees_tokens() {
+        if !self.format.guarantees_tokens() {
             return String::new();
         }
         millis(lease + DAY).to_string()
@@ -575,23 +568,16 @@ impl Voting {
             }
         });
 
-        let masters = self.masters.all.len();
-        let mut count = QuorumCount::of(masters);
-        let (mut holding, mut others) = (0, 0);
-        let quorum = self.masters.quorum();
-        let is_known = |holding, others| holding >= quorum || others + quorum > masters;
-        while !count.is_reached() || !is_known(holding, others) {
+        let mut count = QuorumCount::of(self.masters.all.len());
+        let mut left = LeaveCount::of(self.masters.all.len());
+        while !(count.is_reached() && left.is_known()) {
             let Some((master, reply)) = round.requests.next().await else {
                 break;
             };
             match reply {
-                Ok(LeaveReply::NotHeld) => {
-                    count.succeed();
-                    others += 1;
-                }
                 Ok(reply) => {
                     count.succeed();
-                    holding += 1;
+                    left.count(reply != LeaveReply::NotHeld);
                     if reply == LeaveReply::HandedOver {
                         self.claims.give_head_start(&claim.name, HEAD_START);
                     }
@@ -604,7 +590,7 @@ impl Voting {
                 }
             }
         }
-        Ok(others + quorum <= masters)
+        Ok(left.may_have_held())
     }
 
     fn leave_request(
@@ -628,8 +614,9 @@ impl Voting {
 }
 
 /// Returns the token of a moment, in microseconds, or the successor of the highest token that was
-/// seen. Its last three digits are those of the client.
-fn next_token(micros: u64, seen: u64, digits: u64) -> Result<u64> {
+/// seen. Its last three digits are those of the client's number.
+fn next_token(micros: u64, seen: u64, client: u64) -> Result<u64> {
+    let digits = client % TOKEN_STEP;
     let token = micros * TOKEN_STEP + digits;
     if token > seen {
         return Ok(token);

@@ -49,6 +49,15 @@ pub(crate) struct Stored {
     pub(crate) expires_at: Option<i64>,
 }
 
+/// The form of an error that a script catches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Thrown {
+    #[default]
+    Text,
+    /// Since Redis 7.
+    Table,
+}
+
 /// All that a server keeps, without its scripts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Data {
@@ -66,8 +75,8 @@ pub(crate) struct Data {
     pub(crate) denied: &'static str,
     /// Scripts cannot read this key: its slot of a cluster moves to another node.
     pub(crate) moved: Option<Vec<u8>>,
-    /// Whether a script catches an error as a table, as it does since Redis 7.
-    pub(crate) throws_tables: bool,
+    /// What a script catches.
+    pub(crate) thrown: Thrown,
     /// Whether the present request has written. A script that has written may write on.
     pub(crate) has_written: bool,
     pub(crate) channels: BTreeMap<Vec<u8>, BTreeSet<Connection>>,

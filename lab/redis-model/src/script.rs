@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use mlua::{Function, IntoLua, Lua, MultiValue, Table, Value};
 use parking_lot::Mutex;
 
-use crate::data::Data;
+use crate::data::{Data, Thrown};
 use crate::mutants::text_to_run;
 use crate::reply::{Outcome, Reply};
 
@@ -180,10 +180,9 @@ fn protected_call(lua: &Lua) -> mlua::Result<Function> {
 }
 
 fn caught(lua: &Lua, error: String) -> mlua::Result<Value> {
-    if with_data(lua, |data| data.throws_tables) {
-        value_of(lua, &Reply::Error(error))
-    } else {
-        error.into_lua(lua)
+    match with_data(lua, |data| data.thrown) {
+        Thrown::Text => error.into_lua(lua),
+        Thrown::Table => value_of(lua, &Reply::Error(error)),
     }
 }
 

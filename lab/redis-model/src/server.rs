@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::data::Data;
+use crate::data::{Data, Thrown};
 use crate::reply::{Outcome, Reply};
 use crate::{keys, script};
 
@@ -103,7 +103,7 @@ impl Server {
 
     /// Lets scripts catch errors as tables from now on, as Redis 7 does, and not as texts.
     pub fn throw_tables(&mut self) {
-        self.data.throws_tables = true;
+        self.data.thrown = Thrown::Table;
     }
 
     /// Returns the messages to subscribers since the last call.

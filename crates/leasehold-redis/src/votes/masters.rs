@@ -84,8 +84,8 @@ impl Masters {
                     );
                 }
             }
-            if count.is_reached() && until.is_none() {
-                until = Some(Instant::now() + STRAGGLERS_MAX);
+            if count.is_reached() {
+                until.get_or_insert_with(|| Instant::now() + STRAGGLERS_MAX);
             }
         }
 

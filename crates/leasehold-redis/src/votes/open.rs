@@ -104,7 +104,7 @@ pub(super) async fn open(config: VotingConfig, runtime: Option<Handle>) -> Resul
         masters,
         claims,
         client,
-        token_digits: u64::from(u16::from_be_bytes([high, low])) % 1_000,
+        token_digits: u16::from_be_bytes([high, low]).into(),
         format: config.format,
         longest_lease: config.settings.longest_lease,
         quorum_error: Mutex::default(),

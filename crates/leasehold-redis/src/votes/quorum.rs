@@ -71,6 +71,42 @@ impl Tally {
     }
 }
 
+/// Counts the masters that had a claim which leaves.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LeaveCount {
+    masters: usize,
+    holding: usize,
+    others: usize,
+}
+
+impl LeaveCount {
+    pub(super) fn of(masters: usize) -> Self {
+        Self {
+            masters,
+            holding: 0,
+            others: 0,
+        }
+    }
+
+    pub(super) fn count(&mut self, was_holding: bool) {
+        if was_holding {
+            self.holding += 1;
+        } else {
+            self.others += 1;
+        }
+    }
+
+    /// Whether no further reply can tell more.
+    pub(super) fn is_known(self) -> bool {
+        self.holding >= quorum(self.masters) || !self.may_have_held()
+    }
+
+    /// Whether a quorum had the claim, or may have had it.
+    pub(super) fn may_have_held(self) -> bool {
+        self.others + quorum(self.masters) <= self.masters
+    }
+}
+
 /// What the reply of a master means for the claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum MasterVote {

@@ -100,19 +100,26 @@ pub(super) enum LeaveReply {
     HandedOver,
 }
 
+impl LeaveReply {
+    /// Reads the reply to a request of this claim.
+    pub(super) fn parse(reply: &str, claim: &str) -> Option<Self> {
+        match reply.strip_suffix(claim)? {
+            "0" => Some(Self::NotHeld),
+            "1" => Some(Self::Freed),
+            "2" => Some(Self::HandedOver),
+            _ => None,
+        }
+    }
+}
+
 /// Requests a master to take back its vote. The caller has locked the master.
 pub(super) async fn request_leave(master: &Master, request: &LeaveRequest) -> Result<LeaveReply> {
     let (session, _) = master.session()?;
     let reply = request.format.leave(request).run(&session).await?;
-    match reply.split_at_checked(1) {
-        Some(("0", id)) if id == request.id => Ok(LeaveReply::NotHeld),
-        Some(("1", id)) if id == request.id => Ok(LeaveReply::Freed),
-        Some(("2", id)) if id == request.id => Ok(LeaveReply::HandedOver),
-        _ => {
-            session.close();
-            Err(client::protocol_error())
-        }
-    }
+    LeaveReply::parse(&reply, &request.id).ok_or_else(|| {
+        session.close();
+        client::protocol_error()
+    })
 }
 
 /// Waits until no other request about this claim is in flight to a master that forgets tokens.

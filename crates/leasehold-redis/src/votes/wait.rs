@@ -88,8 +88,7 @@ pub(super) async fn wait_for_loss(
 async fn pause(voting: &Voting, tracked: &TrackedClaim, waiting: &Waiting) {
     let mut changed = pin!(tracked.changed.notified());
     changed.as_mut().enable();
-    let standing = tracked.standing();
-    if standing.token().is_some() || standing == Standing::Gone {
+    if !matches!(tracked.standing(), Standing::Queued { .. }) {
         return;
     }
     let notified = tracked.notified(voting.masters.all.len());
@@ -103,18 +102,11 @@ async fn pause(voting: &Voting, tracked: &TrackedClaim, waiting: &Waiting) {
         return;
     }
 
-    let is_notified = notified == Notified::Minority;
-    let pause = if is_notified {
-        NOTIFICATION_SPREAD
-    } else {
-        retry_pause(voting, waiting)
-    };
-    let until = Instant::now() + pause;
-    if timeout_at(until, changed).await.is_err() || is_notified {
-        return;
+    if notified == Notified::None {
+        let _ = timeout(retry_pause(voting, waiting), changed).await;
     }
-    // The first master has sent a notification; those of the others follow.
-    let until = until.min(Instant::now() + NOTIFICATION_SPREAD);
+    // After the notification of the first master, those of the others follow.
+    let until = Instant::now() + NOTIFICATION_SPREAD;
     wait_for_notifications(voting, tracked, until).await;
 }
 

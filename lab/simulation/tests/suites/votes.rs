@@ -10,9 +10,10 @@ use leasehold::stores::{Redlock, RedlockGuardExt};
 use leasehold::{Locks, Name};
 use leasehold_conformance::support::claim;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::clients::{cut_off, open, remote};
+use super::received;
 
 /// All messages have arrived after this time.
 const SOON: Duration = Duration::from_millis(20);
@@ -65,6 +66,114 @@ async fn divided_votes_refuse_no_claim() {
     }
     let tried = locks.mutex("a").try_acquire().await.expect("they reply");
     drop(tried.expect("no claim holds the lock"));
+}
+
+/// The votes stay divided, so they are not asked for again without end.
+///
+/// Shows G-32.
+#[tokio::test]
+async fn votes_that_stay_divided_refuse_the_claim() {
+    let (masters, wires, locks) = start().await;
+    for at in [1, 2] {
+        vote_for_another(&masters[at], at, LEASE);
+        wires[at].delay(Duration::from_millis(1));
+    }
+    let tried = timeout(SOON * 50, locks.mutex("a").try_acquire());
+    let tried = tried.await.expect("it ends").expect("they reply");
+    tried.expect_err("no quorum is free");
+}
+
+/// The pauses of a waiter grow to 0.3 s, half more or less. Each attempt is a vote, and the request
+/// that takes it back.
+///
+/// Shows G-29.
+#[tokio::test]
+async fn waiter_seldom_asks_while_another_claim_holds() {
+    let (masters, _wires, locks) = start().await;
+    for master in &masters {
+        vote_for_another(master, 1, LEASE);
+    }
+    let before = received(&masters[0]);
+    let waited = locks
+        .mutex("a")
+        .try_acquire_for(Duration::from_secs(30))
+        .await;
+    waited.expect("they reply").expect_err("it is held");
+    let requests = received(&masters[0]) - before;
+    assert!((80..=150).contains(&requests), "{requests}");
+}
+
+/// The masters free their votes one after the other. The waiter asks when a quorum has done so.
+///
+/// Shows G-32.
+#[tokio::test]
+async fn waiter_asks_when_a_quorum_has_notified_it() {
+    let (masters, wires, locks) = start().await;
+    let urls = masters.each_ref().map(Redis::address).join(",");
+    let url = format!("redlock://{urls}?quarantine=off&longest-lease=3600s");
+    let theirs = leasehold::open(&url).await.expect("it opens");
+    let held = locks.mutex("a").acquire().await.expect("granted");
+    let waiting = tokio::spawn(theirs.mutex("a").acquire());
+    sleep(SOON * 50).await;
+
+    for (wire, delay) in wires.iter().zip([0, 2, 100]) {
+        wire.delay(Duration::from_millis(delay));
+    }
+    let before = received(&masters[1]);
+    held.release().await.expect("released");
+    let next = waiting.await.expect("it runs").expect("granted");
+    // A release, the vote, and the confirmation of a grant that followed a wait.
+    assert_eq!(received(&masters[1]) - before, 3);
+    drop(next);
+}
+
+/// Two of three masters are connected again after 0.2 s.
+///
+/// Shows L2.
+#[tokio::test]
+async fn acquire_waits_for_the_connections_of_a_quorum() {
+    let (_masters, wires, locks) = start().await;
+    for wire in &wires[1..] {
+        wire.refuse(true);
+        wire.partition();
+    }
+    let acquiring = tokio::spawn(locks.mutex("a").try_acquire());
+    sleep(SOON * 10).await;
+    for wire in &wires[1..] {
+        wire.refuse(false);
+    }
+    let tried = acquiring.await.expect("it runs").expect("they reply");
+    drop(tried.expect("it is free"));
+}
+
+/// The first reply ends the wait for the others only if it completes a quorum.
+///
+/// Shows G-18.
+#[tokio::test]
+async fn slow_majority_of_masters_is_inspected() {
+    let (_masters, wires, locks) = start().await;
+    let held = locks.mutex("a").acquire().await.expect("granted");
+    for wire in &wires[1..] {
+        wire.delay(Duration::from_millis(200));
+    }
+    let lock_state = locks.inspect("a").await.expect("a quorum replies");
+    assert_eq!(lock_state.holders().count(), 1);
+    drop(held);
+}
+
+/// A format without tokens writes the key of the lock alone.
+///
+/// Shows G-56.
+#[tokio::test]
+async fn lock_without_tokens_is_one_key() {
+    let server = Redis::start();
+    let locks = open(&server.url(), "dialect=plain").await;
+    let held = locks.mutex("a").acquire().await.expect("granted");
+    let Reply::List(page) = server.command(&["SCAN", "0"]) else {
+        panic!("SCAN replies with a page");
+    };
+    assert_eq!(page[1], Reply::List(vec![Reply::Bytes(b"a".to_vec())]));
+    assert_eq!(held.votes(), [], "one server is no quorum");
 }
 
 /// One master is down, and one was slow once. The third has voted for another claim.

@@ -219,7 +219,12 @@ mod tests {
             ("9a8e4c7a6f1241efb2c50242ac120002", "node-redlock"),
             ("MDEyMzQ1Njc4OWFiY2RlZg==", "redsync"),
             ("MDEyMzQ1Njc4OWFiY2RlZmdo", "python-redis-lock"),
+            ("MDEyMzQ1Njc4OWFiY2RlZ-==", "another library"),
+            ("MDEyMzQ1Njc4OWFiY2Rl==", "another library"),
+            ("MDEyMzQ1Njc4OWFiY2RlZmd-", "another library"),
+            ("MDEyMzQ1Njc4OWFiY2RlZmd", "another library"),
             ("0123456789abcdef", "another library"),
+            ("0123456789abcdefghij", "another library"),
             ("9A8E4C7A6F1211EFB2C50242AC120002", "another library"),
             ("", "another library"),
         ] {

@@ -9,8 +9,9 @@ use leasehold_core::store::{Claim, Share, claimant_here};
 
 use crate::local_claims::LocalClaims;
 use crate::votes::format::Keys;
-use crate::votes::quorum::{RoundResult, TallyOutcome};
+use crate::votes::quorum::{LeaveCount, RoundResult, TallyOutcome};
 use crate::votes::tracked_claim::{ClaimVotes, TrackedClaim};
+use crate::votes::vote::LeaveReply;
 use crate::votes::{TOKEN_MAX, TOKEN_STEP, VoteMode, decided, next_token, split_pause};
 
 fn tracked() -> Arc<TrackedClaim> {
@@ -31,7 +32,8 @@ fn tracked() -> Arc<TrackedClaim> {
 #[test]
 fn token_is_above_all_that_were_seen() {
     const DIGITS: u64 = 123;
-    let next = |micros, seen| next_token(micros, seen, DIGITS).expect("there is one");
+    const CLIENT: u64 = 65_000 + DIGITS;
+    let next = |micros, seen| next_token(micros, seen, CLIENT).expect("there is one");
     assert_eq!(next(5, 0), 5_123);
     assert_eq!(next(5, 5_122), 5_123);
     assert_eq!(next(5, 5_123), 6_123);
@@ -41,7 +43,7 @@ fn token_is_above_all_that_were_seen() {
     let last = TOKEN_MAX - 2 * TOKEN_STEP;
     assert!(next(5, last) > last && next(5, last) <= TOKEN_MAX);
     for seen in [last + 1, TOKEN_MAX, u64::MAX] {
-        let error = next_token(5, seen, DIGITS).expect_err("none is larger");
+        let error = next_token(5, seen, CLIENT).expect_err("none is larger");
         assert!(error.is_damaged(), "{seen}: {error}");
     }
 }
@@ -134,5 +136,45 @@ fn pauses_after_split_votes_grow_apart() {
         let longest = Duration::from_micros(longest);
         assert!(pauses.iter().all(|pause| *pause < longest));
         assert!(pauses.iter().any(|pause| *pause > longest * 3 / 4));
+    }
+}
+
+/// A claim that leaves five masters had three of them, or may have had them, until three others have
+/// replied that they did not have it.
+///
+/// Shows G-10.
+#[test]
+fn leaving_claim_may_have_held_until_a_quorum_denies_it() {
+    for (replies, is_known, may_have_held) in [
+        (&[][..], false, true),
+        (&[true, true], false, true),
+        (&[true, true, true], true, true),
+        (&[true, true, false, false], false, true),
+        (&[true, true, false, false, true], true, true),
+        (&[true, true, false, false, false], true, false),
+        (&[false, false, false], true, false),
+    ] {
+        let mut count = LeaveCount::of(5);
+        for was_holding in replies {
+            count.count(*was_holding);
+        }
+        let found = (count.is_known(), count.may_have_held());
+        assert_eq!(found, (is_known, may_have_held), "{replies:?}");
+    }
+}
+
+#[test]
+fn reply_to_a_leave_names_its_claim() {
+    for (reply, expected) in [
+        ("0claim", Some(LeaveReply::NotHeld)),
+        ("1claim", Some(LeaveReply::Freed)),
+        ("2claim", Some(LeaveReply::HandedOver)),
+        ("3claim", None),
+        ("claim", None),
+        ("0other", None),
+        ("1other", None),
+        ("2other", None),
+    ] {
+        assert_eq!(LeaveReply::parse(reply, "claim"), expected, "{reply}");
     }
 }
