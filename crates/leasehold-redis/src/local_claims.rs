@@ -288,10 +288,6 @@ impl<D> LocalClaim<D> {
         self.state.lock().until
     }
 
-    pub(super) fn keep_until(&self, until: BootInstant) {
-        self.state.lock().until = until;
-    }
-
     /// Whether the claim waited when it was closed.
     pub(super) fn has_waited(&self) -> bool {
         self.state.lock().has_waited

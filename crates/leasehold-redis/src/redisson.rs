@@ -351,11 +351,6 @@ impl Store for Redisson {
             }
             Standing::Held { .. } if self.still_holds(&local).await? => local.standing(),
             Standing::Held { .. } => self.claims.gone(&local),
-            Standing::Queued { .. } if on_contention == OnContention::Queue => {
-                local.set_share(claim.share);
-                local.keep_until(kept_from_now(&local));
-                local.standing()
-            }
             _ => return self.enter_first(&local, claim.share, on_contention).await,
         };
         Ok(Entered::new(standing, local.claim.lease))

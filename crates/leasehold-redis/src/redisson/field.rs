@@ -222,6 +222,30 @@ mod tests {
         assert_eq!(token_in(&field), Token::new(77));
     }
 
+    #[test]
+    fn kind_of_a_field_is_that_of_its_hold() {
+        let field = "285475da-9152-4c83-822a-67ee2f116a79:52";
+        for (kind, share) in [
+            ("M", Share::MUTEX),
+            ("R", Share::READER),
+            ("W", Share::WRITER),
+            ("P", Share::slots(1, 3).expect("in range")),
+        ] {
+            assert_eq!(holder(&raw(field, kind), None, 3).share, share, "{kind}");
+        }
+    }
+
+    /// Each permit of a holder has a member of its own.
+    #[test]
+    fn permits_of_one_holder_are_one_entry() {
+        let mut lock_state = replies::lock_state(claim("a").name);
+        for field in ["one", "two", "one", "one"] {
+            add_entry(&mut lock_state, holder(&raw(field, "P"), None, 9));
+        }
+        let permits = lock_state.entries.iter().map(|entry| entry.share.weight());
+        assert_eq!(permits.collect::<Vec<_>>(), [3, 1]);
+    }
+
     /// Shows G-52.
     #[test]
     fn holder_of_redisson_is_shown_with_client_and_thread() {

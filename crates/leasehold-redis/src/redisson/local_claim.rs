@@ -101,6 +101,7 @@ fn is_settled(sent_at: BootInstant, now: BootInstant) -> bool {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use super::super::keys::KeyMapper;
     use super::*;
@@ -132,6 +133,49 @@ mod tests {
 
         local.replied(sent_at);
         assert_eq!(remaining(), lease);
+    }
+
+    /// A script looks for an earlier hold of the claim only if there may be one.
+    ///
+    /// Shows G-52.
+    #[test]
+    fn request_without_a_reply_may_have_locked() {
+        let local = waiting_claim();
+        let first = local.request_sent();
+        assert!(!local.has_earlier(first) && local.has_unanswered());
+        local.replied(first);
+        assert!(!local.has_unanswered());
+
+        let second = local.request_sent();
+        assert!(!local.has_earlier(second));
+        let third = local.request_sent();
+        assert!(local.has_earlier(third));
+        for answered in [second, third] {
+            local.replied(answered);
+        }
+        assert!(!local.has_earlier(third));
+
+        *local.details.field.lock() = Some("field".to_owned());
+        assert!(local.has_earlier(third));
+    }
+
+    /// It is forgotten then, but may have locked before.
+    ///
+    /// Shows G-52.
+    #[test]
+    fn request_without_a_reply_is_settled_after_the_longest_delay() {
+        let sent_at = BootInstant::now();
+        let at = |delay| sent_at.saturating_add(delay);
+        let moment = Duration::from_micros(1);
+        assert!(!is_settled(sent_at, at(LATE_MAX.saturating_sub(moment))));
+        assert!(is_settled(sent_at, at(LATE_MAX)));
+
+        let local = waiting_claim();
+        local.state.lock().unanswered.push(sent_at.before(LATE_MAX));
+        let later = local.request_sent();
+        local.replied(later);
+        assert!(!local.may_lock_late() && !local.has_unanswered());
+        assert!(local.has_earlier(later));
     }
 
     /// The reply to a second request does not settle the first, whose future was dropped.

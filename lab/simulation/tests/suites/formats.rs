@@ -222,6 +222,37 @@ async fn hold_with_a_short_watchdog_survives_a_lost_reply() {
     held.check().expect_err("its lease on the server has ended");
 }
 
+/// Readers of Redisson renew the key of a read-write lock for 30 s, whatever a hold has asked for. So
+/// a hold that is renewed has that lease, and a longer one that is not renewed is refused.
+///
+/// Shows G-52.
+#[tokio::test]
+async fn lease_of_a_read_write_lock_is_that_of_its_readers() {
+    const LONGEST: Duration = Duration::from_secs(30);
+    for (format, keeps_long_leases) in [(LOCK, true), (READ_WRITE, false)] {
+        let server = Redis::start();
+        let locks = open(&server.url(), format).await;
+        let left = || Duration::from_millis(server.command(&["PTTL", "a"]).int().unsigned_abs());
+        for is_renewed in [true, false] {
+            let lock = locks.mutex("a").lease(LONGEST * 2);
+            let lock = if is_renewed { lock } else { lock.no_renewal() };
+            let held = match lock.acquire().await {
+                Err(error) => {
+                    assert!(error.is_unsupported() && !is_renewed && !keeps_long_leases);
+                    continue;
+                }
+                Ok(held) => held,
+            };
+            assert!(is_renewed || keeps_long_leases, "{format}");
+            assert_eq!(left() > LONGEST, keeps_long_leases, "{format}");
+            held.release().await.expect("released");
+        }
+
+        let held = locks.mutex("a").lease(LONGEST).no_renewal().acquire().await;
+        drop(held.expect("readers keep it"));
+    }
+}
+
 /// The server has refused the request of a waiter, and the reply is slow. The release that follows
 /// wakes the waiter.
 ///
