@@ -257,11 +257,7 @@ async fn message_of_one_master_ends_no_hold() {
         count.expect("it has voted")
     };
     let before = votes();
-    let inboxes = servers[0].command(&["PUBSUB", "CHANNELS", "leasehold:inbox:*"]);
-    let id = URL_SAFE_NO_PAD.encode(held.claim_id().to_bytes());
-    for inbox in inboxes.texts() {
-        servers[0].command(&["PUBLISH", inbox, &format!("G{id}")]);
-    }
+    tell_end(&servers[0], &held);
 
     // The other masters confirm the hold.
     while votes() == before {
@@ -270,6 +266,33 @@ async fn message_of_one_master_ends_no_hold() {
     }
     drop(lost);
     held.release().await.expect("it was not lost");
+}
+
+fn tell_end(server: &Redis, held: &Guard) {
+    let inboxes = server.command(&["PUBSUB", "CHANNELS", "leasehold:inbox:*"]);
+    let id = URL_SAFE_NO_PAD.encode(held.claim_id().to_bytes());
+    for inbox in inboxes.texts() {
+        server.command(&["PUBLISH", inbox, &format!("G{id}")]);
+    }
+}
+
+/// An operator has broken the hold on one master. The renewals restore only a vote that a master
+/// has lost without a message.
+///
+/// Shows G-03.
+#[tokio::test]
+async fn vote_that_was_broken_is_not_restored() {
+    const LEASE: Duration = Duration::from_secs(2);
+    let (servers, hosts) = start(3);
+    let locks = open(&hosts, "dialect=classic").await.expect("three");
+    let lock = locks.mutex("a").lease(LEASE);
+    let held = lock.acquire().await.expect("granted");
+    servers[0].command(&["DEL", "a"]);
+    tell_end(&servers[0], &held);
+    tokio::time::sleep(LEASE * 2).await;
+    held.check().expect("two masters keep it");
+    let kept = [0, 1, 2].map(|at| servers[at].command(&["EXISTS", "a"]).int());
+    assert_eq!(kept, [0, 1, 1]);
 }
 
 async fn wait_until_they_vote(locks: &Locks, masters: [usize; 2], token: Token) {

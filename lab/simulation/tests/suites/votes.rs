@@ -32,6 +32,13 @@ async fn start() -> ([Redis; 3], [Wire; 3], Locks) {
     (masters, wires, locks)
 }
 
+/// Opens another client, without wires.
+async fn beside(masters: &[Redis; 3]) -> Locks {
+    let hosts = masters.each_ref().map(Redis::address).join(",");
+    let url = format!("redlock://{hosts}?quarantine=off&longest-lease=3600s");
+    leasehold::open(&url).await.expect("it opens")
+}
+
 /// Lets a master vote for a claim of another client.
 fn vote_for_another(master: &Redis, token: usize, lease: Duration) {
     vote_for(master, RECORD, token, lease);
@@ -109,9 +116,7 @@ async fn waiter_seldom_asks_while_another_claim_holds() {
 #[tokio::test]
 async fn waiter_asks_when_a_quorum_has_notified_it() {
     let (masters, wires, locks) = start().await;
-    let urls = masters.each_ref().map(Redis::address).join(",");
-    let url = format!("redlock://{urls}?quarantine=off&longest-lease=3600s");
-    let theirs = leasehold::open(&url).await.expect("it opens");
+    let theirs = beside(&masters).await;
     let held = locks.mutex("a").acquire().await.expect("granted");
     let waiting = tokio::spawn(theirs.mutex("a").acquire());
     sleep(SOON * 50).await;
@@ -125,6 +130,45 @@ async fn waiter_asks_when_a_quorum_has_notified_it() {
     // A release, the vote, and the confirmation of a grant that followed a wait.
     assert_eq!(received(&masters[1]) - before, 3);
     drop(next);
+}
+
+/// The client that has released the lock is nearer to the masters, and wants it again at once.
+///
+/// Shows G-05.
+#[tokio::test]
+async fn waiter_that_a_release_has_notified_has_a_head_start() {
+    let (masters, wires, locks) = start().await;
+    let near = beside(&masters).await;
+    let held = near.mutex("a").acquire().await.expect("granted");
+    let waiting = tokio::spawn(locks.mutex("a").acquire());
+    sleep(SOON * 50).await;
+
+    for wire in &wires {
+        wire.delay(Duration::from_millis(1));
+    }
+    held.release().await.expect("released");
+    let again = tokio::spawn(near.mutex("a").acquire());
+    let next = timeout(SOON, waiting).await.expect("it is the next holder");
+    drop(next.expect("it runs").expect("granted"));
+    drop(again.await.expect("it runs").expect("granted"));
+}
+
+/// A master that has replied is not asked again.
+///
+/// Shows G-10.
+#[tokio::test]
+async fn release_is_one_request_to_each_master() {
+    let (masters, _wires, locks) = start().await;
+    // The masters know the scripts afterwards.
+    let first = locks.mutex("a").acquire().await.expect("granted");
+    first.release().await.expect("released");
+    let held = locks.mutex("a").acquire().await.expect("granted");
+    sleep(SOON).await;
+    let before = masters.each_ref().map(received);
+    held.release().await.expect("released");
+    sleep(SOON * 100).await;
+    let after = masters.each_ref().map(received);
+    assert_eq!(after, before.map(|count| count + 1));
 }
 
 /// Two of three masters are connected again after 0.2 s.
