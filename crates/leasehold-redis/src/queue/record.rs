@@ -394,6 +394,20 @@ mod tests {
     }
 
     #[test]
+    fn pattern_matches_the_keys_of_all_names_with_a_prefix() {
+        for (prefix, pattern) in [("", "*"), ("{x", "*"), ("a", "a*}")] {
+            assert_eq!(pattern_of(prefix), format!("{PREFIX}{pattern}"));
+        }
+    }
+
+    #[test]
+    fn refusal_without_claims_ahead_names_no_number() {
+        let name = Name::parse("a").expect("a name");
+        assert_eq!(refused(&name, 0, &[]).ahead, None);
+        assert_eq!(refused(&name, 1, &[]).ahead, Some(1));
+    }
+
+    #[test]
     fn names_and_keys_round_trip() {
         for name in [
             "orders/42",

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::server::claim;
-use crate::queue::claims::{ClaimState, ClaimValidity, Claims};
+use crate::queue::claims::{ClaimState, ClaimValidity, Claims, PollDue};
 use crate::queue::messages::{EnterMode, EnterReply, Push, Sent};
+use crate::queue::wait::may_poll;
 use leasehold_core::Token;
 use leasehold_core::internal::BootInstant;
 use leasehold_core::store::Standing;
@@ -25,8 +26,16 @@ fn validity() -> ClaimValidity {
     ClaimValidity::new(LEASE, None)
 }
 
-fn apply(state: &mut ClaimState, standing: Standing, last_token: u64) {
-    let reply = EnterReply {
+fn sent() -> Sent {
+    Sent {
+        at: second(1),
+        liveness_epoch: 1,
+        caller_epoch: 1,
+    }
+}
+
+fn reply(standing: Standing, last_token: u64) -> EnterReply {
+    EnterReply {
         standing,
         last_token,
         is_next: false,
@@ -34,13 +43,43 @@ fn apply(state: &mut ClaimState, standing: Standing, last_token: u64) {
         next_expiry: None,
         absences: Vec::new(),
         refused: None,
-    };
-    let sent = Sent {
-        at: second(1),
-        liveness_epoch: 1,
-        caller_epoch: 1,
-    };
-    state.apply_reply(&reply, sent, second(1));
+    }
+}
+
+fn apply(state: &mut ClaimState, standing: Standing, last_token: u64) {
+    state.apply_reply(&reply(standing, last_token), sent(), sent().at);
+}
+
+/// A poll does not begin the lease of a waiter again on the server.
+///
+/// Shows G-13.
+#[test]
+fn poll_extends_no_lease_of_a_waiter() {
+    for (mode, extends) in [
+        (EnterMode::Queue, true),
+        (EnterMode::Refresh, true),
+        (EnterMode::Poll, false),
+    ] {
+        let tracked = Claims::default().begin(&claim(0, LEASE), validity());
+        tracked.apply_reply(mode, &reply(QUEUED, 0), sent());
+        assert_eq!(tracked.validity().confirmed.is_some(), extends, "{mode:?}");
+    }
+}
+
+/// Of a client's waiters, the foremost one polls for all, unless another one has a reason.
+#[test]
+fn waiter_polls_if_it_is_next_or_foremost() {
+    for (is_next, due, is_foremost, polls) in [
+        (false, PollDue::No, false, false),
+        (false, PollDue::Absence, false, false),
+        (true, PollDue::No, false, true),
+        (false, PollDue::Grant, false, true),
+        (false, PollDue::No, true, true),
+    ] {
+        let mut state = ClaimState::default();
+        (state.is_next, state.due) = (is_next, due);
+        assert_eq!(may_poll(&state, is_foremost), polls, "{due:?}");
+    }
 }
 
 /// A client that ends a claim leaves once more after the last request that may be executed late.

@@ -8,8 +8,9 @@ use lab_redis_model::Reply;
 use super::server::{KEY, ModelServer, absence, claim, id, liveness, request};
 use crate::client::id_text;
 use crate::queue::layout::record as field;
+use crate::queue::may_be_dead;
 use crate::queue::messages::{AbsenceSeen, EnterMode, EnterRequest, Nonce, Push, Renewed};
-use crate::queue::record::LivenessRef;
+use crate::queue::record::{LivenessRef, bound_hold, client_of};
 use crate::queue::scripts::RENEW;
 use leasehold_core::store::{Claim, Share, Standing};
 
@@ -302,6 +303,44 @@ fn next_expiry_is_that_of_the_holder_that_follows() {
     let noted = poll(Vec::new());
     assert_eq!(noted.next_expiry, Some(LEASE * 5));
     assert_eq!(poll(noted.absences).next_expiry, Some(LEASE * 2));
+}
+
+/// A refused client looks whether the holder's process has ended, or its connection.
+///
+/// Shows G-02.
+#[test]
+fn refusal_tells_whether_the_holder_may_be_dead() {
+    for is_connected in [true, false] {
+        let mut server = ModelServer::start();
+        if is_connected {
+            server.subscribe(1, "alive", HOLDER);
+        }
+        queue(&mut server, &claim(HOLDER, LEASE), link(HOLDER, 1));
+        let tried = claim(WAITER, LEASE);
+        let reply = server.enter(&EnterRequest {
+            nonce: Nonce(1),
+            ..request(&tried, EnterMode::TryNow, link(WAITER, 1))
+        });
+        assert_eq!(may_be_dead(&reply), !is_connected);
+
+        let holders = &reply.refused.as_ref().expect("it is refused").holders;
+        let clients: Vec<_> = holders.iter().map(|text| client_of(text)).collect();
+        assert_eq!(clients, [Some("client-0000")]);
+    }
+}
+
+/// Only a hold is bound to a connection, and only one of this version is understood.
+#[test]
+fn bound_hold_is_a_hold_of_this_version() {
+    let mut server = ModelServer::start();
+    queue(&mut server, &claim(HOLDER, LEASE), link(HOLDER, 1));
+    let record = format!("-{}", server.held().expect("a holder"));
+    assert!(bound_hold(&record).is_some());
+    for (from, to) in [("H", "Q"), (" v1 ", " v2 ")] {
+        let other = record.replacen(from, to, 1);
+        assert_ne!(other, record);
+        assert!(bound_hold(&other).is_none(), "{other}");
+    }
 }
 
 /// One request renews all claims of a client, and the keys of a lock that is shared.
