@@ -94,11 +94,10 @@ impl Entering<'_> {
         let claim = self.claim;
         let server = &self.server;
         let (highest_token, expired) = self.observations.hint(&claim.name);
-        // The fast path neither waits after a failover nor reserves tokens.
-        let may_grant_fast = self.longest_lease.is_none() && claim.reserved == 0;
-        let proposal = if may_grant_fast && claim.share.is_whole() && mode.adds_claim() {
+        let proposal = if self.longest_lease.is_none() && may_be_granted_fast(claim, mode) {
             server.clock.micros().max(highest_token + 1)
         } else {
+            // The fast path does not wait after a failover.
             0
         };
 
@@ -190,6 +189,11 @@ async fn count_replicas(session: &Session, wanted: u32, limit: Duration) -> Resu
     session.request(&wait).await
 }
 
+/// Whether the script's fast path may grant a claim. It reserves no tokens, and knows one holder.
+fn may_be_granted_fast(claim: &Claim, mode: EnterMode) -> bool {
+    claim.reserved == 0 && claim.share.is_whole() && mode.adds_claim()
+}
+
 /// Returns until when the server may execute a request that is sent now, in its seconds.
 fn not_after(clock: &ServerClock) -> u64 {
     clock.micros() / 1_000_000 + NOT_AFTER.as_secs()
@@ -243,6 +247,26 @@ mod tests {
             panic!("{reply} is an error")
         };
         store_error(error.into())
+    }
+
+    /// Shows G-04.
+    #[test]
+    fn fast_path_grants_only_whole_claims_without_reserved_tokens() {
+        let claim = |share, reserved| {
+            let mut claim = leasehold_conformance::support::claim("a");
+            (claim.share, claim.reserved) = (share, reserved);
+            claim
+        };
+        for (claim, mode, may) in [
+            (claim(Share::MUTEX, 0), EnterMode::Queue, true),
+            (claim(Share::WRITER, 0), EnterMode::TryNow, true),
+            (claim(Share::MUTEX, 0), EnterMode::Refresh, false),
+            (claim(Share::MUTEX, 1), EnterMode::Queue, false),
+            (claim(Share::READER, 0), EnterMode::Queue, false),
+            (claim(Share::READER, 1), EnterMode::TryNow, false),
+        ] {
+            assert_eq!(may_be_granted_fast(&claim, mode), may, "{claim:?} {mode:?}");
+        }
     }
 
     /// A waiter makes such a request every second while its primary stays demoted.

@@ -286,6 +286,32 @@ fn wait_after_a_failover_keeps_holds_apart() {
     });
 }
 
+/// The replica has a release that the next grant has followed on its master. To it, the lock was free
+/// a moment ago, which a fast path of the script may grant again within the same ten seconds.
+///
+/// Shows G-01.
+#[test]
+fn wait_after_a_failover_is_that_of_a_free_lock_too() {
+    for passed in [0, 3, 6] {
+        run(sentinels, Sentinels::host, async |group| {
+            let url = format!("{SENTINEL}?after-failover=wait&longest-lease=10s");
+            let [locks, other] = [open(&url).await, open(&url).await];
+            acquire_later(&locks).await.release().await.expect("held");
+            sleep(Duration::from_secs(passed)).await;
+            acquire(&locks).await.release().await.expect("held");
+            sleep(LAG * 2).await;
+            let held = acquire(&locks).await;
+
+            kill_master(&group).await;
+            let begun = Instant::now();
+            let second = acquire_later(&other).await;
+            assert!(begun.elapsed() >= LEASE, "{:?}", begun.elapsed());
+            held.check().expect_err("its lease has passed");
+            second.check().expect("it is held");
+        });
+    }
+}
+
 const CLUSTER: &str = "redis+cluster://a,b,c";
 
 #[test]
