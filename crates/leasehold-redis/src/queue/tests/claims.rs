@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::server::claim;
 use crate::queue::claims::{ClaimState, ClaimValidity, Claims, PollDue};
-use crate::queue::messages::{EnterMode, EnterReply, Push, Sent};
+use crate::queue::messages::{AbsenceSeen, EnterMode, EnterReply, Push, Renewed, Sent};
 use crate::queue::wait::may_poll;
 use leasehold_core::Token;
 use leasehold_core::internal::BootInstant;
@@ -63,6 +63,34 @@ fn poll_extends_no_lease_of_a_waiter() {
         let tracked = Claims::default().begin(&claim(0, LEASE), validity());
         tracked.apply_reply(mode, &reply(QUEUED, 0), sent());
         assert_eq!(tracked.validity().confirmed.is_some(), extends, "{mode:?}");
+    }
+}
+
+/// The client that has marked an absence revokes the hold. If the absence is still marked at the next
+/// renewal, that client may be absent too.
+///
+/// Shows G-02.
+#[test]
+fn absence_that_stays_marked_is_a_reason_to_poll() {
+    for (seen, due) in [
+        (&[AbsenceSeen::New][..], PollDue::Absence),
+        (&[AbsenceSeen::Noted], PollDue::No),
+        (&[AbsenceSeen::Noted, AbsenceSeen::Noted], PollDue::Absence),
+        (
+            &[AbsenceSeen::Noted, AbsenceSeen::None, AbsenceSeen::Noted],
+            PollDue::No,
+        ),
+    ] {
+        let mut state = ClaimState::default();
+        apply(&mut state, QUEUED, 0);
+        for absence in seen {
+            let renewed = Renewed::Queued {
+                position: 1,
+                absence: *absence,
+            };
+            assert!(state.apply_renewal(renewed, second(2), 1));
+        }
+        assert_eq!(state.due, due, "{seen:?}");
     }
 }
 
