@@ -497,7 +497,7 @@ impl Voting {
         }
         let safe_until = tracked.safe_until(self.masters.quorum());
         let is_valid = safe_until.is_some_and(|until| BootInstant::now() < until);
-        let has_others = self.masters.all.len() > 1;
+        let has_others = self.masters.are_several();
         if !self.format.remembers_last_token() && has_others && is_valid {
             return VoteKind::Restore;
         }

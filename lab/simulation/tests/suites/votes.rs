@@ -382,6 +382,23 @@ async fn counter_of_tokens_outlives_a_renewed_hold_by_a_day() {
     }
 }
 
+/// The key was the lock: another client may have held it since. Not even for a moment does a renewal
+/// bring it back.
+///
+/// Shows G-01.
+#[tokio::test]
+async fn renewal_never_restores_a_deleted_key() {
+    let server = Redis::start();
+    let (wire, locks) = remote(&server, "dialect=plain").await;
+    let held = locks.mutex("a").acquire().await.expect("granted");
+    wire.delay(SOON);
+    server.command(&["DEL", "a"]);
+    while held.check().is_ok() {
+        assert_eq!(server.command(&["EXISTS", "a"]), Reply::Int(0));
+        sleep(SOON / 4).await;
+    }
+}
+
 /// Another holder follows between the inspection and the break.
 ///
 /// Shows G-03, S13.
