@@ -278,12 +278,16 @@ fn wait_after_a_failover_keeps_holds_apart() {
         let held = acquire_later(&locks).await;
 
         kill_master(&group).await;
-        let begun = Instant::now();
-        let second = acquire_later(&other).await;
-        assert!(begun.elapsed() >= LEASE, "{:?}", begun.elapsed());
-        held.check().expect_err("its lease has passed");
-        second.check().expect("it is held");
+        next_waits_for_the_lease(&other, &held).await;
     });
+}
+
+async fn next_waits_for_the_lease(locks: &Locks, held: &Guard) {
+    let begun = Instant::now();
+    let second = acquire_later(locks).await;
+    assert!(begun.elapsed() >= LEASE, "{:?}", begun.elapsed());
+    held.check().expect_err("its lease has passed");
+    second.check().expect("it is held");
 }
 
 /// The replica has a release that the next grant has followed on its master. To it, the lock was free
@@ -303,11 +307,7 @@ fn wait_after_a_failover_is_that_of_a_free_lock_too() {
             let held = acquire(&locks).await;
 
             kill_master(&group).await;
-            let begun = Instant::now();
-            let second = acquire_later(&other).await;
-            assert!(begun.elapsed() >= LEASE, "{:?}", begun.elapsed());
-            held.check().expect_err("its lease has passed");
-            second.check().expect("it is held");
+            next_waits_for_the_lease(&other, &held).await;
         });
     }
 }

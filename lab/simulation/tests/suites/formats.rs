@@ -61,17 +61,7 @@ async fn late_request_takes_no_lock_after_its_claim_has_left() {
             let (_server, wire, ours) = wired(format, SECOND / 8).await;
             let late = Duration::from_millis(late);
             let claim = claim_of(Share::MUTEX);
-            wire.delay(late);
-            let begun = Instant::now();
-            let sent = async {
-                sleep(SECOND).await;
-                wire.delay(Duration::ZERO);
-            };
-            let (unanswered, ()) = join(ours.enter(&claim, OnContention::Queue), sent).await;
-            unanswered.expect_err("no reply in time");
-            ours.inspect(&claim.name)
-                .await
-                .expect("it is connected again");
+            let begun = enter_late(&*ours, &wire, &claim, late).await;
             if leaves {
                 wire.drop_requests(1);
                 ours.leave(&claim).await.expect_err("the request was lost");
@@ -95,17 +85,7 @@ async fn late_request_of_a_claim_that_has_left_is_released() {
     let (_server, wire, ours) = wired("", SECOND / 8).await;
     let claim = claim_of(Share::MUTEX);
     let late = Duration::from_millis(4_500);
-    wire.delay(late);
-    let begun = Instant::now();
-    let sent = async {
-        sleep(SECOND).await;
-        wire.delay(Duration::ZERO);
-    };
-    let (unanswered, ()) = join(ours.enter(&claim, OnContention::Queue), sent).await;
-    unanswered.expect_err("no reply in time");
-    ours.inspect(&claim.name)
-        .await
-        .expect("it is connected again");
+    let begun = enter_late(&*ours, &wire, &claim, late).await;
     ours.leave(&claim).await.expect("the store replies");
 
     for (moment, is_held) in [(late + SECOND / 8, true), (SECOND * 10, false)] {
@@ -383,6 +363,22 @@ fn claim_of(share: Share) -> Claim {
     claim.share = share;
     claim.lease = LEASE;
     claim
+}
+
+/// Sends a request to enter that arrives late, after its client has given it up and connected again.
+/// Returns when it was sent.
+async fn enter_late(store: &dyn Store, wire: &Wire, claim: &Claim, late: Duration) -> Instant {
+    wire.delay(late);
+    let begun = Instant::now();
+    let sent = async {
+        sleep(SECOND).await;
+        wire.delay(Duration::ZERO);
+    };
+    let (unanswered, ()) = join(store.enter(claim, OnContention::Queue), sent).await;
+    unanswered.expect_err("no reply in time");
+    let again = store.inspect(&claim.name).await;
+    again.expect("it is connected again");
+    begun
 }
 
 /// Repeats a request to enter until it has a reply.
