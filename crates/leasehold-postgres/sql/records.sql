@@ -36,6 +36,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 DECLARE
     c leasehold_private.claimant;
     line text;
+    page record := leasehold_private.page_of('leasehold_private.record'::regclass, name);
 BEGIN
     PERFORM leasehold_private.begin_step();
     PERFORM pg_advisory_xact_lock(leasehold_private.queue_key(name));
@@ -49,12 +50,13 @@ BEGIN
     -- Unlike a release, the record must be durable.
     PERFORM leasehold_private.begin_step();
 
-    -- The old record of this name, and those of the next few names in order.
-    DELETE FROM leasehold_private.record d WHERE d.name IN (
-        SELECT k.name FROM leasehold_private.record k WHERE k.name IN (
-            SELECT n.name FROM leasehold_private.record n
-            WHERE n.name >= complete_1.name ORDER BY n.name LIMIT 5)
-        AND k.kept_until <= clock_timestamp() FOR UPDATE SKIP LOCKED);
+    -- The old record of this name, and some others.
+    DELETE FROM leasehold_private.record d WHERE d.kept_until <= clock_timestamp()
+        AND d.name = ANY (ARRAY[complete_1.name] || ARRAY(
+            SELECT k.name FROM leasehold_private.record k
+            WHERE k.ctid >= page.first AND k.ctid < page.behind
+                AND k.kept_until <= clock_timestamp()
+            LIMIT 4 FOR UPDATE SKIP LOCKED));
     line := head || ' ' || leasehold_private.micros() / 1000 || ' ' || tail;
     INSERT INTO leasehold_private.record AS k VALUES (
         name, CASE WHEN head LIKE 'S%' THEN ARRAY[line] ELSE '{}' END,

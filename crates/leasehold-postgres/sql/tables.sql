@@ -113,7 +113,8 @@ RETURN (SELECT c.system_identifier FROM pg_catalog.pg_control_system() c) || '/'
 
 -- Refuses to run where a grant could be taken back or missed: above READ COMMITTED a function does
 -- not see what was committed while it waited for the queue, and a grant that a crash of the server
--- takes back is a second holder. (A SET clause of a function would end before the commit.)
+-- takes back, or that a synchronous replica lacks when it is promoted, is a second holder. (A SET
+-- clause of a function would end before the commit.)
 CREATE FUNCTION leasehold_private.begin_step() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF pg_catalog.current_setting('transaction_isolation') <> 'read committed' THEN
@@ -121,7 +122,7 @@ BEGIN
             pg_catalog.current_setting('transaction_isolation') USING ERRCODE = 'LH007',
             HINT = 'SET default_transaction_isolation TO ''read committed''';
     END IF;
-    IF pg_catalog.current_setting('synchronous_commit') = 'off' THEN
+    IF pg_catalog.current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
         PERFORM pg_catalog.set_config('synchronous_commit', 'on', true);
     END IF;
 END $$;
@@ -345,17 +346,31 @@ BEGIN
     RETURN l;
 END $$;
 
--- Removes rows of names that have been free for a day, of the next few names in order. The next
--- token of such a name is the clock's, so a row whose token is ahead of the clock stays.
+-- Returns the part of a table that is looked at for old rows when a name is new: one page, since the
+-- next names in order would never be old ones if names are dates.
+CREATE FUNCTION leasehold_private.page_of(
+    p_table regclass, p_name text, OUT first tid, OUT behind tid
+) LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    pages bigint := greatest(1, pg_catalog.pg_relation_size(p_table)
+        / pg_catalog.current_setting('block_size')::bigint);
+    page bigint := abs(pg_catalog.hashtextextended(p_name, 0) % pages);
+BEGIN
+    first := pg_catalog.format('(%s,0)', page)::tid;
+    behind := pg_catalog.format('(%s,0)', page + 1)::tid;
+END $$;
+
+-- Removes rows of names that have been free for a day. The next token of such a name is the clock's,
+-- so a row whose token is ahead of the clock stays.
 CREATE FUNCTION leasehold_private.remove_unused(p_name text, count_max int) RETURNS void
-LANGUAGE sql VOLATILE AS $$
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    page record := leasehold_private.page_of('leasehold_private.lock'::regclass, p_name);
+BEGIN
     DELETE FROM leasehold_private.lock d WHERE d.name IN (
-        SELECT k.name FROM (
-            SELECT n.name FROM leasehold_private.lock n
-            WHERE n.name > p_name ORDER BY n.name LIMIT count_max) f
-        JOIN leasehold_private.lock k ON k.name = f.name
-        WHERE k.taken = 0 AND k.waiting = 0
+        SELECT k.name FROM leasehold_private.lock k
+        WHERE k.ctid >= page.first AND k.ctid < page.behind AND k.taken = 0 AND k.waiting = 0
             AND k.used < pg_catalog.clock_timestamp() - interval '1 day'
             AND greatest(k.last_token, k.min_token) < leasehold_private.micros()
-        FOR UPDATE OF k SKIP LOCKED);
-$$;
+        LIMIT count_max FOR UPDATE SKIP LOCKED);
+END $$;

@@ -67,18 +67,19 @@ async fn contend(locks: Locks, ends: Arc<AtomicBool>, holder: Arc<Mutex<Option<W
     }
 }
 
-/// Stops the process that writes what commits did not wait for.
-fn stop_walwriter(server: &Postgres) -> Pid {
-    let walwriter = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'";
-    let walwriter = server.run(walwriter)[0].parse().expect("a process id");
-    let walwriter = Pid::from_raw(walwriter).expect("it is positive");
-    kill_process(walwriter, Signal::STOP).expect("it is the server's");
-    walwriter
+/// Stops a process of the server.
+fn stop_process(server: &Postgres, kind: &str) -> Pid {
+    let select = format!("SELECT pid FROM pg_stat_activity WHERE backend_type = '{kind}'");
+    let process = server.run(&select)[0].parse().expect("a process id");
+    let process = Pid::from_raw(process).expect("it is positive");
+    kill_process(process, Signal::STOP).expect("it is the server's");
+    process
 }
 
 /// Makes a change that must be on disk although the server writes others later.
 async fn flushed<T>(server: &Postgres, change: impl Future<Output = T>) -> T {
-    let walwriter = stop_walwriter(server);
+    // It writes what commits did not wait for.
+    let walwriter = stop_process(server, "walwriter");
     let before = server.run("SELECT pg_current_wal_insert_lsn()").remove(0);
     let changed = change.await;
     let is_flushed = server.run(&format!("SELECT pg_current_wal_flush_lsn() > '{before}'"));
@@ -132,7 +133,7 @@ async fn forgotten_release_ends_with_the_grace_and_forgotten_waiter_enters_again
     let released = acquire(&brief, "b").await;
     let first = queue_up(&theirs, "a").await;
 
-    let walwriter = stop_walwriter(&server);
+    let walwriter = stop_process(&server, "walwriter");
     let second = queue_up(&others, "a").await;
     released.release().await.expect("released");
     kill_process(walwriter, Signal::KILL).expect("it is the server's");
@@ -456,6 +457,9 @@ async fn promoted_synchronous_replica_has_every_grant() {
     })
     .expect("it follows");
 
+    // A default that other programs do well with.
+    primary.run("ALTER ROLE postgres SET synchronous_commit = local");
+
     let addresses = [primary.address(), replica.address()].join(",");
     let url = format!("postgres://postgres@{addresses}/{name}?crash-grace=20s");
     let locks = open(&url).await;
@@ -463,6 +467,16 @@ async fn promoted_synchronous_replica_has_every_grant() {
     for number in 0..20 {
         held.push(acquire(&locks, &format!("a{number}")).await);
     }
+    let receiver = stop_process(&replica, "walreceiver");
+    let acquiring = tokio::spawn(locks.mutex("a20").acquire());
+    until("the grant waits for the replica", || {
+        let waits = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        Ok((primary.run(waits) == ["t"]).then_some(()))
+    })
+    .expect("it is synchronous");
+    assert!(!acquiring.is_finished());
+    kill_process(receiver, Signal::CONT).expect("it is the replica's");
+    held.push(crate::granted(acquiring).await);
     primary.stop();
     replica.promote();
     eventually("the client is back", || async {
