@@ -470,3 +470,32 @@ const READ_FILE: OFlags = OFlags::RDONLY
     .union(NO_LINK)
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorKind;
+
+    /// The advice for a store's folder would not help.
+    #[test]
+    fn errors_say_what_to_do_with_the_file() {
+        let cases = [
+            (Errno::ACCESS, ErrorKind::Denied, "let this user read"),
+            (Errno::PERM, ErrorKind::Denied, "let this user read"),
+            (Errno::ROFS, ErrorKind::Denied, "let this user read"),
+            (Errno::NOENT, ErrorKind::Invalid, "an existing folder"),
+            (Errno::NOTDIR, ErrorKind::Invalid, "an existing folder"),
+            (Errno::NAMETOOLONG, ErrorKind::Invalid, "an existing folder"),
+            (Errno::LOOP, ErrorKind::Damaged, "replace the symbolic link"),
+            (Errno::ISDIR, ErrorKind::Damaged, "remove what is in the"),
+            (NOT_REGULAR, ErrorKind::Damaged, "remove what is in the"),
+            (Errno::AGAIN, ErrorKind::Unavailable, "try again"),
+            (Errno::NOSPC, ErrorKind::Unavailable, "free some space"),
+        ];
+        for (errno, kind, help) in cases {
+            let error = io_error(errno, "read", Path::new("/f"));
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.to_string().contains(help), "{error}");
+        }
+    }
+}

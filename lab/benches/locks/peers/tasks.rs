@@ -27,22 +27,25 @@ impl<L: Library> Tasks<L> {
 }
 
 impl<L: Library> Peer for Tasks<L> {
+    /// The workload is a task of its own, as in a service: the future of `block_on` costs another
+    /// `epoll_wait` each time it is woken.
     fn run(&mut self, task: &Workload) -> Result<Option<Vec<u64>>> {
-        let library = Arc::clone(&self.library);
-
-        self.runtime.block_on(async {
-            Ok(Some(match task {
-                Workload::Pairs { name, count } => pairs(&library, name, *count).await?,
-                Workload::Names { names, each } => many_names(&library, *names, *each).await?,
-                Workload::Contend {
-                    name,
-                    threads,
-                    until,
-                } => contend(&library, name, *threads, *until).await?,
-                _ => return Ok(None),
-            }))
-        })
+        let running = run(Arc::clone(&self.library), task.clone());
+        self.runtime.block_on(self.runtime.spawn(running))?
     }
+}
+
+async fn run<L: Library>(library: Arc<L>, task: Workload) -> Result<Option<Vec<u64>>> {
+    Ok(Some(match task {
+        Workload::Pairs { name, count } => pairs(&library, &name, count).await?,
+        Workload::Names { names, each } => many_names(&library, names, each).await?,
+        Workload::Contend {
+            name,
+            threads,
+            until,
+        } => contend(&library, &name, threads, until).await?,
+        _ => return Ok(None),
+    }))
 }
 
 async fn pairs<L: Library>(library: &Arc<L>, name: &str, count: usize) -> Result<Vec<u64>> {

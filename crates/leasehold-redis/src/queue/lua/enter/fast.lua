@@ -25,19 +25,19 @@ end
 -- Fast path 1: the lock is free, and its token is at most ten seconds old, so the proposal is close
 -- to the clock. Only digits are compared: the order of any other characters depends on the server's
 -- locale, and a token could repeat.
-local key, claim = KEYS[1], ARGV[1]
+local sub, key, claim = string.sub, KEYS[1], ARGV[1]
 local state = redis.call('GET', key) or ''
-local last, mode = string.sub(state, @record.token@), string.sub(state, @record.mode@)
-local proposal = string.sub(claim, @record.token@)
+local last, mode = sub(state, @record.token@), sub(state, @record.mode@)
+local proposal = sub(claim, @record.token@)
 -- The master before a failover may have given tokens up to this moment, and this one may lack them.
-local earliest = string.format('%010d%06d', clock[1], clock[2])
+local earliest = clock[1] .. sub('00000' .. clock[2], -6)
 if proposal < earliest and proposal ~= '0000000000000000' then
     proposal = earliest
-    claim = earliest .. string.sub(claim, @record.mode:first@)
+    claim = earliest .. sub(claim, @record.mode:first@)
 end
-if mode == '~' and last < proposal and string.sub(last, 1, 9) == string.sub(proposal, 1, 9) then
+if mode == '~' and last < proposal and sub(last, 1, 9) == sub(proposal, 1, 9) then
     redis.call('SET', key, claim, 'PX', ARGV[2])
-    return string.sub(claim, @record.token..claim@)
+    return sub(claim, @record.token..claim@)
 end
 -- Fast path 2: the lock is held exclusively, and the first waiter knows that it is next. The new
 -- claim waits behind the others, and no standing changes. queue.lua handles all other cases.
