@@ -102,21 +102,52 @@ async fn grant_that_has_ended_fails_the_transaction() {
     let locks = open(&database.url()).await;
     let mut session = database.session();
     session.run("\\set VERBOSITY sqlstate\n");
+    let lock = locks.rwlock("a");
     for level in LEVELS {
-        let held = acquire(&locks, "a").await;
-        let token = held.token();
-        let waiting = queue_up(&locks, "a").await;
-        session.run(&format!("BEGIN ISOLATION LEVEL {level}"));
-        session.run("SELECT count(*) FROM leasehold_private.lock");
-        held.release().await.expect("released");
-        let next = granted(waiting).await;
+        for lock in [lock.exclusive(), lock.shared()] {
+            let held = lock.acquire().await.expect("granted");
+            let token = held.token();
+            let waiting = queue_up(&locks, "a").await;
+            session.run(&format!("BEGIN ISOLATION LEVEL {level}"));
+            session.run("SELECT count(*) FROM leasehold_private.lock");
+            held.release().await.expect("released");
+            let next = granted(waiting).await;
 
-        let failed = session.run(&check(token));
-        let is_refused = failed == ["ERROR:  LH001"] || failed == ["ERROR:  40001"];
-        assert!(is_refused, "{level}: {failed:?}");
-        session.run("ROLLBACK");
-        assert_eq!(session.run(&check(next.token())), [""]);
-        next.release().await.expect("released");
+            let failed = session.run(&check(token));
+            let is_refused = failed == ["ERROR:  LH001"] || failed == ["ERROR:  40001"];
+            assert!(is_refused, "{level}: {failed:?}");
+            session.run("ROLLBACK");
+            assert_eq!(session.run(&check(next.token())), [""]);
+            next.release().await.expect("released");
+        }
+    }
+}
+
+/// A renewal writes a row that is not in the snapshot of the transaction, which its caller repeats.
+///
+/// Shows G-01.
+#[tokio::test]
+async fn transaction_that_is_older_than_a_renewal_is_repeated() {
+    let database = Database::new();
+    let locks = open(&database.url()).await;
+    let [mut session, mut other] = [database.session(), database.session()];
+    session.run("\\set VERBOSITY sqlstate\n");
+    let lock = locks.rwlock("a");
+    for lock in [lock.exclusive(), lock.shared()] {
+        let held = lock.acquire().await.expect("granted");
+        let renewing = format!("CALL leasehold.renew('a', '{}')", held.claim_id());
+        for (level, reply) in LEVELS.iter().zip(["", "ERROR:  40001", "ERROR:  40001"]) {
+            let begin = format!("BEGIN ISOLATION LEVEL {level}");
+            session.run(&begin);
+            session.run("SELECT count(*) FROM leasehold_private.lock");
+            assert_eq!(other.run(&renewing), ["t"]);
+            assert_eq!(session.run(&check(held.token())), [reply], "{level}");
+            session.run("ROLLBACK");
+            session.run(&begin);
+            assert_eq!(session.run(&check(held.token())), [""], "{level}");
+            session.run("COMMIT");
+        }
+        held.release().await.expect("released");
     }
 }
 
