@@ -459,13 +459,18 @@ async fn next_holder_is_granted_soon_after_the_commit() {
     let locks = open(&database.url()).await;
     let client = connect(&database, &SERVER.address()).await;
     let mut times = Vec::new();
-    for _ in 0..20 {
+    for _ in 0..15 {
         let held = acquire(&locks, "a").await;
         client.batch_execute("BEGIN").await.expect("begun");
         let binds = held.check_binds().expect("it is held");
         check(&client, &binds).await.expect("it is held");
         let waiting = queue_up(&locks, "a").await;
         held.release().await.expect("released");
+        // By then the next holder looks because of the pin, and not because of the release.
+        eventually("it is pinned for a while", || async {
+            pins(&locks, "a").await[0].overdue > Some(Duration::from_millis(100))
+        })
+        .await;
         client.batch_execute("COMMIT").await.expect("committed");
         let committed_at = Instant::now();
         let next = granted(waiting).await;
@@ -473,10 +478,13 @@ async fn next_holder_is_granted_soon_after_the_commit() {
         next.release().await.expect("released");
     }
     times.sort();
+    let median = times[7];
     println!(
-        "commit to grant: median {:?}, longest {:?}",
-        times[10], times[19]
+        "commit to grant: median {median:?}, longest {:?}",
+        times[14]
     );
+    // The pauses between the looks beside a pin are 50 ms, and otherwise 400 ms.
+    assert!(median < Duration::from_millis(200), "{median:?}");
 }
 
 #[tokio::test]
