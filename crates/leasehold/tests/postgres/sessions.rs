@@ -168,6 +168,26 @@ async fn another_kind_is_refused_beside_a_waiter_without_a_session() {
     assert_eq!(refused[1], "DETAIL:  1 1");
 }
 
+/// Nobody has the locks of the sessions of another server, as after a promotion.
+///
+/// Shows G-01.
+#[tokio::test]
+async fn claim_that_is_bound_to_another_server_is_not_absent() {
+    let database = Database::new();
+    database.set_up(&[]).await;
+    for number in 1..=3 {
+        let entering = enter(number..=number, 1, "1", Duration::from_secs(600));
+        let elsewhere = entering.replace("leasehold_private.server()", "'4711/00000001'");
+        assert_ne!(elsewhere, entering);
+        assert_eq!(database.run(&elsewhere), ["1"]);
+    }
+    let is_unmarked = "SELECT (holder).nonce IS NULL FROM leasehold_private.lock";
+    assert_eq!(database.run(is_unmarked), ["t"]);
+    database.run("SELECT leasehold.leave_1('a', lpad('1', 32, '0')::uuid, NULL)");
+    let holds = "SELECT (holder).claim = lpad('2', 32, '0')::uuid FROM leasehold_private.lock";
+    assert_eq!(database.run(holds), ["t"]);
+}
+
 /// The session that renews is granted the lock that proves the holder, because the lock is its own.
 #[tokio::test]
 async fn waiter_behind_its_own_client_is_not_told_to_look() {
