@@ -175,7 +175,7 @@ async fn name_that_no_client_can_use_is_not_granted() {
 ///
 /// Shows G-01.
 #[tokio::test]
-async fn procedures_fail_within_a_transaction() {
+async fn procedures_fail_within_a_transaction_or_above_read_committed() {
     let database = Database::new();
     let locks = open(&database.url()).await;
     let mut session = database.session();
@@ -193,6 +193,15 @@ async fn procedures_fail_within_a_transaction() {
         assert!(error.contains("this_needs_autocommit"), "{call}: {error}");
         assert!(is_free(&locks, "b").await, "{call}");
         session.run("ROLLBACK");
+
+        // There, a step would not see what was committed while it waited for the queue.
+        for level in ["repeatable read", "serializable"] {
+            session.run(&format!("SET default_transaction_isolation = '{level}'"));
+            let error = session.run(&format!("CALL leasehold.{call}")).join("\n");
+            assert!(error.contains("LH007"), "{call}: {error}");
+        }
+        session.run("RESET default_transaction_isolation");
+        assert!(is_free(&locks, "b").await, "{call}");
     }
     held.check().expect("still held");
 }

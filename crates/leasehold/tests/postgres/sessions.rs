@@ -10,7 +10,7 @@ use futures_util::poll;
 use lab_servers::{PgBouncer, PostgresSession, Wire};
 use leasehold::store::{Claim, OnContention, Standing, Store as _};
 use leasehold::stores::Postgres;
-use leasehold::{CrashRelease, Locks, Owner};
+use leasehold::{CrashRelease, Locks, Owner, Share};
 use leasehold_conformance::support::{claim, eventually};
 
 use crate::pooler::contend;
@@ -521,31 +521,96 @@ async fn waiter_without_its_session_still_receives_its_grant() {
     }
 }
 
+/// Lets the first calls of the steps that change a lock fail.
+fn fail(database: &Database<'_>, code: &str, count: u32) {
+    let replaced = database.run(&format!(
+        "SET client_min_messages = warning; \
+         DROP SEQUENCE IF EXISTS public.tries; CREATE SEQUENCE public.tries; \
+         CREATE OR REPLACE FUNCTION leasehold_private.begin_step() RETURNS void \
+         LANGUAGE plpgsql VOLATILE AS $$ BEGIN IF nextval('public.tries') <= {count} THEN \
+         RAISE EXCEPTION 'it fails' USING ERRCODE = '{code}', \
+         DETAIL = leasehold_private.micros(); END IF; END $$"
+    ));
+    assert_eq!(replaced, [""; 0]);
+}
+
 /// The last of several tries says what the server says of the claim.
 #[tokio::test]
 async fn last_try_to_enter_is_understood() {
     let database = Database::new();
     let locks = open(&database.url()).await;
     let _held = acquire(&locks, "a").await;
-    database.run("CREATE SEQUENCE public.tries");
-    let fail = |code: &str, count: u32| {
-        database.run(&format!(
-            "SELECT setval('public.tries', 1, false); \
-             CREATE OR REPLACE FUNCTION leasehold_private.begin_step() RETURNS void \
-             LANGUAGE plpgsql VOLATILE AS $$ BEGIN IF nextval('public.tries') <= {count} THEN \
-             RAISE EXCEPTION 'it fails' USING ERRCODE = '{code}', \
-             DETAIL = leasehold_private.micros(); END IF; END $$"
-        ))
-    };
-
-    fail("55P03", 3);
+    fail(&database, "55P03", 3);
     let error = locks.semaphore("a", 2).try_acquire().await;
     let error = error.expect_err("it is a mutex");
     assert!(error.is_mismatch(), "{error:?}");
-    fail("LH002", u32::MAX);
+    fail(&database, "LH002", u32::MAX);
     let error = locks.mutex("a").try_acquire().await;
     let error = error.expect_err("it is late");
     assert!(error.is_unavailable(), "{error:?}");
+}
+
+/// A conflict, a deadlock, or a lock that is not available.
+///
+/// Shows G-13.
+#[tokio::test]
+async fn step_with_another_one_in_its_way_is_repeated() {
+    let database = Database::new();
+    let builder = Postgres::builder(&database.url()).expect("a URL");
+    let store = builder.connect().await.expect("connected");
+    let mut held = claim("a");
+    held.lease = Duration::from_secs(3);
+    for code in ["40001", "40P01", "55P03"] {
+        fail(&database, code, 3);
+        let entered = store.enter(&held, OnContention::Fail).await;
+        let standing = entered.expect("it is repeated").standing;
+        assert!(standing.token().is_some(), "{code}");
+
+        fail(&database, code, 1);
+        eventually("it is renewed after a while", async || {
+            let renewed = store.renew(std::slice::from_ref(&held)).await;
+            renewed.expect("nothing is wrong");
+            database.run("SELECT last_value > 1 FROM public.tries") == ["t"]
+        })
+        .await;
+        let state = store.inspect(&held.name).await.expect("inspected");
+        assert_eq!(state.holders().count(), 1, "{code}");
+
+        fail(&database, code, 3);
+        store.leave(&held).await.expect("it is repeated");
+        let state = store.inspect(&held.name).await.expect("inspected");
+        assert!(state.entries.is_empty(), "{code}");
+    }
+}
+
+/// The claim would be granted beside others, and the clock of the token's server was wrong.
+#[tokio::test]
+async fn growing_claim_and_token_far_ahead_of_the_clock_are_refused() {
+    let database = Database::new();
+    let builder = Postgres::builder(&database.url()).expect("a URL");
+    let store = builder.connect().await.expect("connected");
+    let mut growing = claim("a");
+    growing.share = Share::READER;
+    let entered = store.enter(&growing, OnContention::Fail).await;
+    entered.expect("granted");
+    growing.share = Share::WRITER;
+    let error = store.enter(&growing, OnContention::Fail).await;
+    let error = error.expect_err("it is refused");
+    assert!(error.is_invalid(), "{error:?}");
+
+    let locks = open(&database.url()).await;
+    use_once(&locks, "b").await;
+    let set_token = |token: &str| {
+        let change = "UPDATE leasehold_private.lock SET last_token =";
+        database.run(&format!("{change} {token} WHERE name = 'b'"))
+    };
+    set_token("last_token + 2 * 86400000000");
+    use_once(&locks, "b").await;
+    set_token("1");
+    let error = locks.mutex("b").try_acquire().await;
+    let error = error.expect_err("it is refused");
+    assert!(error.is_damaged(), "{error:?}");
+    assert!(error.to_string().contains("compare the clocks"), "{error}");
 }
 
 /// The request waits in the server until its client has given it up. Behind a pooler the server
