@@ -67,6 +67,34 @@ async fn defaults_of_a_role_do_not_disturb_sessions() {
     assert!(lost.is_err(), "{lost:?}");
     held.release().await.expect("released");
     granted(waiting).await.release().await.expect("released");
+
+    // A session reads what it has set, in place of the names in use.
+    database.run(
+        "CREATE OR REPLACE FUNCTION leasehold.list_1(prefix text, count_max int) \
+         RETURNS SETOF text LANGUAGE sql AS $$ SELECT name || '=' || setting FROM pg_settings \
+         WHERE source = 'session' ORDER BY name $$",
+    );
+    let set = clients[0].list("", 99).await.expect("listed");
+    let set: Vec<String> = set.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        set,
+        [
+            "client_connection_check_interval=500",
+            "client_min_messages=warning",
+            "default_transaction_deferrable=off",
+            "default_transaction_isolation=read committed",
+            "default_transaction_read_only=off",
+            "idle_in_transaction_session_timeout=20000",
+            "idle_session_timeout=0",
+            "lock_timeout=2000",
+            "search_path=pg_catalog, pg_temp",
+            "statement_timeout=20000",
+            "tcp_keepalives_count=3",
+            "tcp_keepalives_idle=2",
+            "tcp_keepalives_interval=1",
+            "tcp_user_timeout=5000",
+        ]
+    );
 }
 
 /// A client that cannot commit notifications sends none.
