@@ -288,6 +288,29 @@ mod tests {
     }
 
     #[test]
+    fn only_what_stays_on_this_machine_is_unencrypted_by_default() {
+        for (rest, is_encrypted) in [
+            ("db/d", true),
+            ("192.0.2.1/d", true),
+            ("[2001:db8::1]/d", true),
+            ("db/d?sslmode=disable", false),
+            ("localhost/d", false),
+            ("127.0.0.2/d", false),
+            ("[::1]/d", false),
+            ("localhost/d?sslmode=verify-full", true),
+            ("/d", false),
+            ("/d?host=/srv", false),
+        ] {
+            let address = Address::parse(&format!("postgres://me@{rest}")).expect(rest);
+            let has_tls = matches!(address.targets[..], [Target::Tcp { tls: Some(_), .. }]);
+            assert_eq!(has_tls, is_encrypted, "{rest}");
+        }
+        let direct = Address::parse("postgres://me@localhost/d?direct=db").expect("a URL");
+        let is_encrypted = matches!(direct.direct, Some(Target::Tcp { tls: Some(_), .. }));
+        assert!(is_encrypted, "a server behind a pooler");
+    }
+
+    #[test]
     fn shown_url_names_what_selects_locks() {
         for (rest, shown) in [
             ("h/d?schema=leasehold&sslmode=disable", "h:5432/d"),
