@@ -6,7 +6,11 @@ use std::os::unix::fs::PermissionsExt;
 
 use lab_servers::{Certificates, PgBouncer, Postgres};
 use leasehold::Error;
+use leasehold_conformance::support::eventually;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
+use tokio::net::{TcpListener, TcpStream};
 
+use crate::sessions::terminate;
 use crate::{Database, Program, SERVER, open, open_error, use_once};
 
 const PASSWORD: &str = "pass-w0rd";
@@ -178,6 +182,45 @@ async fn login_is_read_from_the_url_a_file_or_the_environment() {
     );
 }
 
+/// An operator changes the password of the role and of the file, and then the sessions end.
+#[tokio::test]
+async fn each_connection_reads_the_password_again() {
+    let database = Database::new();
+    let role = "rotated_login";
+    role_with_password(&database, role);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let [file, lines] = ["password", "pgpass"].map(|name| folder.path().join(name));
+    let change = |password: &str| {
+        database.run(&format!("ALTER ROLE {role} PASSWORD '{password}'"));
+        let line = format!("*:*:*:{role}:{password}");
+        for (file, text) in [(&file, password), (&lines, &line)] {
+            fs::write(file, text).expect("written");
+            fs::set_permissions(file, Permissions::from_mode(0o600)).expect("set");
+        }
+    };
+
+    let place = format!("{}/{}", SERVER.address(), database.name);
+    let url = format!("postgres://{role}@{place}?crash-grace=500ms");
+    let by_file = format!("{url}&password-file={}", file.display());
+    let lines = lines.to_str().expect("the path is UTF-8");
+    for (url, environment) in [(&by_file, &[][..]), (&url, &[("PGPASSFILE", lines)])] {
+        change(PASSWORD);
+        let program = Program::start(url, environment);
+        assert_eq!(program.outcome, "holds");
+        change("an0ther");
+        let now = database.run("SELECT clock_timestamp()").remove(0);
+        terminate(&database, &format!("usename = '{role}'"));
+        let sessions = format!(
+            "SELECT count(*) FROM pg_stat_activity \
+             WHERE usename = '{role}' AND state IS NOT NULL AND backend_start > '{now}'"
+        );
+        eventually("it has logged in again", async || {
+            database.run(&sessions) == ["2"]
+        })
+        .await;
+    }
+}
+
 /// The name and the authority of the certificate are verified before the password is sent.
 ///
 /// Shows G-29.
@@ -208,4 +251,41 @@ async fn certificate_of_the_server_is_verified() {
         assert_no_secret(&error);
     }
     assert_eq!(server.run(encrypted), ["2"], "no other session was opened");
+}
+
+/// An old server has no such setting, and others have it and refuse each value.
+#[tokio::test]
+async fn server_without_a_setting_that_locks_depend_on_is_refused() {
+    let database = Database::new();
+    let address = server_without("client_connection_check_interval").await;
+    let error = open_error(&database.url_at(&address)).await;
+    assert!(error.is_unsupported(), "{error}");
+    let reason = "refuses a setting that locks depend on: unrecognized configuration parameter";
+    assert!(error.to_string().contains(reason), "{error}");
+}
+
+/// Leads to the server, which reads another name in place of that of a setting.
+async fn server_without(setting: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("it has one").to_string();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect(SERVER.address()).await;
+            let (mut replies, mut to_server) = server.expect("connected").into_split();
+            let (mut requests, mut to_client) = client.into_split();
+            tokio::spawn(async move { copy(&mut replies, &mut to_client).await });
+            tokio::spawn(async move {
+                let mut piece = vec![0; 1 << 16];
+                while let Ok(length @ 1..) = requests.read(&mut piece).await {
+                    let mut words = piece[..length].windows(setting.len());
+                    if let Some(at) = words.position(|word| word == setting.as_bytes()) {
+                        piece[at] = b'x';
+                    }
+                    let written = to_server.write_all(&piece[..length]).await;
+                    written.expect("the server reads on");
+                }
+            });
+        }
+    });
+    address
 }
