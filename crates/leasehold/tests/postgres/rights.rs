@@ -130,6 +130,12 @@ async fn search_path_of_the_caller_changes_nothing() {
          'SELECT evil.note(''lock''); SELECT true'",
         "CREATE FUNCTION evil.pg_advisory_xact_lock(bigint) RETURNS void LANGUAGE sql AS \
          'SELECT evil.note(''queue'')'",
+        "CREATE FUNCTION evil.pg_advisory_xact_lock_shared(bigint) RETURNS void LANGUAGE sql AS \
+         'SELECT evil.note(''pin'')'",
+        "CREATE FUNCTION evil.pg_has_role(name, oid, text) RETURNS boolean LANGUAGE sql AS \
+         'SELECT evil.note(''role''); SELECT true'",
+        "CREATE FUNCTION evil.split_part(text, text, int) RETURNS text LANGUAGE sql AS \
+         'SELECT evil.note(''record''); SELECT NULL::text'",
         "CREATE FUNCTION evil.later(timestamptz, timestamptz) RETURNS boolean LANGUAGE sql AS \
          'SELECT evil.note(''operator''); SELECT true'",
         "CREATE OPERATOR evil.<= (LEFTARG = timestamptz, RIGHTARG = timestamptz, \
@@ -143,14 +149,34 @@ async fn search_path_of_the_caller_changes_nothing() {
     let tried = session.run("CALL leasehold.acquire('a', wait => false)");
     assert!(tried[0].ends_with("|||"), "it is held: {tried:?}");
     let granted = session.run("CALL leasehold.acquire('b')");
-    let claim = granted[0].split('|').next().expect("a column");
+    let columns: Vec<&str> = granted[0].split('|').collect();
+    let (claim, token) = (columns[0], columns[1]);
     assert!(!is_free(&locks, "b").await);
+    session.run("BEGIN");
+    for (call, reply) in [
+        (format!("SELECT leasehold.check('b', {token})"), ""),
+        (
+            "SELECT pid = pg_backend_pid() FROM leasehold.pins_1('b')".to_owned(),
+            "t",
+        ),
+        (
+            format!("SELECT claim = '{claim}' FROM leasehold.inspect('b')"),
+            "t",
+        ),
+    ] {
+        assert_eq!(session.run(&call), [reply], "{call}");
+    }
+    session.run("COMMIT");
     for verb in ["renew", "release"] {
         let done = session.run(&format!("CALL leasehold.{verb}('b', '{claim}')"));
         assert_eq!(done, ["t"]);
     }
     let calls = session.run("SELECT * FROM evil.calls WHERE role <> 'hostile'");
     assert_eq!(calls, [""; 0], "its functions ran with the owner's rights");
+    let others = "SELECT oid::regprocedure FROM pg_proc \
+        WHERE pronamespace = 'leasehold'::regnamespace AND prosecdef \
+        AND (proconfig = '{\"search_path=pg_catalog, pg_temp\"}') IS NOT TRUE";
+    assert_eq!(database.run(others), [""; 0]);
     held.release().await.expect("released");
 }
 
@@ -177,6 +203,14 @@ async fn two_schemas_share_nothing() {
     let keys = |key: &str| format!("SELECT one_private.{key} = two_private.{key}");
     assert_eq!(database.run(&keys("queue_key('a')")), ["f"]);
     assert_eq!(database.run(&keys("pin_key('a', 1)")), ["f"]);
+    let channels = ["one", "two"].map(|schema| {
+        let id = "00000000-0000-0000-0000-000000000001";
+        let waiting = database.run(&format!("CALL {schema}.acquire('a', '{id}')"));
+        let channel = waiting[0].rsplit('|').next();
+        channel.expect("it has columns").to_owned()
+    });
+    assert!(!channels.contains(&String::new()), "they wait");
+    assert_ne!(channels[0], channels[1]);
     other.release().await.expect("released");
     assert!(!waiting.is_finished());
     held.release().await.expect("released");
