@@ -1,6 +1,7 @@
 //! Upgrades of the schema: `schema_1.sql` is what version 1 made, without its comments.
 
 use futures_util::future::join_all;
+use lab_servers::PostgresSession;
 use leasehold::stores;
 use leasehold_conformance::support::eventually;
 
@@ -86,7 +87,10 @@ async fn routines_of_version_1_keep_their_signatures() {
         )
     };
     let before = signatures();
+    let mut session = database.session_of("keeps_signatures");
+    use_functions(&mut session);
     database.set_up(&[]).await;
+    use_functions(&mut session);
     let after = signatures();
     assert!(before.len() > 15 && after.len() > before.len(), "{after:?}");
     for signature in before {
@@ -95,6 +99,32 @@ async fn routines_of_version_1_keep_their_signatures() {
     // What a client of version 1 compares with its own version.
     let version = database.run("SELECT schema_version FROM leasehold.connect_1()");
     assert_eq!(version, ["1"]);
+}
+
+/// Calls what version 1 has for programs in any language, with all arguments.
+fn use_functions(session: &mut PostgresSession) {
+    let acquired = session
+        .run("CALL leasehold.acquire('a', NULL, NULL, NULL, NULL, '1 min', false, false, 'a job')");
+    let columns: Vec<&str> = acquired[0].split('|').collect();
+    let [claim, token, "", ""] = columns[..] else {
+        panic!("{acquired:?}");
+    };
+    for (call, reply) in [
+        (format!("CALL leasehold.renew('a', '{claim}', NULL)"), "t"),
+        (
+            format!("SELECT leasehold.check('a', {token}, '{claim}', '1 s')"),
+            "",
+        ),
+        (
+            "SELECT claim, token, \"position\", remaining > '50 s', label, pinned_by \
+             FROM leasehold.inspect('a')"
+                .to_owned(),
+            &format!("{claim}|{token}||t|a job|"),
+        ),
+        (format!("CALL leasehold.release('a', '{claim}', NULL)"), "t"),
+    ] {
+        assert_eq!(session.run(&call), [reply], "{call}");
+    }
 }
 
 /// Clients of both versions share the queues, and reconnect.
