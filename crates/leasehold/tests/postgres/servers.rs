@@ -500,7 +500,7 @@ async fn full_disk_is_unavailable_until_it_has_space() {
     let database = Database::on(&server);
     let locks = open(&database.url()).await;
     let held = acquire(&locks, "a").await;
-    // A role may write so much and no more: the error is that of a full disk.
+    // A trigger raises the error of a full disk. The lab fills a real one.
     database.run(
         "CREATE FUNCTION public.full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
          RAISE EXCEPTION 'could not extend file: No space left on device' \
