@@ -19,7 +19,7 @@ use anyhow::{Context, Result, ensure};
 use lab::{Peer, Random, until};
 use lab_servers::{PgBouncer, Postgres, Wire};
 use rustix::process::{Pid, Signal, kill_process};
-use writer::{GIVEN_UP, Outcomes, Protection, Report, Settings, WRITER};
+use writer::{GIVEN_UP, Outcomes, POINTS, Protection, Report, Settings, WRITER};
 
 const NAMES: u64 = 20;
 const PROCESSES: u64 = 3;
@@ -49,10 +49,16 @@ fn stopped_transactions_with_a_check_lose_no_update() -> Result<()> {
     let result = run.end("`leasehold.check`, with promotions")?;
 
     println!(
-        "\n{} next holders waited, {} transactions were stopped while the server sent, \
-         {promotions} promotions; {:?}",
-        result.delayed, result.sending, result.outcomes
+        "\n{} next holders waited, {} transactions failed with 40001, {promotions} promotions; {:?}",
+        result.delayed,
+        of(&result.outcomes, |outcome| outcome.ends_with("40001")),
+        result.outcomes
     );
+    for point in POINTS {
+        let stopped = of(&result.points, |stopped| stopped == point);
+        println!("{stopped} transactions were stopped {point}");
+        ensure!(stopped >= stops / 100, "{stopped} were stopped {point}");
+    }
     ensure!(result.lost == 0, "{} updates were lost", result.lost);
     let committed = of(&result.outcomes, |outcome| outcome == "late committed");
     let failed = result.failed();
@@ -247,12 +253,11 @@ impl TestDatabase {
     }
 
     /// Returns how many locks have a waiter while a transaction pins the grant of a hold that is over,
-    /// how many sessions wait for a lock of the server, and how many for a client that does not read.
-    fn waiting(&self) -> [u64; 3] {
+    /// and how many sessions wait for a lock of the server.
+    fn waiting(&self) -> [u64; 2] {
         let waiting = "SELECT (SELECT count(*) FROM leasehold_private.lock l WHERE l.waiting > 0 \
             AND EXISTS (SELECT 1 FROM leasehold.pins_1(l.name) p WHERE p.overdue > 0)), \
-            count(*) FILTER (WHERE a.wait_event_type = 'Lock'), \
-            count(*) FILTER (WHERE a.wait_event = 'ClientWrite') FROM pg_stat_activity a";
+            count(*) FILTER (WHERE a.wait_event_type = 'Lock') FROM pg_stat_activity a";
         self.numbers(waiting)
     }
 
@@ -279,7 +284,6 @@ struct Run<'a> {
     delayed: u64,
     /// The most sessions that waited for a lock of the server.
     blocked: u64,
-    sending: u64,
 }
 
 /// What a run has come to.
@@ -288,7 +292,7 @@ struct Outcome {
     updates: u64,
     lost: u64,
     delayed: u64,
-    sending: u64,
+    points: Outcomes,
 }
 
 impl Outcome {
@@ -337,7 +341,6 @@ impl<'a> Run<'a> {
             rounds: 0,
             delayed: 0,
             blocked: 0,
-            sending: 0,
         };
         // Each process replies once its writers run.
         run.ask("count")?;
@@ -353,9 +356,9 @@ impl<'a> Run<'a> {
         thread::sleep(Duration::from_millis(self.random.below(200)));
         kill_process(pid, Signal::STOP)?;
         thread::sleep(LEASE / 2);
-        let [_, blocked, sending] = self.database.waiting();
+        let [_, blocked] = self.database.waiting();
         thread::sleep(LEASE / 2 + Duration::from_millis(100));
-        let [delayed, ..] = self.database.waiting();
+        let [delayed, _] = self.database.waiting();
         if promotes {
             self.database.promote();
         }
@@ -366,7 +369,6 @@ impl<'a> Run<'a> {
 
         self.rounds += 1;
         self.delayed += delayed;
-        self.sending += sending;
         self.blocked = self.blocked.max(blocked);
         Ok(())
     }
@@ -386,7 +388,7 @@ impl<'a> Run<'a> {
             updates,
             lost,
             delayed: self.delayed,
-            sending: self.sending,
+            points: report.points,
         };
 
         report.waits.sort_unstable();
@@ -421,8 +423,13 @@ impl<'a> Run<'a> {
                 }
             };
             let report: Report = serde_json::from_str(&line)?;
-            for (outcome, count) in report.outcomes {
-                *all.outcomes.entry(outcome).or_default() += count;
+            for (sums, counts) in [
+                (&mut all.outcomes, report.outcomes),
+                (&mut all.points, report.points),
+            ] {
+                for (outcome, count) in counts {
+                    *sums.entry(outcome).or_default() += count;
+                }
             }
             all.waits.extend(report.waits);
         }

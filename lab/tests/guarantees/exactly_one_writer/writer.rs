@@ -66,10 +66,19 @@ pub(super) struct Settings {
 /// lost by then.
 pub(super) type Outcomes = BTreeMap<String, u64>;
 
+/// Where a transaction can stand still for longer than a lease.
+pub(super) const POINTS: [&str; 4] = [IN_STATEMENT, BETWEEN_STATEMENTS, SENDING, BEFORE_COMMIT];
+const IN_STATEMENT: &str = "in a statement";
+const BETWEEN_STATEMENTS: &str = "between two statements";
+const SENDING: &str = "while the server sent";
+const BEFORE_COMMIT: &str = "before the commit";
+
 /// What the writers of one process have done.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Report {
     pub(super) outcomes: Outcomes,
+    /// How many transactions stood still at each of the [`POINTS`]; empty before the end.
+    pub(super) points: Outcomes,
     /// How long each acquisition took, in milliseconds; empty before the end.
     pub(super) waits: Vec<u32>,
 }
@@ -103,9 +112,12 @@ pub(super) fn run(settings: Settings) -> Result<()> {
 
     runtime.block_on(async {
         let writers = (0..NAMES).map(|name| {
-            let record = |outcome: String, waited: Duration| {
+            let record = |outcome: String, waited: Duration, point: Option<&str>| {
                 let mut report = report.lock().expect("no panic");
                 *report.outcomes.entry(outcome).or_default() += 1;
+                if let Some(point) = point {
+                    *report.points.entry(point.to_owned()).or_default() += 1;
+                }
                 let waited = u32::try_from(waited.as_millis()).unwrap_or(u32::MAX);
                 report.waits.push(waited);
             };
@@ -114,6 +126,7 @@ pub(super) fn run(settings: Settings) -> Result<()> {
                 name: format!("row{name}"),
                 random: Random::seeded(settings.seed + name),
                 client: None,
+                stood_at: None,
             }
             .run(&locks, &ends, record)
         });
@@ -133,6 +146,8 @@ struct Writer<'a> {
     name: String,
     random: Random,
     client: Option<Client>,
+    /// Which of the [`POINTS`] the present transaction stood still at.
+    stood_at: Option<&'static str>,
 }
 
 /// What a writer holds while it writes.
@@ -180,7 +195,12 @@ const STEPS: [Before; 4] = [Before::Check, Before::Read, Before::Write, Before::
 type Argument<'a> = (&'a (dyn ToSql + Sync), Type);
 
 impl Writer<'_> {
-    async fn run(mut self, locks: &Locks, ends: &AtomicBool, record: impl Fn(String, Duration)) {
+    async fn run(
+        mut self,
+        locks: &Locks,
+        ends: &AtomicBool,
+        record: impl Fn(String, Duration, Option<&str>),
+    ) {
         while !ends.load(Ordering::Relaxed) {
             let asked = Instant::now();
             // Both fail after a stop.
@@ -199,12 +219,13 @@ impl Writer<'_> {
 
             let written = self.write(&client, &held).await;
             let late = if held.is_late() { "late " } else { "" };
+            let point = self.stood_at.take();
             match written {
-                Ok(Written::Committed) => record(format!("{late}committed"), waited),
-                Ok(Written::GivenUp) => record(format!("{late}{GIVEN_UP}"), waited),
+                Ok(Written::Committed) => record(format!("{late}committed"), waited, point),
+                Ok(Written::GivenUp) => record(format!("{late}{GIVEN_UP}"), waited, point),
                 Err(error) => {
                     let state = error.code().map_or("connection", |code| code.code());
-                    record(format!("{late}{state}"), waited);
+                    record(format!("{late}{state}"), waited, point);
                     // As above.
                     let _ = client.batch_execute("ROLLBACK").await;
                 }
@@ -335,17 +356,17 @@ impl Writer<'_> {
         if self.settings.protection != Protection::TransactionLock {
             self.begin(client).await?;
         }
-        self.pause(client, slow == Before::Check).await?;
+        self.pause(client, Before::Check, slow).await?;
         if !self.is_allowed(client, held).await? {
             client.batch_execute("ROLLBACK").await?;
             return Ok(Written::GivenUp);
         }
-        self.pause(client, slow == Before::Read).await?;
+        self.pause(client, Before::Read, slow).await?;
         let read = "SELECT value FROM cell WHERE name = $1";
         let row = client.query_typed(read, from_ref(&name)).await?.remove(0);
         let value: i64 = row.get(0);
 
-        self.pause(client, slow == Before::Write).await?;
+        self.pause(client, Before::Write, slow).await?;
         let write = "UPDATE cell SET value = $2, token = greatest(token, $3) WHERE name = $1";
         let next: Argument<'_> = (&(value + 1), Type::INT8);
         client
@@ -353,7 +374,7 @@ impl Writer<'_> {
             .await?;
         let count = "INSERT INTO written VALUES ($1, $2)";
         client.query_typed(count, &[name, token]).await?;
-        self.pause(client, slow == Before::Commit).await?;
+        self.pause(client, Before::Commit, slow).await?;
         client.batch_execute("COMMIT").await?;
         Ok(Written::Committed)
     }
@@ -399,21 +420,43 @@ impl Writer<'_> {
         Ok(true)
     }
 
-    /// Stands still for a moment, in the client, in a statement, or while the server sends.
-    async fn pause(&mut self, client: &Client, is_slow: bool) -> Result<(), tokio_postgres::Error> {
-        if !is_slow {
+    /// Before the slow one of the steps, stands still for a moment: in the client, in a statement, or
+    /// while the server sends.
+    async fn pause(
+        &mut self,
+        client: &Client,
+        step: Before,
+        slow: Before,
+    ) -> Result<(), tokio_postgres::Error> {
+        if step != slow {
             return Ok(());
         }
-        match self.random.below(24) {
-            0..12 => sleep(PAUSE).await,
-            12..23 => client.batch_execute("SELECT pg_sleep(0.05)").await?,
+        let begun = Instant::now();
+        let (point, paused) = match self.random.below(24) {
+            0..12 => {
+                sleep(PAUSE).await;
+                let is_last = step == Before::Commit;
+                (
+                    if is_last {
+                        BEFORE_COMMIT
+                    } else {
+                        BETWEEN_STATEMENTS
+                    },
+                    Ok(()),
+                )
+            }
+            12..23 => (
+                IN_STATEMENT,
+                client.batch_execute("SELECT pg_sleep(0.05)").await,
+            ),
             _ => {
                 // More than the buffers between the server and a stopped client keep.
                 let large = "SELECT repeat('x', 1000000) FROM generate_series(1, 24)";
-                client.query_typed(large, &[]).await?;
+                (SENDING, client.query_typed(large, &[]).await.map(drop))
             }
-        }
-        Ok(())
+        };
+        self.stood_at = (begun.elapsed() > LEASE).then_some(point);
+        paused
     }
 }
 
