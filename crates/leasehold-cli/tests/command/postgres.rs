@@ -14,7 +14,8 @@ use crate::servers::{
 };
 
 /// One server for all tests. Each test has a schema of its own.
-static SERVER: LazyLock<Postgres> = LazyLock::new(Postgres::start);
+static SERVER: LazyLock<Postgres> =
+    LazyLock::new(|| Postgres::configured(&["max_prepared_transactions=4"]));
 
 /// A sandbox with a schema of its own.
 pub(crate) fn sandbox() -> Sandbox {
@@ -182,7 +183,8 @@ fn show_names_the_transaction_that_pins_a_grant() {
         .split("schema=")
         .nth(1)
         .expect("it has a schema of its own");
-    let made = sandbox.done(&["setup-postgres", "--store", &store]);
+    SERVER.run("CREATE ROLE weak LOGIN");
+    let made = sandbox.done(&["setup-postgres", "--store", &store, "--grant", "weak"]);
     assert_eq!(made.code(), 0, "{made:?}");
     let mut locks = SERVER.session();
     let acquired = locks.run(&format!("CALL {schema}.acquire('a')"));
@@ -196,6 +198,10 @@ fn show_names_the_transaction_that_pins_a_grant() {
     let by = format!("pinned by the transaction of process {pid} on the server");
     let trap = format!("{by} (until it ends, or rolls back to a savepoint before its check)\n");
     assert!(shown().contains(&trap), "{}", shown());
+    let weak = store.replace("postgres@", "weak@");
+    let shown_to_weak = sandbox.done(&["show", "--store", &weak, "a"]).out;
+    let right = format!("{by}; ending it needs the rights of a superuser (until");
+    assert!(shown_to_weak.contains(&right), "{shown_to_weak}");
     locks.run(&format!("CALL {schema}.release('a', '{}')", columns[0]));
     assert!(shown().contains(&format!("{by}, ")), "{}", shown());
     assert!(shown().contains("after the end of the hold"), "{}", shown());
@@ -204,6 +210,17 @@ fn show_names_the_transaction_that_pins_a_grant() {
         .out;
     assert!(json.contains(&format!("\"pid\": {pid}")), "{json}");
     assert!(json.contains("\"missing_right\": null"), "{json}");
-    orders.run("COMMIT");
+
+    orders.run("PREPARE TRANSACTION 'order 42'");
+    let by = "pinned by the prepared transaction order 42, ";
+    assert!(shown().contains(by), "{}", shown());
+    assert!(
+        shown().contains("after the end of the hold\n"),
+        "{}",
+        shown()
+    );
+    let json = sandbox.done(&["show", "--store", &store, "--json", "a"]);
+    assert!(json.out.contains("\"gid\": \"order 42\""), "{json:?}");
+    orders.run("COMMIT PREPARED 'order 42'");
     assert!(!shown().contains("pinned"), "{}", shown());
 }
