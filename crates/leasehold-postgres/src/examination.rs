@@ -28,9 +28,12 @@ const FACTS: &str = "SELECT current_setting('server_version') AS version, \
     (SELECT string_agg(DISTINCT pubname, ', ') FROM pg_publication_tables \
         WHERE schemaname = 'leasehold_private') AS publications, \
     (SELECT extract(epoch FROM max(clock_timestamp() - xact_start))::bigint FROM pg_stat_activity \
-        WHERE datname = current_database() AND backend_xmin IS NOT NULL) AS longest_transaction, \
+        WHERE datname = current_database() \
+        AND coalesce(backend_xid, backend_xmin) IS NOT NULL) AS longest_transaction, \
+    pg_has_role('pg_read_all_stats', 'USAGE') AS sees_others, \
     (SELECT string_agg(gid, ', ') FROM pg_prepared_xacts \
         WHERE database = current_database() AND prepared < now() - interval '1 hour') AS prepared, \
+    (pg_notification_queue_usage() * 100)::int AS notifications, \
     (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS clock";
 
 /// The findings have this order.
@@ -76,6 +79,12 @@ const CHECKS: &[Check<Facts>] = &[
     })
     .message("the prepared transaction {} is an hour old, and may pin grants")
     .remedy("COMMIT PREPARED or ROLLBACK PREPARED it"),
+    Check::warning("notification-queue", |facts: &Facts| {
+        let percent = facts.number("notifications")?;
+        (percent > 50).then(|| format!("{percent} %"))
+    })
+    .message("{} of the queue of notifications is in use: once it is nearly full, waiters are not notified")
+    .remedy("end the oldest transaction of a session that listens: pg_stat_activity shows it"),
     Check::warning("autovacuum", |facts: &Facts| facts.is_off("autovacuum"))
         .message("{} is off: the table of waiters grows")
         .remedy("turn it on"),
@@ -95,7 +104,7 @@ pub(crate) async fn examine(address: Address) -> Result<Examination> {
     let mut examination = Examination::default();
     examination.check(CHECKS, &facts, &address);
     examination.findings.extend(facts.common.findings());
-    if facts.text("longest_transaction").is_none() {
+    if facts.text("sees_others").as_deref() != Some("t") {
         examination.unknown.push(format!(
             "{address}: long transactions of other roles: GRANT pg_read_all_stats shows them"
         ));
@@ -223,6 +232,10 @@ mod tests {
         let longest = |seconds| codes(&[("longest_transaction", seconds)]);
         assert!(longest("300").is_empty());
         assert_eq!(longest("301"), ["long-transaction"]);
+
+        let notifications = |percent| codes(&[("notifications", percent)]);
+        assert!(notifications("50").is_empty());
+        assert_eq!(notifications("51"), ["notification-queue"]);
 
         assert_eq!(codes(&[("publications", "all")]), ["publication"]);
         assert_eq!(codes(&[("prepared", "tx1")]), ["prepared-transaction"]);

@@ -152,6 +152,65 @@ fn doctor_finds_that_a_crash_may_lose_grants() {
     assert!(found.out.contains("fsync is off"), "{found:?}");
 }
 
+/// Grants are durable, whatever the default of the role. One that sees no transactions of others is
+/// told how to.
+#[test]
+fn doctor_finds_publications_and_old_transactions() {
+    SERVER.run("CREATE DATABASE examined");
+    let mut session = SERVER.session_as("postgres", "examined");
+    session.run(
+        "CREATE PUBLICATION everything FOR ALL TABLES; CREATE TABLE orders (id int); \
+         CREATE ROLE careless LOGIN; ALTER ROLE careless SET synchronous_commit = off",
+    );
+    let at = |role: &str| Sandbox::at(format!("postgres://{role}@{}/examined", SERVER.address()));
+    let made = at("postgres").done(&["setup-postgres", "--grant", "careless"]);
+    assert_eq!(made.code(), 0, "{made:?}");
+    let examined = |role: &str| at(role).done(&["doctor"]).out;
+    let assert_found = |out: &str, expected: [bool; 3]| {
+        let transactions = [
+            "everything contains",
+            "order 1 is an hour",
+            "is open for 720",
+        ];
+        assert_eq!(
+            transactions.map(|what| out.contains(what)),
+            expected,
+            "{out}"
+        );
+        assert!(!out.contains("synchronous"), "{out}");
+    };
+
+    session.run("BEGIN; INSERT INTO orders VALUES (1); PREPARE TRANSACTION 'order 1'");
+    session.run("BEGIN; INSERT INTO orders VALUES (2)");
+    assert_found(&examined("postgres"), [true, false, false]);
+    make_transactions_older("examined");
+    let seen = examined("postgres");
+    assert_found(&seen, [true, true, true]);
+    assert!(!seen.contains("pg_read_all_stats"), "{seen}");
+    let seen = examined("careless");
+    assert_found(&seen, [true, true, false]);
+    assert!(seen.contains("GRANT pg_read_all_stats"), "{seen}");
+}
+
+/// Shows idle and prepared transactions of a database as two hours older than they are.
+fn make_transactions_older(database: &str) {
+    let mut session = SERVER.session_as("postgres", database);
+    session.run("SET allow_system_table_mods = on");
+    let idle = "CASE WHEN s.state <> 'active' THEN interval '2 h' ELSE '0' END";
+    for (view, began, age) in [
+        ("pg_prepared_xacts", "p.prepared", "interval '2 h'"),
+        ("pg_stat_activity", "s.xact_start", idle),
+    ] {
+        let column = &began[2..];
+        let replaced = session.run(&format!(
+            "DO $do$ BEGIN EXECUTE 'CREATE OR REPLACE VIEW pg_catalog.{view} AS ' || replace( \
+             pg_get_viewdef('{view}'::regclass), '{began},', $a${began} - {age} AS {column},$a$); \
+             END $do$"
+        ));
+        assert_eq!(replaced, [""; 0]);
+    }
+}
+
 #[test]
 fn errors_have_exit_code_and_help_without_password() {
     let sandbox = sandbox();
