@@ -6,7 +6,7 @@ mod disk;
 mod ensemble;
 pub mod file;
 mod plain;
-mod postgres;
+pub(crate) mod postgres;
 pub mod redis;
 mod redisson;
 pub mod redlock;
@@ -127,6 +127,8 @@ pub enum Capability {
     ServerClock,
     /// The servers accept commands that change their state.
     StateCommands,
+    /// The servers are those of Redis, with faults of its own.
+    RedisServer,
     /// One server is all: its data is the only copy.
     SingleServer,
     /// The servers know nothing of each other: a minority may lose its data.
@@ -161,6 +163,9 @@ pub enum Capability {
     SmallDisk,
     /// A grant is on disk before its client has it.
     DurableGrants,
+    /// A client waits for a server that can be written, or for its commits, as for one that it cannot
+    /// reach.
+    WritableServers,
     /// The store grants claims in order of arrival.
     FifoQueue,
     /// A released claim is gone when its release returns.

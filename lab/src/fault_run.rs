@@ -289,7 +289,7 @@ impl FaultRun {
 
             let newcomer = self.start_newcomer(&mut random)?;
             let at = now();
-            let effect = (fault.inject)(self, &mut random)?;
+            let effect = fault.inject(self, &mut random)?;
             misses = if effect.is_some() { 0 } else { misses + 1 };
             let recovered = effect.as_ref().map_or_else(now, |effect| effect.recovered);
             let recovery = self.recovery(recovered)?;

@@ -12,6 +12,7 @@ mod names;
 #[expect(clippy::unnecessary_wraps, reason = "all faults are of one form")]
 mod network;
 mod persistence;
+mod postgres_state;
 mod processes;
 #[expect(clippy::unnecessary_wraps, reason = "all faults are of one form")]
 mod redis_state;
@@ -22,6 +23,7 @@ use std::fmt;
 use std::time::Duration;
 
 use anyhow::Result;
+use lab_servers::Postgres;
 
 use crate::backends::{Backend, Capability};
 use crate::fault_run::{Effect, FaultRun, Plan};
@@ -67,8 +69,12 @@ pub struct Fault {
     /// New clients can open a store with one of these capabilities while the fault lasts.
     pub opens: &'static [Capability],
     /// Injects the fault once and ends it. Returns `None` if it had no effect.
-    pub inject: fn(&mut FaultRun, &mut Random) -> Result<Option<Effect>>,
+    pub inject: Inject,
+    /// The same fault of a PostgreSQL server.
+    pub on_postgres: Option<Inject>,
 }
+
+type Inject = fn(&mut FaultRun, &mut Random) -> Result<Option<Effect>>;
 
 /// The set-up with which a store must be started.
 ///
@@ -87,7 +93,7 @@ pub enum Requirement {
     DedicatedUser,
     /// The disk is small. [`Capability::SmallDisk`].
     SmallDisk,
-    /// Servers keep their data and load it slowly. [`Capability::StateCommands`].
+    /// Servers keep their data and load it slowly. [`Capability::RedisServer`].
     SlowStart,
     /// The names of the locks have a meaning elsewhere. [`FaultRun`] does this, on every backend.
     HostileNames,
@@ -153,6 +159,13 @@ impl Fault {
         Some((guarantee, Duration::from_secs(seconds)))
     }
 
+    /// Injects the fault once and ends it. Returns `None` if it had no effect.
+    pub(crate) fn inject(&self, run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+        let is_postgres = !run.testbed.servers_of::<Postgres>().is_empty();
+        let inject = self.on_postgres.filter(|_| is_postgres);
+        inject.unwrap_or(self.inject)(run, random)
+    }
+
     /// What a store guarantees under this fault, also without a cell. Returns `None` if the store
     /// lacks what the fault needs.
     fn guarantee_on(&self, backend: &Backend) -> Option<Guarantee> {
@@ -176,7 +189,7 @@ fn mixed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     for _ in 0..3 {
         let fault = tolerated[usize::try_from(random.below(tolerated.len() as u64))?];
         run.plan = Plan::drawn(random, run.lease());
-        let effect = (fault.inject)(run, &mut Random::seeded(random.below(u64::MAX)))?;
+        let effect = fault.inject(run, &mut Random::seeded(random.below(u64::MAX)))?;
         evidence.extend(effect.map(|effect| format!("{}: {}", fault.name, effect.evidence)));
     }
     Ok((!evidence.is_empty()).then(|| ended_now(since, evidence.join("; "))))

@@ -71,7 +71,7 @@ impl PgBouncer {
             .into_iter()
             .find(|file| Path::new(file).is_file())
             .unwrap_or("pgbouncer");
-        let child = start_unprivileged(program, "pgbouncer", &args, &log);
+        let child = start_unprivileged(program, "pgbouncer", &args, None, &log);
         let started = Self {
             _child: child,
             folder,

@@ -15,6 +15,7 @@ use tempfile::TempDir;
 
 use crate::Certificates;
 use crate::child::{Environment, Program, ServerProcess};
+use crate::clock::Clock;
 use crate::port::Port;
 use crate::{DEADLINE, until};
 
@@ -45,6 +46,7 @@ pub struct Postgres {
     folder: TempDir,
     port: Port,
     settings: Vec<String>,
+    clock: Option<Clock>,
 }
 
 /// A connection through psql, which executes one statement after another, including transactions.
@@ -94,28 +96,26 @@ impl Postgres {
         Self::initialised_in(folder, settings, |_| {})
     }
 
+    /// Starts a server with its own wall clock.
+    #[must_use]
+    pub fn with_own_clock() -> Self {
+        let mut server = Self::start();
+        let clock = Clock::make(server.host());
+        for (_, file) in clock.environment() {
+            give_to_server(file);
+        }
+        server.clock = Some(clock);
+        server.restart();
+        server
+    }
+
     /// Starts a server with new data, to which `prepare` may add files.
     fn initialised(settings: &[&str], prepare: impl FnOnce(&Path)) -> Self {
         Self::initialised_in(folder_of_server(), settings, prepare)
     }
 
     fn initialised_in(folder: TempDir, settings: &[&str], prepare: impl FnOnce(&Path)) -> Self {
-        let data = text(&folder.path().join("data"));
-        complete(
-            "initdb",
-            &[
-                "-D",
-                &data,
-                "-U",
-                "postgres",
-                "-A",
-                "trust",
-                "-E",
-                "UTF8",
-                "--no-sync",
-            ],
-            folder.path(),
-        );
+        initialise(folder.path());
         prepare(&folder.path().join("data"));
         Self::start_in(folder, settings.iter().map(ToString::to_string).collect())
     }
@@ -124,6 +124,25 @@ impl Postgres {
     /// does not wait for it.
     #[must_use]
     pub fn replica(&self) -> Self {
+        let folder = self.backup();
+        // With -R, a newer program writes options that an older server does not know.
+        let primary = format!(
+            "primary_conninfo = 'host={} user=postgres'\n",
+            text(self.host())
+        );
+        for (name, line) in [("standby.signal", ""), ("postgresql.auto.conf", &*primary)] {
+            let file = folder.path().join("data").join(name);
+            let opened = File::options().append(true).create(true).open(&file);
+            let written = opened.and_then(|mut file| file.write_all(line.as_bytes()));
+            written.expect("the folder is ours");
+            give_to_server(&file);
+        }
+        Self::start_in(folder, self.settings.clone())
+    }
+
+    /// Copies the data, for [`restart_with`](Self::restart_with).
+    #[must_use]
+    pub fn backup(&self) -> TempDir {
         let folder = folder_of_server();
         let data = text(&folder.path().join("data"));
         complete(
@@ -143,19 +162,15 @@ impl Postgres {
             ],
             folder.path(),
         );
-        // With -R, a newer program writes options that an older server does not know.
-        let primary = format!(
-            "primary_conninfo = 'host={} user=postgres'\n",
-            text(self.host())
-        );
-        for (name, line) in [("standby.signal", ""), ("postgresql.auto.conf", &*primary)] {
-            let file = folder.path().join("data").join(name);
-            let opened = File::options().append(true).create(true).open(&file);
-            let written = opened.and_then(|mut file| file.write_all(line.as_bytes()));
-            written.expect("the folder is ours");
-            give_to_server(&file);
-        }
-        Self::start_in(folder, self.settings.clone())
+        folder
+    }
+
+    /// Makes the data of an empty database, for [`restart_with`](Self::restart_with).
+    #[must_use]
+    pub fn empty_data() -> TempDir {
+        let folder = folder_of_server();
+        initialise(folder.path());
+        folder
     }
 
     /// Makes a primary of this replica.
@@ -169,10 +184,11 @@ impl Postgres {
         let socket = format!(".s.PGSQL.{}", port.number());
         symlink(&socket, folder.path().join(".s.PGSQL.5432")).expect("the folder is empty");
         Self {
-            child: launch(folder.path(), port.number(), &settings),
+            child: launch(folder.path(), port.number(), &settings, None),
             folder,
             port,
             settings,
+            clock: None,
         }
         .serves()
     }
@@ -238,8 +254,44 @@ impl Postgres {
     /// is stopped first.
     pub fn restart(&mut self) {
         self.stop();
-        self.child = launch(self.folder.path(), self.port.number(), &self.settings);
+        let (folder, port) = (self.folder.path(), self.port.number());
+        self.child = launch(folder, port, &self.settings, self.clock.as_ref());
         self.wait_until_ready();
+    }
+
+    /// Restarts the server with other data in the place of its own.
+    pub fn restart_with(&mut self, other: &TempDir) {
+        self.stop();
+        let data = self.folder.path().join("data");
+        fs::remove_dir_all(&data).expect("the folder is ours");
+        fs::rename(other.path().join("data"), &data).expect("both are on one disk");
+        self.restart();
+    }
+
+    /// Restarts the server as a replica that cannot be written, or as what it was.
+    pub fn restart_read_only(&mut self, on: bool) {
+        self.stop();
+        let signal = self.folder.path().join("data/standby.signal");
+        if on {
+            fs::write(&signal, "").expect("the folder is ours");
+        } else {
+            fs::remove_file(&signal).expect("the folder is ours");
+        }
+        self.restart();
+    }
+
+    /// The server's wall clock, which [`with_own_clock`](Self::with_own_clock) requested.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        let clock = self.clock.as_ref();
+        clock.expect("the server was started with its own clock")
+    }
+
+    /// The time of day on the server, in microseconds since 1970.
+    #[must_use]
+    pub fn time(&self) -> i64 {
+        let now = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+        self.run(now)[0].parse().expect("a number")
     }
 
     /// The whole log of the server.
@@ -423,7 +475,7 @@ fn give_to_server(path: &Path) {
 }
 
 /// Starts the server whose data is in a folder.
-fn launch(folder: &Path, port: u16, settings: &[String]) -> ServerProcess {
+fn launch(folder: &Path, port: u16, settings: &[String], clock: Option<&Clock>) -> ServerProcess {
     let data = text(&folder.join("data"));
     let own_settings = [
         "listen_addresses=127.0.0.1".to_owned(),
@@ -441,13 +493,34 @@ fn launch(folder: &Path, port: u16, settings: &[String]) -> ServerProcess {
                 .flat_map(|setting| ["-c", setting]),
         )
         .collect();
-    start_unprivileged(&program("postgres"), "postgresql", &args, &folder.join(LOG))
+    let postgres = program("postgres");
+    start_unprivileged(&postgres, "postgresql", &args, clock, &folder.join(LOG))
+}
+
+/// Makes new data in a folder.
+fn initialise(folder: &Path) {
+    let data = text(&folder.join("data"));
+    complete(
+        "initdb",
+        &[
+            "-D",
+            &data,
+            "-U",
+            "postgres",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--no-sync",
+        ],
+        folder,
+    );
 }
 
 /// Runs a program of PostgreSQL to its end.
 fn complete(name: &str, args: &[&str], folder: &Path) {
     let log = folder.join(LOG);
-    let mut started = start_unprivileged(&program(name), "postgresql", args, &log);
+    let mut started = start_unprivileged(&program(name), "postgresql", args, None, &log);
     let status = until(name, || Ok(started.ended())).expect("it takes about a second");
     assert!(status.success(), "{name} has failed: {}", output(&log));
 }
@@ -457,12 +530,10 @@ pub(crate) fn start_unprivileged(
     program: &str,
     package: &'static str,
     args: &[&str],
+    clock: Option<&Clock>,
     log: &Path,
 ) -> ServerProcess {
-    let around = Environment {
-        cpu: None,
-        clock: None,
-    };
+    let around = Environment { cpu: None, clock };
     if !geteuid().is_root() {
         return ServerProcess::start(&Program::installed(program, package), args, &around, log);
     }

@@ -7,9 +7,10 @@ use anyhow::{Result, ensure};
 use lab_servers::{Postgres as Server, Wire};
 
 use super::Capability::{
-    DurableGrants, FifoQueue, ImmediateRemoval, Network, ServerProcess, SingleServer, SmallDisk,
-    UnsyncedReleases,
+    DurableGrants, FifoQueue, ImmediateRemoval, Network, ServerClock, ServerProcess, SingleServer,
+    SmallDisk, StateCommands, SteadyTokens, UnsyncedReleases, WritableServers,
 };
+use super::redis::USER;
 use super::{Backend, CANARY, Disk, disk, wait_for_empty_queues};
 use crate::faults::Requirement;
 use crate::testbed::Server as TestedServer;
@@ -19,6 +20,10 @@ const LEASE: Duration = Duration::from_millis(1_500);
 const SETTINGS: &str = "crash-grace=500ms";
 /// The connections of the inspecting client.
 const OBSERVERS: &str = "2";
+
+/// The rights of [`USER`].
+pub(crate) const GRANT: &str = "GRANT USAGE ON SCHEMA leasehold TO app; \
+     GRANT EXECUTE ON ALL ROUTINES IN SCHEMA leasehold TO app";
 
 /// `postgres:`, one server.
 pub(super) const SINGLE: Backend = Backend {
@@ -32,26 +37,40 @@ pub(super) const SINGLE: Backend = Backend {
     has: &[&[
         Network,
         ServerProcess,
+        ServerClock,
+        StateCommands,
         SingleServer,
+        SteadyTokens,
         FifoQueue,
         ImmediateRemoval,
         UnsyncedReleases,
         SmallDisk,
         DurableGrants,
+        WritableServers,
     ]],
     start: |worker, requires| {
         let (disk, server) = if requires == Requirement::SmallDisk {
             let disk = Disk::mount(disk::POSTGRES_SIZE)?;
             let server = Server::on_disk(disk.path(), &["max_wal_size=32MB", "min_wal_size=32MB"]);
             (Some(disk), server)
+        } else if requires == Requirement::ServerClock {
+            (None, Server::with_own_clock())
         } else {
             (None, Server::start())
         };
-        let url = |address: &str| format!("postgres://postgres@{address}/postgres?{SETTINGS}");
+        let url = |user, address: &str| format!("postgres://{user}@{address}/postgres?{SETTINGS}");
         let address = server.address();
-        let mut testbed = Testbed::with_servers(worker, url(&address), Vec::new(), vec![server])?;
+        let own = url("postgres", &address);
+        let mut testbed = Testbed::with_servers(worker, own, Vec::new(), vec![server])?;
         let wire = Wire::to(&address);
-        testbed.worker_url = url(&wire.address());
+        let user = if requires == Requirement::DedicatedUser {
+            // The testbed has made the schema.
+            self::server(&testbed).run(&format!("CREATE ROLE {USER} LOGIN; {GRANT}"));
+            USER
+        } else {
+            "postgres"
+        };
+        testbed.worker_url = url(user, &wire.address());
         testbed.wires.push(wire);
         testbed.disk = disk;
         Ok(testbed)
@@ -64,6 +83,9 @@ pub(super) const SINGLE: Backend = Backend {
     },
     verify_and_remove: |testbed| {
         let said = server(testbed).run("SELECT said FROM leasehold_other");
+        if said.iter().any(|line| line.contains("does not exist")) {
+            return Ok(1);
+        }
         ensure!(said == [CANARY], "the canary was changed: {said:?}");
         server(testbed).run("DROP TABLE leasehold_other");
         Ok(0)
@@ -96,7 +118,7 @@ fn check_clean(backend: &Backend, testbed: &Testbed, last: &WorkerConfig) -> Res
     })
 }
 
-fn server(testbed: &Testbed) -> &Server {
+pub(crate) fn server(testbed: &Testbed) -> &Server {
     testbed.servers_of::<Server>()[0]
 }
 

@@ -7,8 +7,8 @@ use anyhow::{Result, ensure};
 use lab_servers::{Cluster, Redis, Reply, Setup, Wire};
 
 use super::Capability::{
-    ExpiringKeys, FifoQueue, ImmediateRemoval, LastingConnections, Network, ServerClock,
-    ServerProcess, SingleServer, SmallDisk, StateCommands, SteadyTokens,
+    ExpiringKeys, FifoQueue, ImmediateRemoval, LastingConnections, Network, RedisServer,
+    ServerClock, ServerProcess, SingleServer, SmallDisk, StateCommands, SteadyTokens,
 };
 use super::{Backend, CANARY, Capability, Disk, disk, wait_for_empty_queues};
 use crate::faults::Requirement;
@@ -41,6 +41,7 @@ pub(super) const ONE_SERVER: &[Capability] = &[
     Network,
     ServerProcess,
     StateCommands,
+    RedisServer,
     SingleServer,
     ImmediateRemoval,
 ];

@@ -6,8 +6,8 @@ use anyhow::Result;
 use lab_servers::{Redis, Setup, Wire};
 
 use super::Capability::{
-    ExpiringKeys, IndependentServers, Majority, Network, ServerClock, ServerProcess, StateCommands,
-    SteadyTokens,
+    ExpiringKeys, IndependentServers, Majority, Network, RedisServer, ServerClock, ServerProcess,
+    StateCommands, SteadyTokens,
 };
 use super::{Backend, redis};
 use crate::faults::Requirement;
@@ -23,7 +23,13 @@ pub(super) const REDLOCK: Backend = Backend {
     requested_lease: LEASE,
     load_min: 5.0,
     has: &[
-        &[Network, ServerProcess, ServerClock, StateCommands],
+        &[
+            Network,
+            ServerProcess,
+            ServerClock,
+            StateCommands,
+            RedisServer,
+        ],
         &[IndependentServers, Majority, ExpiringKeys, SteadyTokens],
     ],
     start: start_for_fault,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use lab_servers::{Clock, Redis};
+use lab_servers::{Clock, Postgres, Redis};
 
 use super::{ended_now, instant, millis, wait};
 use crate::backends::Capability;
@@ -25,10 +25,9 @@ pub(super) fn stepped(run: &FaultRun, random: &mut Random, seconds: i64) -> Resu
 fn step(run: &FaultRun, which: &[usize], seconds: i64) -> Result<Option<Effect>> {
     let mut seen = Vec::new();
     for &number in which {
-        let server = run.testbed.servers_of::<Redis>()[number];
-        let before = ahead(server)?;
-        server.clock().step(seconds);
-        seen.push((ahead(server)? - before) / 1_000_000);
+        let before = ahead(run, number)?;
+        clock(run, number).step(seconds);
+        seen.push((ahead(run, number)? - before) / 1_000_000);
     }
 
     let has_effect = seen.iter().all(|seen| (seen - seconds).abs() < STEP / 2);
@@ -46,8 +45,19 @@ fn wrong_servers(run: &FaultRun, random: &mut Random) -> Vec<usize> {
 }
 
 /// How far a server's clock is ahead of the time since boot, in microseconds.
-fn ahead(server: &Redis) -> Result<i64> {
-    Ok(server.time() - i64::try_from(now() / 1_000)?)
+fn ahead(run: &FaultRun, number: usize) -> Result<i64> {
+    let time = match run.testbed.servers_of::<Postgres>().get(number) {
+        Some(server) => server.time(),
+        None => run.testbed.servers_of::<Redis>()[number].time(),
+    };
+    Ok(time - i64::try_from(now() / 1_000)?)
+}
+
+fn clock(run: &FaultRun, number: usize) -> &Clock {
+    match run.testbed.servers_of::<Postgres>().get(number) {
+        Some(server) => server.clock(),
+        None => run.testbed.servers_of::<Redis>()[number].clock(),
+    }
 }
 
 /// Four times as fast, so that a lease ends before its renewal, and twice as fast, so that it
@@ -73,13 +83,13 @@ pub(super) fn slow(run: &mut FaultRun, random: &mut Random) -> Result<Option<Eff
 fn slewed(run: &FaultRun, random: &mut Random, gain: i64) -> Result<Option<Effect>> {
     let which = wrong_servers(run, random);
     let time = run.lease() + millis(random, 0, 1_000);
-    let servers: Vec<&Redis> = which
-        .iter()
-        .map(|&number| run.testbed.servers_of::<Redis>()[number])
-        .collect();
-    let set = |gain| servers.iter().for_each(|server| server.clock().gain(gain));
+    let set = |gain| {
+        for &number in &which {
+            clock(run, number).gain(gain);
+        }
+    };
     let all_ahead = || {
-        let ahead = servers.iter().map(|server| ahead(server));
+        let ahead = which.iter().map(|&number| ahead(run, number));
         ahead.collect::<Result<Vec<_>>>()
     };
     set(gain);

@@ -4,13 +4,13 @@
 use super::Guarantee::{Exclusion as E, Refuses as R, TokensOnly as T};
 use super::{
     Disturbed, Fault, Requirement, clients, clocks, failovers, files, mixed, names, network,
-    persistence, processes, redis_state, servers, zookeeper,
+    persistence, postgres_state, processes, redis_state, servers, zookeeper,
 };
 use crate::backends::Capability::{
     DurableGrants, ExpiringKeys, Failover, FifoQueue, Folder, IndependentServers, LaggingReplicas,
-    LastingConnections, Leader, Majority, Network, PlainKeys, Replica, ReplicatedGrants,
-    ServerClock, ServerProcess, Sessions, Shards, SingleServer, SmallDisk, StateCommands,
-    SteadyTokens, WaitsAfterFailover, Watched,
+    LastingConnections, Leader, Majority, Network, PlainKeys, RedisServer, Replica,
+    ReplicatedGrants, ServerClock, ServerProcess, Sessions, Shards, SingleServer, SmallDisk,
+    StateCommands, SteadyTokens, WaitsAfterFailover, Watched, WritableServers,
 };
 
 /// The values that most faults share.
@@ -31,6 +31,7 @@ const FAULT: Fault = Fault {
     losses: &[],
     opens: &[],
     inject: |_, _| Ok(None),
+    on_postgres: None,
 };
 
 /// A fault of a client that holds. Sentinels and clusters have other connections than one server.
@@ -111,14 +112,20 @@ const CLOCK: Fault = Fault {
     ..FAULT
 };
 
-/// A fault of a Redis server's data or of its clients.
-const REDIS: Fault = Fault {
+/// A fault of a server's data or of its clients.
+const STATE: Fault = Fault {
     needs: &[StateCommands],
     slower: &[(IndependentServers, 12)],
     ..FAULT
 };
 
-/// A Redis server that refuses requests. With several masters, a majority goes on.
+/// A fault that only a Redis server has.
+const REDIS: Fault = Fault {
+    needs: &[RedisServer],
+    ..STATE
+};
+
+/// A server that refuses requests. With several masters, a majority goes on.
 const REFUSAL: Fault = Fault {
     needs: &[StateCommands],
     guarantee: R,
@@ -339,7 +346,8 @@ pub const FAULTS: &[Fault] = &[
         guarantee: T,
         exclusion_with: &[IndependentServers],
         inject: servers::restarted_empty,
-        ..REDIS
+        on_postgres: Some(postgres_state::restarted_empty),
+        ..STATE
     },
     Fault {
         // Shows G-01.
@@ -363,7 +371,8 @@ pub const FAULTS: &[Fault] = &[
         guarantee: T,
         meets_jobs: true,
         inject: servers::restarted_stale,
-        ..REDIS
+        on_postgres: Some(postgres_state::restarted_stale),
+        ..STATE
     },
     Fault {
         // Shows G-01, G-32.
@@ -467,10 +476,12 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         // Shows G-25.
         name: "connections-killed",
-        description: "CLIENT KILL closes all subscribed connections, or all others",
+        description: "CLIENT KILL closes all subscribed connections, or all others; on \
+            PostgreSQL pg_terminate_backend closes about half of all",
         evidence: "open connections",
         inject: redis_state::connections_killed,
-        ..REDIS
+        on_postgres: Some(postgres_state::connections_killed),
+        ..STATE
     },
     Fault {
         // Shows G-25.
@@ -483,28 +494,30 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         // Shows G-01, G-04, G-34.
         name: "flushall",
-        description: "FLUSHALL",
-        evidence: "keys that existed",
+        description: "FLUSHALL, or DROP SCHEMA",
+        evidence: "keys or rows that existed",
         guarantee: T,
         exclusion_with: &[IndependentServers],
         inject: redis_state::flushall,
-        ..REDIS
+        on_postgres: Some(postgres_state::flushall),
+        ..STATE
     },
     Fault {
         // Shows G-04.
         name: "keys-deleted",
-        description: "the keys of one lock are deleted",
-        evidence: "keys that existed",
+        description: "the keys or rows of one lock are deleted",
+        evidence: "keys or rows that existed",
         guarantee: T,
         inject: redis_state::keys_deleted,
-        ..REDIS
+        on_postgres: Some(postgres_state::keys_deleted),
+        ..STATE
     },
     Fault {
         // Shows G-02.
         name: "keys-persisted",
         description: "the keys of one lock lose their expiry",
         evidence: "keys that had an expiry",
-        needs: &[StateCommands, ExpiringKeys],
+        needs: &[RedisServer, ExpiringKeys],
         inject: redis_state::keys_persisted,
         ..REDIS
     },
@@ -513,7 +526,7 @@ pub const FAULTS: &[Fault] = &[
         name: "wrong-type",
         description: "another application's list replaces a lock and is removed again",
         evidence: "refused requests, and the unchanged list",
-        needs: &[StateCommands, SingleServer],
+        needs: &[RedisServer, SingleServer],
         guarantee: T,
         inject: redis_state::wrong_type,
         ..REDIS
@@ -523,6 +536,7 @@ pub const FAULTS: &[Fault] = &[
         name: "out-of-memory",
         description: "the server has no memory left, for ½, 1 or 2 leases",
         evidence: "requests refused with OOM",
+        needs: &[RedisServer],
         losses: &[],
         inject: redis_state::out_of_memory,
         ..REFUSAL
@@ -531,8 +545,10 @@ pub const FAULTS: &[Fault] = &[
         // Shows S12.
         name: "writes-refused",
         description: "the server lacks a replica and refuses writes, for ½, 1 or 2 leases",
-        evidence: "requests refused with NOREPLICAS",
+        evidence: "requests refused with NOREPLICAS, or commits that wait for a replica",
+        exclusion_with: &[IndependentServers, WritableServers],
         inject: redis_state::writes_refused,
+        on_postgres: Some(postgres_state::writes_refused),
         ..REFUSAL
     },
     Fault {
@@ -540,8 +556,10 @@ pub const FAULTS: &[Fault] = &[
         name: "read-only",
         description: "the server becomes a replica of an unreachable master and refuses writes, \
             for ½, 1 or 2 leases",
-        evidence: "requests refused with READONLY",
+        evidence: "requests refused for this reason",
+        exclusion_with: &[IndependentServers, WritableServers],
         inject: redis_state::read_only,
+        on_postgres: Some(postgres_state::read_only),
         ..REFUSAL
     },
     Fault {
@@ -549,7 +567,7 @@ pub const FAULTS: &[Fault] = &[
         name: "evicted",
         description: "the server evicts keys to free memory, for up to 0.3 s",
         evidence: "evicted keys",
-        needs: &[StateCommands, SingleServer],
+        needs: &[RedisServer, SingleServer],
         guarantee: T,
         slower: &[(PlainKeys, 12)],
         inject: redis_state::evicted,
@@ -558,10 +576,12 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         // Shows G-32.
         name: "rights-revoked",
-        description: "the workers' user loses the right to run scripts, for ½, 1 or 2 leases",
-        evidence: "requests refused with NOPERM",
+        description: "the workers' user loses the right to run scripts or functions, for ½, 1 or 2 \
+            leases",
+        evidence: "requests refused for this reason",
         requires: Requirement::DedicatedUser,
         inject: redis_state::rights_revoked,
+        on_postgres: Some(postgres_state::rights_revoked),
         ..REFUSAL
     },
     Fault {
@@ -570,6 +590,7 @@ pub const FAULTS: &[Fault] = &[
         description: "another client's script runs until SCRIPT KILL, ½, 1 or 2 leases later; on a \
             minority where there are several",
         evidence: "requests refused with BUSY",
+        needs: &[RedisServer],
         inject: clients::busy_script,
         ..REFUSAL
     },
@@ -588,6 +609,7 @@ pub const FAULTS: &[Fault] = &[
         description: "the server has no memory left for clients and closes all connections, for \
             ½, 1 or 2 leases",
         evidence: "connections closed for this reason",
+        needs: &[RedisServer],
         guarantee: E,
         losses: &[LastingConnections],
         inject: clients::evicted,
@@ -599,7 +621,7 @@ pub const FAULTS: &[Fault] = &[
         description: "the keys of one lock are renamed, on a minority where there are several; \
             then they are deleted, or renamed back up to 0.4 s later",
         evidence: "keys that existed",
-        needs: &[StateCommands, ExpiringKeys],
+        needs: &[RedisServer, ExpiringKeys],
         guarantee: T,
         inject: redis_state::keys_renamed,
         ..REDIS
@@ -830,8 +852,8 @@ pub const FAULTS: &[Fault] = &[
         guarantee: R,
         exclusion_with: &[Folder, DurableGrants],
         recovery_seconds: 10,
-        slower: &[(StateCommands, 12)],
-        losses: &[StateCommands],
+        slower: &[(RedisServer, 12)],
+        losses: &[RedisServer],
         inject: files::disk_full,
         ..OUTAGE
     },
