@@ -86,6 +86,9 @@ const CELLS_AT_A_TIME: usize = 2;
 /// other protections.
 const STOPPED_TRANSACTIONS: &str = "test --quiet --workspace --all-features --test guarantees \
      exactly_one_writer -- --nocapture --test-threads 1";
+/// One lock of PostgreSQL, taken by programs in four languages.
+const FOUR_LANGUAGES: &str = "test --quiet --workspace --all-features --test interop \
+     clients_in_four_languages -- --nocapture";
 /// The suites that each release of PostgreSQL runs.
 const BEHAVIOUR: &str = "test --workspace --all-features --test postgres --";
 const CONFORMANCE: &str = "test --workspace --all-features --test conformance postgres";
@@ -179,6 +182,11 @@ fn parts(kept: &Kept) -> Result<Vec<Part>> {
     parts.push(Part {
         name: "transactions that stand still on PostgreSQL".to_owned(),
         step: Step::cargo("stopped transactions", STOPPED_TRANSACTIONS).env("LAB_STOPS", "1000"),
+        goal: None,
+    });
+    parts.push(Part {
+        name: "four languages on PostgreSQL".to_owned(),
+        step: Step::cargo("four languages", FOUR_LANGUAGES).env("LAB_CYCLES", "3000"),
         goal: None,
     });
     let checks = "run --quiet -p xtask -- mutants --without-bugs";

@@ -19,7 +19,9 @@ use crate::redis_locks::client_command;
 
 const CYCLES: u64 = 50;
 const PSQL_THREAD: u32 = 1_000;
-/// The programs, each with the number of its thread. Their holds write a row.
+/// Every so many holds are renewed.
+const RENEWED: u64 = 10;
+/// The programs, each with the number of its thread. Their holds write a row, and psql's too.
 const PROGRAMS: [(&str, u32); 4] = [
     ("psycopg", 2_000),
     ("psycopg", 2_001),
@@ -77,7 +79,7 @@ fn clients_in_four_languages_exclude_each_other() -> Result<()> {
     println!("{holds} holds of {parties} parties");
     ensure!(holds == parties * cycles, "{holds} holds");
     let written: u64 = server.run("SELECT value FROM orders")[0].parse()?;
-    let writes = PROGRAMS.len() as u64 * cycles;
+    let writes = (PROGRAMS.len() as u64 + 1) * cycles;
     ensure!(written == writes, "updates are lost: {written} of {writes}");
     testbed.check_empty(&["a".to_owned()])
 }
@@ -130,7 +132,7 @@ fn acquire_by_psql(session: &mut PostgresSession, cycles: u64) -> Result<Vec<Eve
             kind,
         });
     };
-    for _ in 0..cycles {
+    for cycle in 0..cycles {
         record(EventKind::Requested);
         let mut reply = acquired(session, "'a'")?;
         while reply.1.is_none() {
@@ -138,17 +140,38 @@ fn acquire_by_psql(session: &mut PostgresSession, cycles: u64) -> Result<Vec<Eve
             reply = acquired(session, &format!("'a', claim => '{}'", reply.0))?;
         }
         let (claim, token) = reply;
+        let token = token.context("it is granted")?;
         record(EventKind::Granted {
-            token: token.context("it is granted")?,
+            token,
             weight: 1,
             capacity: 1,
         });
+        write_by_psql(session, &claim, token)?;
+        let mut call = |verb| {
+            let done = session.run(&format!("CALL leasehold.{verb}('a', '{claim}')"));
+            ensure!(done == ["t"], "{verb}: {done:?}");
+            Ok(())
+        };
+        if cycle % RENEWED == 0 {
+            call("renew")?;
+        }
         record(EventKind::Releasing);
-        let released = session.run(&format!("CALL leasehold.release('a', '{claim}')"));
-        ensure!(released == ["t"], "{released:?}");
+        call("release")?;
         record(EventKind::Released);
     }
     Ok(events)
+}
+
+/// Reads and writes a row in one transaction, which pins the grant.
+fn write_by_psql(session: &mut PostgresSession, claim: &str, token: u64) -> Result<()> {
+    let read = session.run(&format!(
+        "BEGIN; SELECT leasehold.check('a', {token}, '{claim}'); SELECT value FROM orders"
+    ));
+    let value = read.last().and_then(|value| value.parse::<u64>().ok());
+    let value = value.with_context(|| format!("{read:?}"))? + 1;
+    let written = session.run(&format!("UPDATE orders SET value = {value}; COMMIT"));
+    ensure!(written.is_empty(), "{written:?}");
+    Ok(())
 }
 
 /// Returns the claim, and the token if it is granted.

@@ -1,8 +1,8 @@
 // needs: pg@8.23.1
 // Uses a lock of leasehold on PostgreSQL by its routines: NODE_POSTGRES URL NAME CYCLES THREAD.
-// Each hold writes in a transaction of its own, which pins the grant. Prints its events as a worker
-// of the lab does, each with a nanosecond of the monotonic clock. On a machine that was never
-// suspended this clock equals CLOCK_BOOTTIME.
+// Each hold writes in a transaction of its own, which pins the grant, and every tenth is renewed.
+// Prints its events as a worker of the lab does, each with a nanosecond of the monotonic clock. On a
+// machine that was never suspended this clock equals CLOCK_BOOTTIME.
 const { Client } = require("pg");
 
 const [url, name, cycles, thread] = process.argv.slice(2);
@@ -35,6 +35,13 @@ async function write(orders, token, claim) {
   await orders.query("COMMIT");
 }
 
+async function call(locks, verb, claim) {
+  const [done] = await one(locks, `CALL leasehold.${verb}($1::text, $2::uuid)`, [name, claim]);
+  if (!done) {
+    throw new Error(`the claim is gone before ${verb}`);
+  }
+}
+
 async function main() {
   const locks = new Client({ connectionString: url });
   const orders = new Client({ connectionString: url });
@@ -44,11 +51,11 @@ async function main() {
     const [claim, token] = await acquire(locks);
     record(`granted ${token} 1 1`);
     await write(orders, token, claim);
-    record("releasing");
-    const [released] = await one(locks, "CALL leasehold.release($1::text, $2::uuid)", [name, claim]);
-    if (!released) {
-      throw new Error("the claim is gone");
+    if (cycle % 10 === 0) {
+      await call(locks, "renew", claim);
     }
+    record("releasing");
+    await call(locks, "release", claim);
     record("released");
   }
   await Promise.all([locks.end(), orders.end()]);

@@ -3,7 +3,7 @@
 
 The lock is taken by a connection in autocommit mode. Each hold writes by another connection, which
 is as psycopg makes it: it opens a transaction by itself. Prints its events as a worker of the lab
-does, each with a nanosecond of CLOCK_BOOTTIME.
+does, each with a nanosecond of CLOCK_BOOTTIME. Every tenth hold is renewed.
 """
 
 import sys
@@ -46,11 +46,15 @@ def main(dsn, name, thread, cycles):
     except psycopg.errors.InvalidTransactionTermination:
         orders.rollback()
 
-    for _ in range(int(cycles)):
+    for cycle in range(int(cycles)):
         record(thread, "requested")
         claim, token = acquire(locks, name)
         record(thread, f"granted {token} 1 1")
         write(orders, name, token, claim)
+        if cycle % 10 == 0:
+            renew = "CALL leasehold.renew(%s::text, %s::uuid)"
+            if not locks.execute(renew, [name, claim]).fetchone()[0]:
+                sys.exit("the claim is gone before its release")
         record(thread, "releasing")
         release = "CALL leasehold.release(%s::text, %s::uuid)"
         if not locks.execute(release, [name, claim]).fetchone()[0]:
