@@ -11,7 +11,13 @@ use crate::client::{Client, clients, durable_postgres};
 use crate::holds::Contest;
 use crate::table::{Goal, Rounds, Table};
 
-const PEERS: [&str; 4] = ["lease_table", "leasehold", "pg_advisory_lock", "sqlx"];
+const PEERS: [&str; 5] = [
+    "lease_table",
+    "leasehold",
+    "shedlock",
+    "pg_advisory_lock",
+    "sqlx",
+];
 const PROCESSES: usize = 2;
 const CONTEST: Contest = Contest {
     threads: 16 / PROCESSES,

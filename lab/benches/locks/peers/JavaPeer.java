@@ -7,6 +7,7 @@ import java.sql.Statement;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Optional;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
@@ -16,6 +17,7 @@ import javax.sql.DataSource;
 import net.javacrumbs.shedlock.core.ClockProvider;
 import net.javacrumbs.shedlock.core.LockConfiguration;
 import net.javacrumbs.shedlock.core.LockProvider;
+import net.javacrumbs.shedlock.core.SimpleLock;
 import net.javacrumbs.shedlock.provider.jdbc.JdbcLockProvider;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
@@ -72,32 +74,50 @@ public class JavaPeer {
         };
     }
 
-    /** ShedLock, which does not wait, over one connection, as a pool would keep it. */
+    /**
+     * ShedLock, which does not wait, over a connection of each thread, as a pool would keep it. A
+     * thread that is refused tries again after a pause, as a lease in a row does in postgres.rs.
+     */
     static Library shedlock(String url) throws Exception {
         // The driver takes the user apart from the host.
         PGSimpleDataSource database = new PGSimpleDataSource();
         database.setURL("jdbc:" + url.replace("postgres://postgres@", "postgresql://"));
         database.setUser("postgres");
-        Connection connection = database.getConnection();
-        try (Statement statement = connection.createStatement()) {
+        try (Connection connection = database.getConnection();
+                Statement statement = connection.createStatement()) {
+            // Several peers may make it at once.
+            statement.execute("SELECT pg_advisory_lock(1)");
             statement.execute("CREATE TABLE IF NOT EXISTS shedlock(name varchar(64) PRIMARY KEY,"
                     + " lock_until timestamp NOT NULL, locked_at timestamp NOT NULL,"
                     + " locked_by varchar(255) NOT NULL)");
         }
-        LockProvider provider = new JdbcLockProvider(poolOf(connection));
+        LockProvider provider = new JdbcLockProvider(poolOf(database));
         return name -> () -> {
             Duration longest = Duration.ofSeconds(30);
-            LockConfiguration taken =
-                    new LockConfiguration(ClockProvider.now(), name, longest, Duration.ZERO);
-            return provider.lock(taken).orElseThrow()::unlock;
+            while (true) {
+                LockConfiguration taken =
+                        new LockConfiguration(ClockProvider.now(), name, longest, Duration.ZERO);
+                Optional<SimpleLock> lock = provider.lock(taken);
+                if (lock.isPresent()) {
+                    return lock.get()::unlock;
+                }
+                Thread.sleep(10);
+            }
         };
     }
 
-    /** A pool of one connection, which stays open when it is closed. */
-    static DataSource poolOf(Connection connection) {
-        Object kept = proxy(Connection.class, (self, method, arguments) ->
-                method.getName().equals("close") ? null : method.invoke(connection, arguments));
-        return (DataSource) proxy(DataSource.class, (self, method, arguments) -> kept);
+    /** A pool of one connection for each thread, which stays open when it is closed. */
+    static DataSource poolOf(DataSource database) {
+        ThreadLocal<Object> kept = new ThreadLocal<>();
+        return (DataSource) proxy(DataSource.class, (pool, get, none) -> {
+            if (kept.get() == null) {
+                Connection connection = database.getConnection();
+                kept.set(proxy(Connection.class, (self, method, arguments) ->
+                        method.getName().equals("close")
+                                ? null : method.invoke(connection, arguments)));
+            }
+            return kept.get();
+        });
     }
 
     static Object proxy(Class<?> type, InvocationHandler handler) {
@@ -137,10 +157,35 @@ public class JavaPeer {
         return List.of(System.nanoTime() - begun);
     }
 
+    /** The monotonic clock is CLOCK_BOOTTIME on a machine that was never suspended. */
+    static List<Long> contend(Lock lock, long count, long until) throws Exception {
+        List<Future<List<Long>>> running = new ArrayList<>();
+        for (long number = 0; number < count; number++) {
+            running.add(threads.submit(() -> {
+                List<Long> moments = new ArrayList<>();
+                while (System.nanoTime() < until) {
+                    moments.add(System.nanoTime());
+                    Release held = lock.acquire();
+                    moments.add(System.nanoTime());
+                    moments.add(System.nanoTime());
+                    held.release();
+                }
+                return moments;
+            }));
+        }
+        List<Long> all = new ArrayList<>();
+        for (Future<List<Long>> one : running) {
+            all.addAll(one.get());
+        }
+        return all;
+    }
+
     static List<Long> run(Library library, String task) throws Exception {
         switch (field(task, "do")) {
             case "pairs": return pairs(library.lock(field(task, "name")), number(task, "count"));
             case "names": return names(library, number(task, "names"), number(task, "each"));
+            case "contend": return contend(library.lock(field(task, "name")),
+                    number(task, "threads"), number(task, "until"));
             default: return null;
         }
     }
