@@ -303,17 +303,13 @@ impl ClaimState {
         self.bound.map_or(0, |(_, epoch)| epoch)
     }
 
-    /// Takes a new place in the queue, and measures how fast the queue moves. If it has not moved,
-    /// it is taken to be twice as slow.
+    /// Takes a new place in the queue, and measures how fast the queue moves.
     fn advance(&mut self, place: u32) {
         let now = BootInstant::now();
-        let for_one = match self.pace {
-            None => PACE_AT_FIRST,
-            Some((read_at, _)) if place < self.place => {
-                now.duration_since(read_at) / (self.place - place)
-            }
-            Some((_, before)) => (before * 2).min(PACE_MAX),
-        };
+        let for_one = self.pace.map_or(PACE_AT_FIRST, |(read_at, before)| {
+            let moved = self.place.saturating_sub(place);
+            pace_after(before, now.duration_since(read_at), moved)
+        });
         self.pace = Some((now, for_one));
         self.place = place;
     }
@@ -378,6 +374,18 @@ impl ClaimState {
             && epoch == named
             && now.duration_since(sent_at) < lease / 3
     }
+}
+
+/// How long one place takes in a queue that has moved by `moved` places in this time, and for one of
+/// which it took `before` until then.
+///
+/// It is at most twice as long as before. A waiter that does not listen keeps the queue from moving
+/// between its grant and its look, which the others cannot tell from slow holders. If they looked
+/// much more seldom at once, many of them would be granted without listening, and so on.
+fn pace_after(before: Duration, passed: Duration, moved: u32) -> Duration {
+    let slowest = (before * 2).min(PACE_MAX);
+    let measured = passed.checked_div(moved);
+    measured.map_or(slowest, |measured| measured.min(slowest))
 }
 
 /// The first waiters of a queue are notified, and those who will be granted soon. Each session of a
@@ -454,6 +462,15 @@ mod tests {
         let later = BootInstant::now().saturating_add(Duration::from_secs(1));
         assert!(!tracked.apply_renewal(queued, (later, 1)));
         assert!(!tracked.state().is_held());
+    }
+
+    #[test]
+    fn queue_counts_as_twice_as_slow_at_most_after_each_look() {
+        let [fast, before, slow] = [5, 20, 40].map(Duration::from_millis);
+        assert_eq!(pace_after(before, fast * 12, 12), fast);
+        assert_eq!(pace_after(before, Duration::from_secs(12), 12), slow);
+        assert_eq!(pace_after(before, fast, 0), slow);
+        assert_eq!(pace_after(PACE_MAX, fast, 0), PACE_MAX);
     }
 
     /// The leave is repeated after the last of them.
