@@ -200,7 +200,7 @@ impl Postgres {
             let lease_end = reply.next_end.unwrap_or(interval);
             lease_end.clamp(LOOK_MIN, interval).min(longest)
         } else if state.is_near() && self.is_notified() {
-            (LOOK_INTERVAL * 5 * (reply.place + 1)).min(longest)
+            (NEAR_LOOK_INTERVAL * (reply.place + 1)).min(longest)
         } else {
             state.far_pause(claim.lease)
         };
@@ -579,8 +579,10 @@ impl RevokeEnded for Postgres {
     }
 }
 
-/// How often the first waiter looks at the holder.
-const LOOK_INTERVAL: Duration = Duration::from_millis(400);
+/// How often the first waiter looks at the holder, of whose crash nobody is notified.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// How often a waiter behind it does, for each place, because the first one may have crashed too.
+const NEAR_LOOK_INTERVAL: Duration = Duration::from_secs(2);
 /// The shortest pause between two looks.
 const LOOK_MIN: Duration = Duration::from_millis(2);
 /// How often a waiter looks whether the transaction has ended that keeps it waiting.

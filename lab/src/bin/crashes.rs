@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use lab::baselines::{BaselineConfig, Client, Request};
 use lab::{Peer, now, until};
-use lab_servers::{Redis, Wire};
+use lab_servers::{Postgres, Redis, Wire};
 use leasehold::blocking::{self, Locks};
 use tempfile::TempDir;
 
@@ -66,6 +66,18 @@ fn main() -> Result<()> {
     if is_wanted("program-try") {
         programs(Role::Try, "program-try", Some(2.0), kills.min(20))?.print();
     }
+    if is_wanted("postgres") || is_wanted("postgres-apart") {
+        let server = Postgres::start();
+        let url = format!("{}&crash-grace=1s", server.url());
+        for (name, role, goal) in [
+            ("postgres", Role::Wait, 1.0),
+            ("postgres-apart", Role::WaitApart, 1.3),
+        ] {
+            if is_wanted(name) {
+                Figure::of_programs(name, &url, role, Some(goal), kills)?.print();
+            }
+        }
+    }
     for peer in ["redisson", "set-nx-ex"] {
         if is_wanted(peer) {
             Figure::of_peer(peer, &server)?.print();
@@ -78,6 +90,8 @@ fn main() -> Result<()> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Wait,
+    /// As on another machine: its connection alone shows that it has ended.
+    WaitApart,
     /// Prints a line at the first refusal too.
     Try,
 }
@@ -86,16 +100,28 @@ impl Role {
     fn parse(text: &str) -> Option<Self> {
         match text {
             "wait" => Some(Self::Wait),
+            "wait-apart" => Some(Self::WaitApart),
             "try" => Some(Self::Try),
             _ => None,
         }
     }
 
+    fn argument(self) -> &'static str {
+        match self {
+            Self::Wait => "wait",
+            Self::WaitApart => "wait-apart",
+            Self::Try => "try",
+        }
+    }
+
     fn play(self, url: &str) -> Result<()> {
+        if self == Self::WaitApart {
+            leasehold::keep_no_process_file();
+        }
         let lock = blocking::open(url)?.mutex(NAME);
         let mut refusals = 0;
         let _guard = loop {
-            if self == Self::Wait {
+            if self != Self::Try {
                 break lock.acquire()?;
             }
             if let Ok(guard) = lock.try_acquire()? {
@@ -169,10 +195,9 @@ impl Figure {
         kills: usize,
     ) -> Result<Self> {
         let locks = blocking::open(url)?;
-        let argument = if role == Role::Try { "try" } else { "wait" };
         let start = || {
             let mut command = Peer::command(env::current_exe()?);
-            Peer::start(command.args([argument, url]))
+            Peer::start(command.args([role.argument(), url]))
         };
 
         let mut holder = start()?;
@@ -181,7 +206,7 @@ impl Figure {
         for _ in 0..kills {
             let mut next = start()?;
             match role {
-                Role::Wait => until_waits(&locks)?,
+                Role::Wait | Role::WaitApart => until_waits(&locks)?,
                 Role::Try => ensure!(next.receive_line()? == "refused"),
             }
             times.push(kill_until_granted(holder, &mut next)?);
