@@ -89,6 +89,9 @@ const STOPPED_TRANSACTIONS: &str = "test --quiet --workspace --all-features --te
 /// One lock of PostgreSQL, taken by programs in four languages.
 const FOUR_LANGUAGES: &str = "test --quiet --workspace --all-features --test interop \
      clients_in_four_languages -- --nocapture";
+/// Many acquisitions of one name leave one page, or a few.
+const PAGES: &str = "test --quiet --workspace --all-features --test guarantees \
+     acquisitions_of_one_name -- --nocapture";
 /// The suites that each release of PostgreSQL runs.
 const BEHAVIOUR: &str = "test --workspace --all-features --test postgres --";
 const CONFORMANCE: &str = "test --workspace --all-features --test conformance postgres";
@@ -182,6 +185,11 @@ fn parts(kept: &Kept) -> Result<Vec<Part>> {
     parts.push(Part {
         name: "transactions that stand still on PostgreSQL".to_owned(),
         step: Step::cargo("stopped transactions", STOPPED_TRANSACTIONS).env("LAB_STOPS", "1000"),
+        goal: None,
+    });
+    parts.push(Part {
+        name: "pages of a row on PostgreSQL".to_owned(),
+        step: Step::cargo("pages of a row", PAGES).env("LAB_CYCLES", "100000"),
         goal: None,
     });
     parts.push(Part {

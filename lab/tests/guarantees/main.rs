@@ -9,6 +9,7 @@ mod articles;
 mod exactly_one_writer;
 mod jobs;
 mod owner;
+mod postgres_rows;
 mod soak;
 
 const WORKER: &str = env!("CARGO_BIN_EXE_worker");
