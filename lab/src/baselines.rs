@@ -86,6 +86,8 @@ pub enum Service {
     Redis,
     /// Five independent Redis servers.
     Masters,
+    /// One PostgreSQL server.
+    Postgres,
     /// Three ZooKeeper servers.
     Ensemble,
 }
@@ -105,7 +107,7 @@ enum Kind {
 }
 
 /// All contenders. The baselines come first.
-pub static CONTENDERS: [Contender; 13] = [
+pub static CONTENDERS: [Contender; 14] = [
     recipe("setnx", "SETNX; DEL", &["SETNX KEY 1"], "DEL KEY"),
     recipe(
         "setnx-expire",
@@ -172,6 +174,12 @@ pub static CONTENDERS: [Contender; 13] = [
         "**leasehold redlock:**",
         Service::Masters,
         Kind::Leasehold("redlock://SERVERS?longest-lease=6s"),
+    ),
+    contender(
+        "postgres",
+        "**leasehold postgres:**",
+        Service::Postgres,
+        Kind::Leasehold("postgres://postgres@SERVERS/postgres?crash-grace=1s"),
     ),
     contender(
         "zookeeper",

@@ -4,13 +4,13 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use lab_servers::{Ensemble, Redis, Wire};
+use lab_servers::{Ensemble, Postgres, Redis, Wire};
 
 use super::cases::{Both, Down, Failover, Lost, Minority, claims_to_hold, lost_at, millis};
 use super::testbed::{BaselineTestbed, Fixture, Servers, addresses};
 use super::{LEASE, LONG, NEVER_MILLIS};
 use crate::baselines::{Client, Reply, Request};
-use crate::now;
+use crate::{now, until};
 
 /// A holder that is not notified of its loss within this time counts as never notified.
 const UNRESPONSIVE_MILLIS: u64 = 6_000;
@@ -19,7 +19,7 @@ const OBSERVED_MILLIS: u64 = 3_000;
 
 /// Replaces a server while a client holds the lock.
 ///
-/// - One Redis server is replaced by a replica that has not received the lock.
+/// - One Redis or PostgreSQL server is replaced by a replica that has not received the lock.
 /// - One of five masters restarts empty.
 /// - The ZooKeeper leader is replaced while a third server lags.
 pub(super) fn failover(testbed: &mut BaselineTestbed) -> Result<Option<Failover>> {
@@ -30,6 +30,7 @@ pub(super) fn failover(testbed: &mut BaselineTestbed) -> Result<Option<Failover>
             [server] => replica_is_promoted(&fixture, server)?,
             masters => master_restarts_empty(&fixture, masters)?,
         },
+        Servers::Postgres(server) => standby_is_promoted(&fixture, server)?,
         Servers::Ensemble(ensemble) => leader_is_killed(&fixture, ensemble)?,
     };
 
@@ -52,6 +53,27 @@ fn replica_is_promoted(fixture: &Fixture, server: &mut Redis) -> Result<Failover
 
     server.kill();
     replica.command(&["REPLICAOF", "NO", "ONE"]);
+    wire.lead_to(replica.address());
+    wire.partition();
+    *server = replica;
+    replaced(fixture, first, next)
+}
+
+fn standby_is_promoted(fixture: &Fixture, server: &mut Postgres) -> Result<Failover> {
+    let replica = server.replica();
+    replica.run("ALTER SYSTEM SET primary_conninfo = ''; SELECT pg_reload_conf()");
+    until("the replica to receive nothing more", || {
+        let receiving = replica.run("SELECT pid FROM pg_stat_wal_receiver");
+        Ok(receiving.is_empty().then_some(()))
+    })?;
+
+    let wire = Wire::to(server.address());
+    let mut first = fixture.start_at(1, LONG, &wire.address())?;
+    let next = fixture.start_at(2, LONG, &wire.address())?;
+    hold_and_read(&mut first)?;
+
+    server.stop();
+    replica.promote();
     wire.lead_to(replica.address());
     wire.partition();
     *server = replica;
@@ -165,6 +187,7 @@ pub(super) fn down(testbed: &mut BaselineTestbed) -> Result<Option<Down>> {
     let dying = match &testbed.servers {
         Servers::Folder(_) => return Ok(None),
         Servers::Redis(servers) => (0..servers.len().div_ceil(2)).collect::<Vec<_>>(),
+        Servers::Postgres(_) => vec![0],
         Servers::Ensemble(ensemble) => {
             let leader = ensemble.leader();
             vec![leader, (leader + 1) % ensemble.count()]
@@ -215,6 +238,7 @@ fn kill(servers: &mut Servers, which: usize) {
     match servers {
         Servers::Folder(_) => {}
         Servers::Redis(servers) => servers[which].kill(),
+        Servers::Postgres(server) => server.stop(),
         Servers::Ensemble(ensemble) => ensemble.server_mut(which).kill(),
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use lab_servers::{Ensemble, Redis};
+use lab_servers::{Ensemble, Postgres, Redis};
 use tempfile::TempDir;
 
 use super::{AMPLE, LEASE, LONG};
@@ -29,6 +29,7 @@ pub(super) enum Servers {
     Folder(PathBuf),
     /// One Redis server, or five.
     Redis(Vec<Redis>),
+    Postgres(Box<Postgres>),
     Ensemble(Box<Ensemble>),
 }
 
@@ -57,6 +58,9 @@ impl BaselineTestbed {
             Service::Folder => Servers::Folder(folder.path().join("store")),
             Service::Redis => Servers::Redis(vec![Redis::start()]),
             Service::Masters => Servers::Redis((0..5).map(|_| Redis::start()).collect()),
+            Service::Postgres => {
+                Servers::Postgres(Box::new(Postgres::configured(&["log_statement=all"])))
+            }
             Service::Ensemble => Servers::Ensemble(Box::new(Ensemble::start())),
         };
 
@@ -121,6 +125,7 @@ impl Servers {
         match self {
             Self::Folder(folder) => folder.display().to_string(),
             Self::Redis(servers) => addresses(servers),
+            Self::Postgres(server) => server.address(),
             Self::Ensemble(ensemble) => ensemble.url().replace("zookeeper://", ""),
         }
     }
@@ -130,6 +135,12 @@ impl Servers {
         match self {
             Self::Folder(_) => None,
             Self::Redis(servers) => Some(servers.iter().map(reads).sum()),
+            Self::Postgres(server) => {
+                let log = server.log();
+                let kinds = ["LOG:  execute ", "LOG:  statement: "];
+                let count: usize = kinds.iter().map(|kind| log.matches(kind).count()).sum();
+                Some(count as u64)
+            }
             Self::Ensemble(ensemble) => {
                 let servers = (0..ensemble.count()).map(|index| ensemble.server(index));
                 Some(

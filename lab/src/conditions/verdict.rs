@@ -85,7 +85,7 @@ fn exclusion(row: &Row) -> Vec<String> {
 
     let replaced = match row.contender.service {
         Service::Folder => "no server",
-        Service::Redis => "replica promoted",
+        Service::Redis | Service::Postgres => "replica promoted",
         Service::Masters => "one master emptied",
         Service::Ensemble => "leader killed",
     };
