@@ -53,13 +53,16 @@ pub(super) static FORM: UrlForm = UrlForm {
     default_port: PORT,
     settings: &[
         &[
-            Setting::text("sslmode"),
+            Setting::text("sslmode").documented(
+                "disable",
+                "allows a connection to another machine without encryption; or `verify-full`",
+            ),
             CRASH_GRACE,
             PIN_LIMIT,
             Setting::RECORDS,
-            Setting::text("schema"),
-            Setting::file("host"),
-            Setting::text("direct"),
+            Setting::text("schema").documented("leasehold", "the schema of the functions"),
+            Setting::file("host").documented("/path", "the folder of the server's socket"),
+            Setting::text("direct").documented("host:port", "the server itself behind a pooler"),
         ],
         Setting::PASSWORD,
         // `sslmode` decides whether they apply, and not the scheme.
@@ -76,14 +79,23 @@ const CRASH_GRACE: Setting = Setting::duration(
     Duration::from_millis(500)..=Duration::from_secs(3600),
     Duration::from_secs(10),
 )
-.or_off();
+.or_off()
+.documented(
+    "10s",
+    "how long the client trusts a connection that is gone; `off` turns crash detection off",
+);
 /// Its default is that of leases: without the setting, the lease of the waiter is the limit.
 const PIN_LIMIT: Setting = Setting::duration(
     "pin-limit",
     Duration::from_millis(100)..=Duration::from_secs(86_400),
     Duration::from_secs(30),
 )
-.or_off();
+.or_off()
+.documented(
+    "30s",
+    "for how long a waiter lets a transaction [pin](leasehold_core::Guard::check_binds) a grant \
+     that is over, before it ends its session; `off`: for ever; by default for the waiter's lease",
+);
 
 impl Address {
     pub(super) fn parse(text: &str) -> Result<Self> {

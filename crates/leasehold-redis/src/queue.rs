@@ -103,7 +103,7 @@ impl Redis {
     /// | `replicas=1` | see [`RedisBuilder::replicas`] |
     /// | `records=40d` | how long the record of a job that runs [once](leasehold_core::Once) is kept |
     /// | `password-file=/path` | a file with the password, read again for every connection |
-    /// | `ca=/path` | the authority to trust instead of the system's, in PEM; `rediss` only |
+    /// | `ca=/path` | the authority to trust instead of the system's, in PEM; only with TLS |
     /// | `cert=/path`, `key=/path` | the client's certificate and its key, in PEM; `rediss` only |
     /// | `server-name=name` | the name in the server's certificate; `rediss` only |
     /// | `db=3` | the database, for a URL whose path names a socket |

@@ -48,8 +48,13 @@ pub(super) static FORM: UrlForm = UrlForm {
     settings: &[
         &[
             SESSION,
-            Setting::word("dialect", &["curator", "kazoo"]).of_format(),
-            Setting::word("acl", &["creator", "open"]),
+            Setting::word("dialect", &["curator", "kazoo"])
+                .of_format()
+                .documented("kazoo", "uses kazoo's node names; the default is Curator's"),
+            Setting::word("acl", &["creator", "open"]).documented(
+                "creator",
+                "only clients with the same user and password may use the nodes",
+            ),
             Setting::RECORDS,
         ],
         Setting::PASSWORD,
@@ -62,7 +67,8 @@ pub(super) const SESSION: Setting = Setting::duration(
     "session",
     Duration::from_secs(1)..=Duration::from_secs(3600),
     Duration::from_secs(10),
-);
+)
+.documented("10s", "see [`ZooKeeperBuilder::session`]");
 
 impl Address {
     pub(super) fn parse(text: &str) -> Result<Self> {

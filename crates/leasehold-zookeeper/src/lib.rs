@@ -146,8 +146,8 @@ impl ZooKeeper {
     /// | `dialect=kazoo` | uses kazoo's node names; the default is Curator's |
     /// | `acl=creator` | only clients with the same user and password may use the nodes |
     /// | `records=40d` | how long the record of a job that runs [once](leasehold_core::Once) is kept |
-    /// | `password-file=/path` | a file with the password |
-    /// | `ca=/path` | the certificate authority to trust, in PEM; the default is the system's |
+    /// | `password-file=/path` | a file with the password, read again for every connection |
+    /// | `ca=/path` | the authority to trust instead of the system's, in PEM; only with TLS |
     /// | `cert=/path`, `key=/path` | the client's certificate, for servers that require one |
     ///
     /// The settings `ca`, `cert` and `key` require `zookeeper+tls://`. Their files are PEM.

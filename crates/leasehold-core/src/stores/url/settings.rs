@@ -19,6 +19,8 @@ pub struct Setting {
     is_of_format: bool,
     /// `off` is a value too.
     may_be_off: bool,
+    /// An example of a value, and what the setting means, for the documentation.
+    row: Option<(&'static str, &'static str)>,
 }
 
 /// The values that a setting takes.
@@ -42,9 +44,15 @@ enum Values {
 pub(crate) type Group = &'static [Setting];
 
 impl Setting {
-    pub const PASSWORD: Group = &[Self::file("password-file")];
+    pub const PASSWORD: Group = &[Self::file("password-file").documented(
+        "/path",
+        "a file with the password, read again for every connection",
+    )];
     pub const TLS: Group = &[
-        Self::file("ca").with_tls(),
+        Self::file("ca").with_tls().documented(
+            "/path",
+            "the authority to trust instead of the system's, in PEM; only with TLS",
+        ),
         Self::file("cert").with_tls(),
         Self::file("key").with_tls(),
     ];
@@ -65,6 +73,10 @@ impl Setting {
         "records",
         Duration::from_secs(60)..=Duration::from_secs(3650 * DAY),
         Duration::from_secs(40 * DAY),
+    )
+    .documented(
+        "40d",
+        "how long the record of a job that runs [once](leasehold_core::Once) is kept",
     );
 
     #[must_use]
@@ -119,6 +131,18 @@ impl Setting {
         self
     }
 
+    /// Sets the row of the documentation.
+    #[must_use]
+    pub const fn documented(mut self, example: &'static str, meaning: &'static str) -> Self {
+        self.row = Some((example, meaning));
+        self
+    }
+
+    fn row(&self) -> Option<String> {
+        let (example, meaning) = self.row?;
+        Some(format!("| `{}={example}` | {meaning} |", self.name))
+    }
+
     const fn new(name: &'static str, values: Values) -> Self {
         Self {
             name,
@@ -126,6 +150,7 @@ impl Setting {
             needs_tls: false,
             is_of_format: false,
             may_be_off: false,
+            row: None,
         }
     }
 
@@ -304,27 +329,31 @@ impl UrlForm {
     }
 
     /// Checks the tables in a documentation: they name exactly the settings of the forms, with values
-    /// that are valid, and the defaults of durations.
+    /// that are valid, and the defaults of durations. The row of one setting is the one it prints.
     pub fn assert_documented(forms: &[&Self], documentation: &str) {
         use std::collections::BTreeSet;
 
         let known = || forms.iter().flat_map(|form| form.all_settings());
-        let rows = documentation
-            .lines()
-            .filter_map(|line| line.trim_start_matches(['/', ' ']).strip_prefix("| `"));
-        let cells = rows.filter_map(|row| row.split("` |").next());
+        let lines = documentation.lines();
+        let lines = lines.map(|line| line.trim_start_matches(['/', ' ']));
         let mut documented = BTreeSet::new();
-        for cell in cells.flat_map(|cell| cell.split("`, `")) {
-            let (name, value) = cell.split_once('=').unwrap_or((cell, ""));
-            documented.insert(name);
+        for row in lines.filter(|line| line.starts_with("| `")) {
+            let cells = row[3..].split("` |").next().unwrap_or_default();
+            for cell in cells.split("`, `") {
+                let (name, value) = cell.split_once('=').unwrap_or((cell, ""));
+                documented.insert(name);
 
-            let setting = known().find(|setting| setting.name == name);
-            let Some(setting) = setting.filter(|_| !value.is_empty()) else {
-                continue;
-            };
-            setting.check(value).expect("the documented value is valid");
-            if let Values::Duration { default, .. } = &setting.values {
-                assert_eq!(parse_duration(value), Some(*default), "{cell}");
+                let setting = known().find(|setting| setting.name == name);
+                let Some(setting) = setting.filter(|_| !value.is_empty()) else {
+                    continue;
+                };
+                setting.check(value).expect("the documented value is valid");
+                if let Values::Duration { default, .. } = &setting.values {
+                    assert_eq!(parse_duration(value), Some(*default), "{cell}");
+                }
+                if let Some(printed) = setting.row().filter(|_| cell == cells) {
+                    assert_eq!(row, printed);
+                }
             }
         }
         assert_eq!(documented, known().map(|setting| setting.name).collect());
