@@ -4,8 +4,7 @@ use std::io::{Write, stdout};
 use std::os::unix::fs::MetadataExt;
 
 use anyhow::Result;
-use leasehold::stores::File;
-use leasehold::{Examination, ExaminedServer, Finding, RoundTrip, Severity};
+use leasehold::{Examination, ExaminedServer, Finding, RoundTrip, Severity, folder_of};
 use nix::unistd::{Group, User};
 use rustix::fs::{Mode, getxattr};
 use serde::Serialize;
@@ -67,28 +66,25 @@ fn print_text(examination: &Examination, given: &str, origin: Origin) -> Result<
 
 /// Adds the folder to the URL of a store that does not name it.
 fn with_folder(url: &str) -> String {
-    match url {
-        "system:" => format!("{url} {}", File::SYSTEM_FOLDER),
-        _ => url.to_owned(),
-    }
+    let folder = folder_of(url).map(|folder| folder.display().to_string());
+    let unnamed = folder.filter(|folder| !url.ends_with(folder));
+    unnamed.map_or_else(|| url.to_owned(), |folder| format!("{url} {folder}"))
 }
 
 /// Names the users whose processes can use the folder of an opened store. `given` is the URL with its
 /// settings, where `mode=` limits the users of the files.
 fn sharers(url: &str, given: &str) -> Option<String> {
-    let folder = match url {
-        "system:" => File::SYSTEM_FOLDER,
-        _ => url.strip_prefix("file:")?,
-    };
-    let status = std::fs::metadata(folder).ok()?;
+    let folder = folder_of(url)?;
+    let status = std::fs::metadata(&folder).ok()?;
     let owner = User::from_uid(status.uid().into()).ok()?;
     let owner = owner.map_or_else(|| status.uid().to_string(), |owner| owner.name);
     let group = Group::from_gid(status.gid().into()).ok()?;
     let group = group.map_or_else(|| status.gid().to_string(), |group| group.name);
 
-    if getxattr(folder, ACL, &mut [0_u8; ACL_MAX]).is_ok() {
+    if getxattr(&folder, ACL, &mut [0_u8; ACL_MAX]).is_ok() {
         return Some(format!(
-            "{owner} and of the users that the ACL of {folder} names"
+            "{owner} and of the users that the ACL of {} names",
+            folder.display()
         ));
     }
 

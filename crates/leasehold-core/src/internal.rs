@@ -11,7 +11,7 @@ pub use crate::runtime::clock::BootInstant;
 pub use crate::runtime::process_file::{
     ProcessFile, RevokeEnded, SeenHold, has_ended, keep_no_process_file, revoke_ended,
 };
-pub use crate::store_kind::{Dialect, FirstClaim, OpenEntering, StoreKind, UnopenedStore};
+pub use crate::store_kind::{Dialect, FirstClaim, OpenEntering, Place, StoreKind, UnopenedStore};
 #[cfg(feature = "file")]
 pub use crate::stores::file::{FILE, SYSTEM};
 pub use crate::stores::lazy::LazyStore;

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Debug, Formatter};
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -23,10 +24,20 @@ pub struct StoreKind {
     pub aliases: &'static [(&'static str, &'static str)],
     /// The libraries whose locks the stores can read.
     pub dialects: &'static [Dialect],
-    /// Whether a URL has no server, and so no user.
-    pub is_local: bool,
+    /// Where the locks are.
+    pub place: Place,
     /// Parses the URL of a store, and connects to nothing.
     pub prepare: fn(&str) -> Result<UnopenedStore>,
+}
+
+/// Where the locks of a store are.
+pub enum Place {
+    /// On the servers that the URL names, perhaps with a user.
+    Servers,
+    /// In the folder that this returns for what follows the colon of a valid URL.
+    Folder(fn(&str) -> Option<PathBuf>),
+    /// In one process, so that no other one finds them.
+    Process,
 }
 
 /// The locks of another library.
@@ -52,8 +63,29 @@ impl StoreKind {
             help: &[],
             aliases: &[],
             dialects: &[],
-            is_local: false,
+            place: Place::Servers,
             prepare,
+        }
+    }
+
+    /// Whether a URL has no server, and so no user.
+    #[must_use]
+    pub const fn is_local(&self) -> bool {
+        !matches!(self.place, Place::Servers)
+    }
+
+    /// Whether no other process finds the locks.
+    #[must_use]
+    pub const fn is_in_process(&self) -> bool {
+        matches!(self.place, Place::Process)
+    }
+
+    /// Returns the folder that a URL names.
+    #[must_use]
+    pub fn folder(&self, url: &str) -> Option<PathBuf> {
+        match self.place {
+            Place::Folder(folder) => folder(after_scheme(url)),
+            Place::Servers | Place::Process => None,
         }
     }
 

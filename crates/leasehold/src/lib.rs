@@ -221,7 +221,7 @@ pub use leasehold_core::{
 pub use open::open_entering;
 pub use open::{examine, open, open_lazy};
 #[doc(hidden)]
-pub use schemes::{kind_of, kinds};
+pub use schemes::{folder_of, kind_of, kinds};
 #[doc(hidden)]
 pub use shown_url::redacted as shown_url;
 

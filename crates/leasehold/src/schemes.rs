@@ -1,5 +1,7 @@
 //! The one table of the stores: a line for each kind.
 
+use std::path::PathBuf;
+
 use leasehold_core::internal::{StoreKind, UnopenedStore};
 
 use crate::{Error, Result};
@@ -72,7 +74,7 @@ impl Entry {
 
     /// Whether a URL has no server, and so no user.
     pub(crate) fn is_local(&self) -> bool {
-        self.kind.is_some_and(|kind| kind.is_local)
+        self.kind.is_some_and(StoreKind::is_local)
     }
 
     /// Parses the URL of a store.
@@ -98,6 +100,12 @@ pub fn kinds() -> impl Iterator<Item = &'static StoreKind> {
 #[must_use]
 pub fn kind_of(url: &str) -> Option<&'static StoreKind> {
     Entry::of_scheme(url.split_once(':')?.0)?.kind
+}
+
+/// Returns the folder that a URL names.
+#[must_use]
+pub fn folder_of(url: &str) -> Option<PathBuf> {
+    kind_of(url)?.folder(url)
 }
 
 /// Returns the advice to users of a scheme of another program, whose service leasehold supports.

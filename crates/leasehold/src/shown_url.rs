@@ -5,7 +5,7 @@
 
 use leasehold_core::internal::is_host;
 
-use crate::schemes::{Entry, SERVICES, alias};
+use crate::schemes::{Entry, SERVICES, alias, folder_of};
 
 /// Replaces the text that is not shown.
 const HIDDEN: &str = "…";
@@ -74,8 +74,7 @@ pub(crate) fn is_host_and_port(text: &str) -> bool {
 pub(crate) fn names_user(scheme: &str, rest: &str) -> bool {
     let path = location(rest);
     let settings = &rest[path.len()..];
-    let is_absolute = path.starts_with('/') && !path.starts_with("//") || path.starts_with("///");
-    let is_folder = scheme == "file" && is_absolute;
+    let is_folder = folder_of(&format!("{scheme}:{rest}")).is_some();
 
     may_have_user(settings) || !is_folder && may_have_user(path)
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::ArgMatches;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
-use leasehold::{kind_of, stray_character};
+use leasehold::{StoreKind, kind_of, stray_character};
 
 use super::store::source;
 use super::{Acquire, Action, Command, Run, Store};
@@ -94,7 +94,7 @@ fn stray_in_id(run: &Run) -> Option<String> {
 /// The name is valid, and no mistake if programs use it. But while the scripts of a machine move from
 /// flock(1), some of them may still lock the file.
 pub(super) fn warn_of_flock_file(action: &mut Action) {
-    let is_local = |store: &mut Store| kind_of(&store.url).is_some_and(|kind| kind.is_local);
+    let is_local = |store: &mut Store| kind_of(&store.url).is_some_and(StoreKind::is_local);
     let is_on_folder = action.store_mut().is_some_and(is_local);
     let (names, is_quiet) = action.acquired();
 

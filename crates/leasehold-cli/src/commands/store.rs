@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
-use leasehold::{Error, Lock, Locks, Result};
+use leasehold::{Error, Lock, Locks, Result, StoreKind, kind_of};
 
 use super::options::heading;
 use crate::format::Escaped;
@@ -95,7 +95,7 @@ impl Store {
 
     /// Refuses the store of a single process.
     pub(crate) fn check(&self) -> Result<()> {
-        if self.url.starts_with("memory:") {
+        if kind_of(&self.url).is_some_and(StoreKind::is_in_process) {
             let error = Error::invalid(
                 "a memory: store is inside one process, so no other command would find its locks",
             )

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::Result;
 use leasehold::store::{Share, check_same_kind, units};
-use leasehold::{Error, Guard, Locks, MultiGuard, kind_of};
+use leasehold::{Error, Guard, Locks, MultiGuard, folder_of, kind_of};
 use serde::{Deserialize, Serialize};
 
 use super::exec_shim::become_command;
@@ -103,10 +103,11 @@ fn own_environment(holds: &[EnclosingHold], url: &str) -> Vec<(&'static str, Str
 /// folder with the locks.
 fn independent_of_folder(url: &str, opened: &str) -> String {
     let settings = url.find('?').map_or("", |at| &url[at..]);
-    if url.starts_with("file:") {
-        return format!("{opened}{settings}");
+    match kind_of(url) {
+        Some(kind) if kind.is_local() => format!("{opened}{settings}"),
+        Some(kind) => kind.with_absolute_paths(url),
+        None => url.to_owned(),
     }
-    kind_of(url).map_or_else(|| url.to_owned(), |kind| kind.with_absolute_paths(url))
 }
 
 /// Fails if the environment names a second store. For subcommands that hold in one store only.
@@ -213,7 +214,7 @@ fn not_reliable(name: &str, reason: &str) -> Error {
 
 /// Compares the URLs of two stores. Several paths may lead to the same folder.
 pub(crate) fn is_same_store(one: &str, other: &str) -> bool {
-    let folder = |url: &str| std::fs::canonicalize(url.strip_prefix("file:")?).ok();
+    let folder = |url: &str| std::fs::canonicalize(folder_of(url)?).ok();
     one == other || folder(one).is_some_and(|one| Some(one) == folder(other))
 }
 

@@ -207,7 +207,7 @@ impl Retry {
 }
 
 pub(super) fn has_server(url: &str) -> bool {
-    kind_of(url).is_some_and(|kind| !kind.is_local)
+    kind_of(url).is_some_and(|kind| !kind.is_local())
 }
 
 async fn attempt(lock: &Lock, limit: Option<Duration>) -> Result<Result<Guard, Refused>> {

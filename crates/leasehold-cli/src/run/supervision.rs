@@ -5,7 +5,7 @@ use std::future::pending;
 use std::io;
 use std::time::Duration;
 
-use leasehold::{LossReason, MultiGuard};
+use leasehold::{LossReason, MultiGuard, folder_of};
 use nix::sys::signal::Signal;
 use tokio::time::{Instant, sleep_until};
 
@@ -286,7 +286,7 @@ impl Supervision<'_> {
     fn after_loss(&self) -> &'static str {
         let is_broken = self.guard.loss() == Some(LossReason::Revoked);
         let mut guards = self.guard.guards().iter();
-        if is_broken && guards.all(|guard| guard.store_url().starts_with("file:")) {
+        if is_broken && guards.all(|guard| folder_of(guard.store_url()).is_some()) {
             "the folder frees it when they have ended"
         } else {
             "another client may hold it beside them"

@@ -16,7 +16,7 @@ use crate::store::{
     Extensions, InProcess, Observe, RecordReader, Records, Revocable, Subscription,
     check_same_kind, check_shrinks, replies,
 };
-use crate::store_kind::{StoreKind, UnopenedStore, after_scheme};
+use crate::store_kind::{Place, StoreKind, UnopenedStore, after_scheme};
 use crate::stores::url::{Transport, UrlForm};
 use crate::{
     Claim, ClaimantInfo, Completion, CrashRelease, Entered, Entry, Error, Guarantees, LockState,
@@ -47,7 +47,7 @@ pub struct Memory {
 
 /// The store of this process, for the table of schemes of `leasehold`.
 pub static MEMORY: StoreKind = StoreKind {
-    is_local: true,
+    place: Place::Process,
     ..StoreKind::new(&[&FORM], |url| match after_scheme(url) {
         "" => Ok(UnopenedStore::opened(Memory::new(), "memory:".to_owned())),
         _ => Err(Error::invalid(

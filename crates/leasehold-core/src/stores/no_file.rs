@@ -2,7 +2,7 @@
 //! and /proc of Linux.
 
 use crate::Error;
-use crate::store_kind::StoreKind;
+use crate::store_kind::{Place, StoreKind};
 use crate::stores::url::{Transport, UrlForm};
 
 /// The folders that a URL names.
@@ -15,7 +15,7 @@ const fn unsupported(forms: &'static [&'static UrlForm]) -> StoreKind {
         Err(Error::unsupported("the file store runs on Linux only")
             .help("use redis:, zookeeper: or memory: on this system"))
     });
-    kind.is_local = true;
+    kind.place = Place::Folder(|_| None);
     kind
 }
 

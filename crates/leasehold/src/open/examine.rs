@@ -1,7 +1,7 @@
 //! Examining the store of a URL.
 
-use leasehold_core::internal::background;
 use leasehold_core::internal::examination::danger;
+use leasehold_core::internal::{StoreKind, background};
 
 use super::prepare;
 use crate::schemes::kind_of;
@@ -37,7 +37,7 @@ pub async fn examine(url: &str) -> Result<Examination> {
 }
 
 async fn examine_store(url: &str) -> Result<Examination> {
-    let is_local = kind_of(url).is_none_or(|kind| kind.is_local);
+    let is_local = kind_of(url).is_none_or(StoreKind::is_local);
     let unopened = match prepare(url) {
         Ok((unopened, _)) => unopened,
         Err(error) if is_local => return refused(url, Examination::default(), error),

@@ -119,7 +119,7 @@ impl File {
     }
 }
 
-fn split_settings(url: &str) -> (&str, Option<&str>) {
+pub(super) fn split_settings(url: &str) -> (&str, Option<&str>) {
     url.split_once('?')
         .map_or((url, None), |(path, settings)| (path, Some(settings)))
 }

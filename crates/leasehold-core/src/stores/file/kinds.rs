@@ -1,16 +1,17 @@
 //! The kinds of stores in folders.
 
 use std::future::ready;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::File;
-use super::builder::{FILE_URL, SYSTEM_URL};
+use super::builder::{FILE_URL, SYSTEM_URL, split_settings};
 use super::examination::examine;
-use crate::store_kind::{StoreKind, UnopenedStore, after_scheme};
+use super::folder::path_of_url;
+use crate::store_kind::{Place, StoreKind, UnopenedStore, after_scheme};
 
 /// The folders that a URL names.
 pub static FILE: StoreKind = StoreKind {
-    is_local: true,
+    place: Place::Folder(|rest| path_of_url(split_settings(rest).0).ok()),
     help: &[
         ("file:/some/folder", "a folder on this machine"),
         (
@@ -35,7 +36,10 @@ pub static FILE: StoreKind = StoreKind {
 
 /// The folder that the users of a group share.
 pub static SYSTEM: StoreKind = StoreKind {
-    is_local: true,
+    place: Place::Folder(|rest| {
+        let (path, _) = split_settings(rest);
+        path.is_empty().then(|| PathBuf::from(File::SYSTEM_FOLDER))
+    }),
     help: &[("system:", "/var/lib/leasehold, for the group leasehold")],
     ..StoreKind::new(&[&SYSTEM_URL], |url| {
         let store = File::at_system_url(after_scheme(url))?;
