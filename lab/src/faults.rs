@@ -2,8 +2,6 @@
 //! guarantees under it.
 
 #[expect(clippy::unnecessary_wraps, reason = "all faults are of one form")]
-mod clients;
-#[expect(clippy::unnecessary_wraps, reason = "all faults are of one form")]
 mod clocks;
 mod failovers;
 mod files;
@@ -11,13 +9,11 @@ mod list;
 mod names;
 #[expect(clippy::unnecessary_wraps, reason = "all faults are of one form")]
 mod network;
-mod persistence;
 mod postgres_state;
 mod processes;
 #[expect(clippy::unnecessary_wraps, reason = "all faults are of one form")]
-mod redis_state;
+mod redis;
 mod servers;
-mod zookeeper;
 
 use std::fmt;
 use std::time::Duration;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use lab_servers::Postgres;
 
-use super::{ended_now, instant, persistence, wait};
+use super::{ended_now, instant, redis, wait};
 use crate::backends::Capability;
 use crate::backends::file::folder;
 use crate::fault_run::{Effect, FaultRun};
@@ -49,7 +49,7 @@ pub(super) fn replaced(run: &mut FaultRun, random: &mut Random) -> Result<Option
 pub(super) fn disk_full(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let stores = [Capability::Folder, Capability::DurableGrants];
     if !run.cell.backend.has_any(&stores) {
-        return persistence::disk_full(run, random);
+        return redis::disk_full(run, random);
     }
     let time = run.plan.length;
     for server in run.testbed.servers_of::<Postgres>() {

@@ -3,8 +3,8 @@
 
 use super::Guarantee::{Exclusion as E, Refuses as R, TokensOnly as T};
 use super::{
-    Disturbed, Fault, Requirement, clients, clocks, failovers, files, mixed, names, network,
-    persistence, postgres_state, processes, redis_state, servers, zookeeper,
+    Disturbed, Fault, Requirement, clocks, failovers, files, mixed, names, network, postgres_state,
+    processes, redis, servers,
 };
 use crate::backends::Capability::{
     DurableGrants, ExpiringKeys, Failover, FifoQueue, Folder, IndependentServers, LaggingReplicas,
@@ -479,7 +479,7 @@ pub const FAULTS: &[Fault] = &[
         description: "CLIENT KILL closes all subscribed connections, or all others; on \
             PostgreSQL pg_terminate_backend closes about half of all",
         evidence: "open connections",
-        inject: redis_state::connections_killed,
+        inject: redis::connections_killed,
         on_postgres: Some(postgres_state::connections_killed),
         ..STATE
     },
@@ -488,7 +488,7 @@ pub const FAULTS: &[Fault] = &[
         name: "scripts-flushed",
         description: "SCRIPT FLUSH",
         evidence: "requested scripts that were missing",
-        inject: redis_state::scripts_flushed,
+        inject: redis::scripts_flushed,
         ..REDIS
     },
     Fault {
@@ -498,7 +498,7 @@ pub const FAULTS: &[Fault] = &[
         evidence: "keys or rows that existed",
         guarantee: T,
         exclusion_with: &[IndependentServers],
-        inject: redis_state::flushall,
+        inject: redis::flushall,
         on_postgres: Some(postgres_state::flushall),
         ..STATE
     },
@@ -508,7 +508,7 @@ pub const FAULTS: &[Fault] = &[
         description: "the keys or rows of one lock are deleted",
         evidence: "keys or rows that existed",
         guarantee: T,
-        inject: redis_state::keys_deleted,
+        inject: redis::keys_deleted,
         on_postgres: Some(postgres_state::keys_deleted),
         ..STATE
     },
@@ -518,7 +518,7 @@ pub const FAULTS: &[Fault] = &[
         description: "the keys of one lock lose their expiry",
         evidence: "keys that had an expiry",
         needs: &[RedisServer, ExpiringKeys],
-        inject: redis_state::keys_persisted,
+        inject: redis::keys_persisted,
         ..REDIS
     },
     Fault {
@@ -528,7 +528,7 @@ pub const FAULTS: &[Fault] = &[
         evidence: "refused requests, and the unchanged list",
         needs: &[RedisServer, SingleServer],
         guarantee: T,
-        inject: redis_state::wrong_type,
+        inject: redis::wrong_type,
         ..REDIS
     },
     Fault {
@@ -538,7 +538,7 @@ pub const FAULTS: &[Fault] = &[
         evidence: "requests refused with OOM",
         needs: &[RedisServer],
         losses: &[],
-        inject: redis_state::out_of_memory,
+        inject: redis::out_of_memory,
         ..REFUSAL
     },
     Fault {
@@ -547,7 +547,7 @@ pub const FAULTS: &[Fault] = &[
         description: "the server lacks a replica and refuses writes, for ½, 1 or 2 leases",
         evidence: "requests refused with NOREPLICAS, or commits that wait for a replica",
         exclusion_with: &[IndependentServers, WritableServers],
-        inject: redis_state::writes_refused,
+        inject: redis::writes_refused,
         on_postgres: Some(postgres_state::writes_refused),
         ..REFUSAL
     },
@@ -558,7 +558,7 @@ pub const FAULTS: &[Fault] = &[
             for ½, 1 or 2 leases",
         evidence: "requests refused for this reason",
         exclusion_with: &[IndependentServers, WritableServers],
-        inject: redis_state::read_only,
+        inject: redis::read_only,
         on_postgres: Some(postgres_state::read_only),
         ..REFUSAL
     },
@@ -570,7 +570,7 @@ pub const FAULTS: &[Fault] = &[
         needs: &[RedisServer, SingleServer],
         guarantee: T,
         slower: &[(PlainKeys, 12)],
-        inject: redis_state::evicted,
+        inject: redis::evicted,
         ..REDIS
     },
     Fault {
@@ -580,7 +580,7 @@ pub const FAULTS: &[Fault] = &[
             leases",
         evidence: "requests refused for this reason",
         requires: Requirement::DedicatedUser,
-        inject: redis_state::rights_revoked,
+        inject: redis::rights_revoked,
         on_postgres: Some(postgres_state::rights_revoked),
         ..REFUSAL
     },
@@ -591,7 +591,7 @@ pub const FAULTS: &[Fault] = &[
             minority where there are several",
         evidence: "requests refused with BUSY",
         needs: &[RedisServer],
-        inject: clients::busy_script,
+        inject: redis::busy_script,
         ..REFUSAL
     },
     Fault {
@@ -600,7 +600,7 @@ pub const FAULTS: &[Fault] = &[
         description: "another client publishes more than the server buffers for a subscriber, so \
             that the server closes all subscribed connections",
         evidence: "connections closed for this reason",
-        inject: clients::output_buffer_overflow,
+        inject: redis::output_buffer_overflow,
         ..REDIS
     },
     Fault {
@@ -612,7 +612,7 @@ pub const FAULTS: &[Fault] = &[
         needs: &[RedisServer],
         guarantee: E,
         losses: &[LastingConnections],
-        inject: clients::evicted,
+        inject: redis::clients_evicted,
         ..REFUSAL
     },
     Fault {
@@ -623,7 +623,7 @@ pub const FAULTS: &[Fault] = &[
         evidence: "keys that existed",
         needs: &[RedisServer, ExpiringKeys],
         guarantee: T,
-        inject: redis_state::keys_renamed,
+        inject: redis::keys_renamed,
         ..REDIS
     },
     Fault {
@@ -637,7 +637,7 @@ pub const FAULTS: &[Fault] = &[
         exclusion_with: &[IndependentServers],
         recovery_seconds: 12,
         slower: &[(IndependentServers, 15)],
-        inject: persistence::aof_truncated,
+        inject: redis::aof_truncated,
         ..REDIS
     },
     Fault {
@@ -648,7 +648,7 @@ pub const FAULTS: &[Fault] = &[
         evidence: "requests refused with LOADING",
         requires: Requirement::SlowStart,
         recovery_seconds: 15,
-        inject: persistence::loading,
+        inject: redis::loading,
         ..REDIS
     },
     Fault {
@@ -796,7 +796,7 @@ pub const FAULTS: &[Fault] = &[
         needs: &[Sessions],
         guarantee: T,
         meets_jobs: true,
-        inject: zookeeper::session_closed,
+        inject: servers::session_closed,
         ..FAULT
     },
     Fault {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use lab_servers::Ensemble;
 
-use super::redis_state::errors;
+use super::redis::errors;
 use super::{ended_now, instant, millis, wait, whole};
 use crate::backends::replica::{Pair, fail_over, lead_to_master};
 use crate::fault_run::{Effect, FaultRun};
@@ -209,4 +209,17 @@ pub(super) fn partition_all(run: &mut FaultRun, random: &mut Random) -> Result<O
     let _leader = ensemble.leader();
 
     whole(run, effect).map(|effect| (serving == 0).then_some(effect))
+}
+
+/// Closes a client's session, as the client itself could.
+pub(super) fn session_closed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let number = usize::try_from(random.below(run.testbed.wires.len() as u64))?;
+    let server = run.testbed.servers_of::<lab_servers::ZooKeeper>()[number];
+    let sessions = server.sessions();
+    if sessions.is_empty() {
+        return Ok(None);
+    }
+    let session = sessions[usize::try_from(random.below(sessions.len() as u64))?];
+    let closed = server.close_session(session)?;
+    Ok(closed.then(|| instant(format!("session {session:#x}"))))
 }
