@@ -41,7 +41,7 @@ pub mod net {
     pub use crate::net::{
         AttemptLimit, Attempts, CloseOnDrop, Closed, Connect, Connector, Encrypted, Epochs, Help,
         Host, Identity, Login, Password, Pauses, Reader, Session, State, Stream, Supervised,
-        Target, Tls, Up, Watched, Writer, check_identity, no_server, rejected_client,
+        Target, Tls, Up, Watched, Writer, check_identity, no_server, rejected_client, store_closed,
     };
     #[cfg(feature = "tls")]
     pub use crate::net::{PemFiles, certificate_name, install_provider};

@@ -19,7 +19,7 @@ pub use host::{Help, Host, io_reason, no_server};
 pub use login::{Login, Password};
 pub use pauses::{AttemptLimit, Pauses};
 pub use stream::{Connector, Reader, Stream, Target, Writer};
-pub use supervised::{Attempts, Connect, Epochs, Session, State, Supervised, Up};
+pub use supervised::{Attempts, Connect, Epochs, Session, State, Supervised, Up, store_closed};
 pub use tls::{Encrypted, check_identity, rejected_client};
 #[cfg(feature = "tls")]
 pub use tls::{PemFiles, certificate_name, install_provider};

@@ -64,4 +64,6 @@ pub(super) use value::{FromReply, ReplyText, Value};
 pub(super) use reader::parse_reply;
 #[cfg(test)]
 pub(super) use reply_error::store_error;
-pub(super) use reply_error::{OTHER_VERSION, cause, detail, protocol_error, shows_replica};
+pub(super) use reply_error::{
+    NO_REPLY, OTHER_VERSION, cause, detail, no_reply, protocol_error, shows_replica,
+};

@@ -6,6 +6,7 @@ use futures_util::FutureExt;
 use zookeeper_client::Error as ZkError;
 
 use leasehold_core::Error;
+use leasehold_core::internal::net::store_closed;
 
 /// Waits for the reply to a request that names a path, and refuses an empty path.
 ///
@@ -47,7 +48,7 @@ pub(super) fn store_error(error: ZkError) -> Error {
         // The client library has no other kind for the reason of a connection that broke.
         ZkError::Custom(reason) => Error::unavailable(format!("the connection broke: {reason}")),
         ZkError::SessionExpired => Error::unavailable("the session has ended"),
-        ZkError::ClientClosed => Error::unavailable("the store was closed"),
+        ZkError::ClientClosed => store_closed(),
         ZkError::BadArguments(_) => Error::invalid(
             "the client library does not accept the servers or the folder in the URL",
         ),

@@ -204,7 +204,7 @@ impl<S: Session> Supervised<S> {
         loop {
             let down = |state: &State<S>| matches!(state, State::Down(..)).then_some(());
             if self.states.wait_for(down).await.is_err() {
-                return closed();
+                return store_closed();
             }
             if let Err(error) = self.session(timeout).await {
                 return error;
@@ -219,7 +219,7 @@ impl<S: Session> Supervised<S> {
             State::Up(..) => Some(Ok(())),
             State::Down(_, error) => Some(Err(error.clone())),
         });
-        first.await.unwrap_or_else(|_| Err(closed()))
+        first.await.unwrap_or_else(|_| Err(store_closed()))
     }
 
     fn last_error(&self) -> Error {
@@ -236,7 +236,9 @@ impl<S: Session> Drop for Supervised<S> {
     }
 }
 
-fn closed() -> Error {
+/// Returns the error of a call that the end of its store has interrupted.
+#[must_use]
+pub fn store_closed() -> Error {
     Error::unavailable("the store was closed")
 }
 

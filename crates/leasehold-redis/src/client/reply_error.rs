@@ -37,6 +37,13 @@ impl Row {
     }
 }
 
+/// No reply within the limit.
+pub(crate) const NO_REPLY: &str = "the server does not reply";
+
+pub(crate) fn no_reply() -> Error {
+    Error::unavailable(NO_REPLY)
+}
+
 /// The order matters: the text of a script's error may contain a second code.
 const ROWS: &[Row] = &[
     row(&["WRONGPASS"], Error::denied)

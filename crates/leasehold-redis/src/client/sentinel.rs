@@ -25,7 +25,7 @@ use super::seeds::Sentinels;
 use super::session::{Session, connector, with_reply_timeout};
 use super::value::Value;
 use leasehold_core::internal::background;
-use leasehold_core::internal::net::{Connector, Watched};
+use leasehold_core::internal::net::{Connector, Watched, store_closed};
 use leasehold_core::{Error, Result};
 use view::{Sighting, View};
 
@@ -93,8 +93,7 @@ impl Locate for WatchedMaster {
             Some(master) => Some(Ok(self.sentinels.seeds.server_at(master.host.clone()))),
             None => view.has_failed().then(|| Err(view.error())),
         });
-        let closed = |_| Err(Error::unavailable("the store was closed"));
-        known.await.unwrap_or_else(closed)
+        known.await.unwrap_or_else(|_| Err(store_closed()))
     }
 
     /// Returns when the sentinels name another master than the one at `address`.

@@ -211,7 +211,7 @@ impl net::Session for Session {
 
     const SERVICE: &'static str = "redis";
     const ENDED: &'static str = "the connection broke";
-    const ABSENT: &'static str = "the server does not reply";
+    const ABSENT: &'static str = reply_error::NO_REPLY;
 
     fn epoch(&self) -> u32 {
         self.epoch

@@ -25,7 +25,8 @@ use super::scripts;
 use crate::builder::connect_by;
 use crate::client;
 use crate::client::{
-    ReplyText, Session, Settings, Topology, Value, decode, fresh_client, id_text, protocol_error,
+    ReplyText, Session, Settings, Topology, Value, decode, fresh_client, id_text, no_reply,
+    protocol_error,
 };
 use leasehold_core::internal::{BootInstant, FirstClaim, OpenEntering, background};
 use leasehold_core::store::{Claim, Store};
@@ -81,7 +82,7 @@ impl OpenEntering for Opener {
 async fn leave_late(opener: Opener, claim: Claim) {
     tokio::time::sleep(LATE_MAX).await;
     let left = timeout(LEAVE_MAX, opener.leave(&claim)).await;
-    let left = left.unwrap_or_else(|_| Err(Error::unavailable("the server does not reply")));
+    let left = left.unwrap_or_else(|_| Err(no_reply()));
     if let Err(error) = left {
         tracing::debug!(name = %claim.name, %error, "a claim may be left; it ends with its lease");
     }

@@ -11,8 +11,9 @@ use super::record::LockKeys;
 use super::scripts;
 use super::server::{Server, longest_lease};
 use crate::client::{IdText, PushHandler, ServerCall, Settings, StoreServers, id_text};
+use leasehold_core::Result;
+use leasehold_core::internal::net::store_closed;
 use leasehold_core::internal::{BootInstant, background};
-use leasehold_core::{Error, Result};
 
 /// How often the client tries to release an orphan. After that, the orphan ends with its lease.
 const TRIES: u32 = 5;
@@ -73,8 +74,7 @@ impl Orphans {
     }
 
     async fn leave(&self, orphan: &Orphan) -> Result<()> {
-        let closed = || Error::unavailable("the store was closed");
-        let servers = self.servers.upgrade().ok_or_else(closed)?;
+        let servers = self.servers.upgrade().ok_or_else(store_closed)?;
         let server = servers.server_of(&orphan.key)?;
 
         let request = format!("H{}", orphan.id);

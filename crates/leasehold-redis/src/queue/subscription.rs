@@ -15,8 +15,9 @@ use crate::client;
 use crate::client::{
     DoHandshake, INVALIDATION, Link, LinkConfig, PushHandler, Session, State, StoreServers, Watched,
 };
+use leasehold_core::Result;
+use leasehold_core::internal::net::store_closed;
 use leasehold_core::store::Subscription;
-use leasehold_core::{Error, Result};
 
 /// The keys of one lock, and the connection on which the server that has them reports changes.
 #[derive(Debug)]
@@ -40,7 +41,7 @@ impl Subscription for TrackedKeys {
             () = self.pushed.notified() => Ok(()),
             // A message may have been lost with the connection.
             version = self.states.changed_from(self.seen) => {
-                self.seen = version.map_err(|_| Error::unavailable("the store was closed"))?;
+                self.seen = version.map_err(|_| store_closed())?;
                 Ok(())
             }
             () = self.servers.moved_from(&self.key, &self.server) => {

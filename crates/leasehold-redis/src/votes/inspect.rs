@@ -9,7 +9,7 @@ use super::Voting;
 use super::master::Master;
 use super::record::{Holder, Inspected};
 use crate::client;
-use crate::client::{NO_TEXTS, READ_TIMEOUT, Scan, decode, reply_timeout};
+use crate::client::{NO_TEXTS, READ_TIMEOUT, Scan, decode, no_reply, reply_timeout};
 use leasehold_core::store::{Standing, replies};
 use leasehold_core::{Entry, Error, LockState, Name, Result, ServerStatus, Token};
 
@@ -109,7 +109,7 @@ async fn observe(voting: &Voting, name: &Name) -> Result<Vec<Observation>> {
         let inspecting = inspect_master(voting, master, &key);
         async move {
             let reply = timeout(limit, inspecting).await;
-            reply.unwrap_or_else(|_| Err(Error::unavailable("the server does not reply")))
+            reply.unwrap_or_else(|_| Err(no_reply()))
         }
     });
     let replies = masters.replies(replies).await;

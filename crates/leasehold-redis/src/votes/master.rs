@@ -10,9 +10,9 @@ use super::quarantine::{MasterSettings, Quarantine, RunIds, read_incarnation};
 use crate::client;
 use crate::client::{
     Address, DoHandshake, Endpoint, Handshake, Link, LinkConfig, Links, PushHandler, ServerClock,
-    Session, State,
+    Session, State, no_reply,
 };
-use leasehold_core::{Error, Result};
+use leasehold_core::Result;
 
 #[derive(Debug)]
 pub(super) struct Master {
@@ -110,7 +110,7 @@ pub(super) fn session_of(link: &Link) -> Result<(Arc<Session>, Handshake)> {
             Ok((Arc::clone(session), incarnation.clone()))
         }
         State::Down(_, error) => Err(error.clone()),
-        State::Connecting | State::Up(..) => Err(Error::unavailable("the server does not reply")),
+        State::Connecting | State::Up(..) => Err(no_reply()),
     })
 }
 

@@ -13,7 +13,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::master::Master;
 use super::quorum::{MasterVote, QuorumCount, RoundResult, quorum};
-use crate::client::reply_timeout;
+use crate::client::{no_reply, reply_timeout};
+use leasehold_core::Result;
 use leasehold_core::internal::background;
 use leasehold_core::{Error, Result};
 
@@ -194,8 +195,8 @@ impl Masters {
             .iter()
             .map(|master| async move {
                 let ping = async { master.session()?.0.ping().await };
-                let no_reply = |_| Err(Error::unavailable("the server does not reply"));
-                let reply = timeout(PING_MAX, ping).await.unwrap_or_else(no_reply);
+                let reply = timeout(PING_MAX, ping).await;
+                let reply = reply.unwrap_or_else(|_| Err(no_reply()));
                 (master, reply)
             })
             .collect();
@@ -219,11 +220,7 @@ impl Masters {
     where
         F: Future<Output = Result<T>>,
     {
-        let mut replies: Vec<_> = self
-            .all
-            .iter()
-            .map(|_| Err(Error::unavailable("the server does not reply")))
-            .collect();
+        let mut replies: Vec<_> = self.all.iter().map(|_| Err(no_reply())).collect();
         let numbered = requests.enumerate();
         let mut requests: FuturesUnordered<_> = numbered
             .map(|(at, request)| async move { (at, request.await) })

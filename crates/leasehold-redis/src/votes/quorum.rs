@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::record::Holder;
+use crate::client::NO_REPLY;
 use leasehold_core::{Error, Result};
 
 /// Returns how many of `masters` are a majority.
@@ -347,7 +348,7 @@ impl QuorumCount {
     fn too_few(&self, succeeded: usize) -> Error {
         let reasons = reasons(&self.errors);
         if self.masters == 1 {
-            return Error::unavailable(format!("the server does not reply{reasons}"));
+            return Error::unavailable(format!("{NO_REPLY}{reasons}"));
         }
 
         let quorum = quorum(self.masters);
