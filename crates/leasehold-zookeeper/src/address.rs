@@ -4,7 +4,6 @@ use std::fmt;
 use std::time::Duration;
 
 use super::layout::Dialect;
-use leasehold_core::internal::background::BlockingSteps;
 use leasehold_core::internal::net::{Host, Login, Password, Tls};
 use leasehold_core::internal::{Setting, StoreUrl, Transport, UrlForm, with_setting};
 use leasehold_core::{Error, Result};
@@ -19,8 +18,6 @@ pub(super) struct Address {
     pub(super) record_folder: String,
     pub(super) credentials: Option<Login>,
     pub(super) tls: Option<Tls>,
-    /// The steps that read the files of `tls`.
-    pub(super) tls_files: BlockingSteps,
     pub(super) settings: ZooKeeperSettings,
     /// The URL without user, password and settings.
     shown_url: String,
@@ -83,7 +80,6 @@ impl Address {
             servers: url.servers()?.to_vec(),
             credentials: login(&url)?,
             tls: Tls::of_url(&url, "zookeeper+tls://")?,
-            tls_files: BlockingSteps::default(),
             settings,
             shown_url,
             record_folder: format!("{base}/%records"),

@@ -13,7 +13,7 @@ use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
 use super::address::Address;
 use super::lock_node::parent;
 use super::reply_error::on_node;
-use super::supervisor::connect;
+use super::supervisor::Sessions;
 use leasehold_core::internal::examination::{
     Check, ServerFacts, Service, danger, percentiles, version_numbers,
 };
@@ -64,7 +64,9 @@ const SERVER: &[Check<ServerReplies>] = &[
 /// Examines the ensemble of a URL.
 pub(crate) async fn examine(address: Arc<Address>) -> Result<Examination> {
     let requested = address.settings.session;
-    let client = connect(&address, requested).await?;
+    let client = Sessions::of(Arc::clone(&address))
+        .connect(requested)
+        .await?;
     let ensemble = Ensemble {
         requested,
         agreed: client.session_timeout(),

@@ -223,7 +223,7 @@ impl ZooKeeperBuilder {
     pub async fn connect(self) -> Result<ZooKeeper> {
         background::start()?;
         let address = Arc::new(self.address);
-        let sessions = Sessions(Arc::clone(&address));
+        let sessions = Sessions::of(Arc::clone(&address));
         let store = ZooKeeper {
             supervisor: Arc::new(SessionSupervisor::spawn(sessions)),
             address,

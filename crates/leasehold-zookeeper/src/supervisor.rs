@@ -12,6 +12,7 @@ use super::liveness::{self, Heartbeat, Liveness};
 use super::reply_error::{store_error, without_panic};
 use super::session::{Session, unconfirmed};
 use super::tls;
+use leasehold_core::internal::background::BlockingSteps;
 use leasehold_core::internal::net::{
     self, Attempts, Connect, Connector, Help, Pauses, Supervised, Up,
 };
@@ -22,7 +23,51 @@ pub(super) type SessionSupervisor = Supervised<Session>;
 
 /// The sessions that a store opens, one after another.
 #[derive(Clone, Debug)]
-pub(super) struct Sessions(pub(super) Arc<Address>);
+pub(super) struct Sessions {
+    address: Arc<Address>,
+    /// The steps that read the files of TLS.
+    tls_files: BlockingSteps,
+}
+
+impl Sessions {
+    pub(super) fn of(address: Arc<Address>) -> Self {
+        Self {
+            address,
+            tls_files: BlockingSteps::default(),
+        }
+    }
+
+    /// Opens a session.
+    pub(super) async fn connect(&self, session: Duration) -> Result<Client> {
+        let address = &self.address;
+        let mut connector = Client::connector()
+            .with_session_timeout(session)
+            .with_fail_eagerly();
+        if let Some(login) = address.digest().await? {
+            connector = connector.with_auth("digest", login.as_bytes());
+        }
+        if let Some(tls) = address.tls.clone() {
+            let servers = address.servers.clone();
+            let encrypting = move || tls::encrypted(connector, &servers, &tls);
+            let encrypted = self
+                .tls_files
+                .run("the TLS files (ca=, cert=, key=)", encrypting);
+            connector = encrypted.await??;
+        }
+
+        match (connector.connect(&address.cluster()).await, &address.tls) {
+            (Err(error), Some(tls)) => {
+                let refusal = Connector::new(&HELP).refusal(&address.servers, tls).await;
+                Err(refusal.unwrap_or_else(|| store_error(error)))
+            }
+            (Err(error @ (ZkError::NoHosts | ZkError::Timeout)), None) => {
+                let reasons = net::no_server(&address.servers, NO_SESSION).await;
+                Err(reasons.caused_by(error))
+            }
+            (connected, _) => connected.map_err(store_error),
+        }
+    }
+}
 
 impl Connect<Session> for Sessions {
     fn attempts(&self) -> Attempts {
@@ -30,17 +75,17 @@ impl Connect<Session> for Sessions {
     }
 
     async fn attempt(&mut self, epoch: u32, up: &mut Up<Session>) -> Result<()> {
-        let address = &self.0;
+        let address = &self.address;
         let sent_at = BootInstant::now();
         // The client library resolves names on threads of tokio, which panics without one.
-        let connecting = connect(address, address.settings.session);
+        let connecting = self.connect(address.settings.session);
         let client = internal::without_panic(connecting).await?;
         warn_of_other_timeout(address, &client);
 
         let liveness = Liveness::started(sent_at, BootInstant::now());
         let session = Arc::new(Session::new(epoch, client, &liveness));
         up.publish(&session, &());
-        keep_alive(&session, address, liveness).await;
+        keep_alive(&session, self, liveness).await;
         Ok(())
     }
 
@@ -68,35 +113,6 @@ pub(super) async fn confirmed_session(
         .unwrap_or_else(|_| Err(unconfirmed()))
 }
 
-pub(super) async fn connect(address: &Address, session: Duration) -> Result<Client> {
-    let mut connector = Client::connector()
-        .with_session_timeout(session)
-        .with_fail_eagerly();
-    if let Some(login) = address.digest().await? {
-        connector = connector.with_auth("digest", login.as_bytes());
-    }
-    if let Some(tls) = address.tls.clone() {
-        let servers = address.servers.clone();
-        let encrypting = move || tls::encrypted(connector, &servers, &tls);
-        let encrypted = address
-            .tls_files
-            .run("the TLS files (ca=, cert=, key=)", encrypting);
-        connector = encrypted.await??;
-    }
-
-    match (connector.connect(&address.cluster()).await, &address.tls) {
-        (Err(error), Some(tls)) => {
-            let refusal = Connector::new(&HELP).refusal(&address.servers, tls).await;
-            Err(refusal.unwrap_or_else(|| store_error(error)))
-        }
-        (Err(error @ (ZkError::NoHosts | ZkError::Timeout)), None) => {
-            let reasons = net::no_server(&address.servers, NO_SESSION).await;
-            Err(reasons.caused_by(error))
-        }
-        (connected, _) => connected.map_err(store_error),
-    }
-}
-
 static HELP: Help = Help {
     plain_scheme: "zookeeper://",
     server_name: "",
@@ -117,18 +133,18 @@ fn warn_of_other_timeout(address: &Address, client: &Client) {
 }
 
 /// Sends heartbeats until the session is over.
-async fn keep_alive(session: &Arc<Session>, address: &Arc<Address>, mut liveness: Liveness) {
+async fn keep_alive(session: &Arc<Session>, sessions: &Sessions, mut liveness: Liveness) {
     let mut measurement: Option<AbortHandle> = None;
     let heartbeats = async {
         loop {
             session.next_heartbeat(&liveness).await;
             let is_measuring = measurement.as_ref().is_some_and(|task| !task.is_finished());
             if session.is_held() && !session.has_measured_half_tick() && !is_measuring {
-                let measuring = measure_half_tick(Arc::clone(session), Arc::clone(address));
+                let measuring = measure_half_tick(Arc::clone(session), sessions.clone());
                 measurement = Some(background::spawn(measuring));
             }
 
-            match heartbeat(session, address).await {
+            match heartbeat(session, &sessions.address).await {
                 Ok(heartbeat) => {
                     liveness.heartbeat(heartbeat, session.half_tick());
                     session.confirm(&liveness);
@@ -152,10 +168,10 @@ async fn keep_alive(session: &Arc<Session>, address: &Arc<Address>, mut liveness
 /// Until the measurement, the bound follows from this session's own timeout. That bound is larger,
 /// so the session is confirmed later than necessary. After a failure this pauses, and the next
 /// heartbeat of a holder measures again.
-async fn measure_half_tick(session: Arc<Session>, address: Arc<Address>) {
+async fn measure_half_tick(session: Arc<Session>, sessions: Sessions) {
     let shortest = session.timeout() * 2 / 5;
-    let Ok(Ok(probe)) = timeout(session.timeout(), connect(&address, shortest)).await else {
-        tracing::debug!(store = %address, "the length of the servers' ticks cannot be measured");
+    let Ok(Ok(probe)) = timeout(session.timeout(), sessions.connect(shortest)).await else {
+        tracing::debug!(store = %sessions.address, "the length of the servers' ticks cannot be measured");
         let pause = session.timeout() / 10;
         // The pause must not keep a session open whose store has been dropped.
         drop(session);
