@@ -51,6 +51,7 @@ use leasehold_core::{Error, Guarantees, LockState, Name, Result, ServerVote, Tok
 use master::Master;
 use masters::Masters;
 use open::VotingConfig;
+use quarantine::MasterSettings;
 use quorum::{LeaveCount, QuorumCount, RoundResult, TallyOutcome};
 use record::{DAY, Holder, millis};
 use tracked_claim::{ClaimVotes, TrackedClaim};
@@ -113,7 +114,7 @@ impl<Servers: Debug + Send + Sync + 'static> Store for VotingStore<Servers> {
     }
 
     fn extensions(&self) -> Extensions<'_> {
-        let is_voted_on = self.voting.masters.are_several();
+        let is_voted_on = self.voting.settings.has_several_servers();
         Extensions {
             votes: is_voted_on.then_some(&self.voting),
             ..Extensions::default()
@@ -147,7 +148,7 @@ pub(crate) struct Voting {
     /// the same.
     token_digits: u64,
     format: &'static dyn VoteFormat,
-    longest_lease: Duration,
+    settings: MasterSettings,
     /// Why the last round did not reach a quorum, if the masters were not available.
     quorum_error: Mutex<Option<Error>>,
     /// The keyspace notifications of a single server. Other libraries publish no release.
@@ -325,10 +326,10 @@ impl Voting {
             ))
             .help("use a mutex, or the stores redis: and file: for shares"));
         }
-        if claim.lease > self.longest_lease {
+        if claim.lease > self.settings.longest_lease {
             return Err(Error::invalid(format!(
                 "the longest lease on these masters is {:?}",
-                self.longest_lease
+                self.settings.longest_lease
             ))
             .help(
                 "use a shorter lease, or set a larger longest-lease= in the URLs of all clients",
@@ -349,10 +350,10 @@ impl Voting {
     ///
     /// It is longer than the holder's lease, because the masters' clocks may run faster.
     fn vote_life(&self, lease: Duration) -> Duration {
-        if self.masters.all.len() == 1 {
-            lease
-        } else {
+        if self.settings.has_several_servers() {
             lease.mul_f64(1.01) + Duration::from_millis(2)
+        } else {
+            lease
         }
     }
 
@@ -489,7 +490,7 @@ impl Voting {
         }
         let safe_until = tracked.safe_until(self.masters.quorum());
         let is_valid = safe_until.is_some_and(|until| BootInstant::now() < until);
-        let has_others = self.masters.are_several();
+        let has_others = self.settings.has_several_servers();
         if !self.format.remembers_last_token() && has_others && is_valid {
             return VoteKind::Restore;
         }

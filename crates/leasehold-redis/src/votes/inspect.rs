@@ -32,7 +32,7 @@ pub(super) async fn inspect(voting: &Voting, name: &Name) -> Result<LockState> {
     }
 
     lock_state.entries.extend(voting.claims.waiters(name));
-    if voting.masters.are_several() {
+    if voting.settings.has_several_servers() {
         let statuses = observations.into_iter().map(|seen| seen.status);
         lock_state.servers = statuses.collect();
     }
@@ -50,7 +50,7 @@ pub(super) async fn list(voting: &Voting, prefix: &str, count_max: usize) -> Res
         pattern: &pattern,
         key_type: "string",
         script: format.list_script(),
-        count_max: if masters.are_several() {
+        count_max: if voting.settings.has_several_servers() {
             usize::MAX
         } else {
             count_max
@@ -76,7 +76,8 @@ pub(super) async fn list(voting: &Voting, prefix: &str, count_max: usize) -> Res
 pub(super) fn entry(voting: &Voting, holder: &Holder, token: Token) -> Entry {
     let standing = Standing::Held { token };
     // A key that does not expire is reported with the shortest time.
-    let ends = voting.masters.all.len() == 1 && holder.remaining > Duration::from_millis(1);
+    let ends =
+        !voting.settings.has_several_servers() && holder.remaining > Duration::from_millis(1);
     let mut entry = replies::entry(holder.id, holder.share, standing, holder.info.clone());
     entry.lease_left = ends.then_some(holder.remaining);
     entry

@@ -79,7 +79,7 @@ impl Master {
 
     /// Whether the store has other masters.
     pub(super) fn is_one_of_several(&self) -> bool {
-        self.quarantine.settings.is_one_of_several()
+        self.quarantine.settings.has_several_servers()
     }
 
     /// Returns the session for a request, as [`session_of`] does.

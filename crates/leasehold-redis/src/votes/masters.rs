@@ -16,7 +16,6 @@ use super::quorum::{MasterVote, QuorumCount, RoundResult, quorum};
 use crate::client::{no_reply, reply_timeout};
 use leasehold_core::Result;
 use leasehold_core::internal::background;
-use leasehold_core::{Error, Result};
 
 /// The masters of a store, in the order of its URL.
 #[derive(Debug)]
@@ -36,10 +35,6 @@ const PING_MAX: Duration = Duration::from_millis(500);
 const MINORITY_MAX: Duration = Duration::from_millis(250);
 
 impl Masters {
-    pub(super) fn are_several(&self) -> bool {
-        self.all.len() > 1
-    }
-
     pub(super) fn quorum(&self) -> usize {
         quorum(self.all.len())
     }

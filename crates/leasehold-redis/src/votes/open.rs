@@ -106,7 +106,7 @@ pub(super) async fn open(config: VotingConfig, runtime: Option<Handle>) -> Resul
         client,
         token_digits: u16::from_be_bytes([high, low]).into(),
         format: config.format,
-        longest_lease: config.settings.longest_lease,
+        settings: config.settings,
         quorum_error: Mutex::default(),
         events,
     })

@@ -48,7 +48,7 @@ pub(crate) struct MasterSettings {
 
 impl MasterSettings {
     /// Whether the store has several servers.
-    pub(super) fn is_one_of_several(self) -> bool {
+    pub(super) fn has_several_servers(self) -> bool {
         self.longest_lease < Duration::MAX
     }
 }
@@ -135,7 +135,7 @@ impl Quarantine {
 
     /// Rejects a replica as one of several masters.
     pub(super) fn check_role(&self, role: &str) -> Result<()> {
-        if !self.settings.is_one_of_several() || role != "slave" {
+        if !self.settings.has_several_servers() || role != "slave" {
             return Ok(());
         }
         Err(Error::invalid(format!(
