@@ -2,6 +2,7 @@
 //!
 //! Each test runs 50 commands, which start one after the other. So some of them are about to renew
 //! when the outage begins, which is the worst moment. `LEASEHOLD_OUTAGE_RUNS` sets another number.
+//! Connections to Redis break in `lab/simulation/tests/suites/survival.rs`.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -81,36 +82,11 @@ fn redis_commands_survive_stalled_server() {
 
 /// Shows G-24.
 #[test]
-fn redis_commands_survive_broken_connections() {
-    let server = Redis::start();
-    let wires = [Wire::to(server.address())];
-    commands_survive(
-        wires[0].url_of("redis"),
-        "30s",
-        || break_off(&wires),
-        || mend(&wires),
-    );
-}
-
-/// Shows G-24.
-#[test]
 fn redlock_commands_survive_stalled_servers() {
     let servers: Vec<Redis> = (0..3).map(|_| Redis::start()).collect();
     let url = redlock_url(&servers.iter().map(Redis::address).collect::<Vec<_>>());
     let stall = || servers.iter().for_each(Redis::pause);
     commands_survive(url, "10s", stall, || servers.iter().for_each(Redis::resume));
-}
-
-/// Shows G-24.
-#[test]
-fn redlock_commands_survive_broken_connections() {
-    let servers: Vec<Redis> = (0..3).map(|_| Redis::start()).collect();
-    let wires: Vec<Wire> = servers
-        .iter()
-        .map(|server| Wire::to(server.address()))
-        .collect();
-    let url = redlock_url(&wires.iter().map(Wire::address).collect::<Vec<_>>());
-    commands_survive(url, "10s", || break_off(&wires), || mend(&wires));
 }
 
 /// Shows G-24.

@@ -8,7 +8,6 @@
 mod curator;
 mod kazoo;
 mod medallion;
-mod node_redlock;
 mod redisson;
 mod rslock;
 mod slow;

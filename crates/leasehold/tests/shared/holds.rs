@@ -9,7 +9,7 @@ use super::Redis;
 use super::clients::{granted, open, remote, use_once, wait_with_lease};
 
 /// The reply with a grant took longer than the client may trust it. The client confirms the grant
-/// with another request before it returns the guard.
+/// with another request before it returns the guard. node-redlock returns such a lock.
 ///
 /// Shows S4.
 #[tokio::test]

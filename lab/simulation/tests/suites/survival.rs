@@ -3,7 +3,7 @@
 //! Each store has 20 holders, each with its own client. Their renewals are due at different times,
 //! so that some of them are about to renew when the outage begins, which is the worst moment. The
 //! tests of the command, `crates/leasehold-cli/tests/command/outage.rs`, show the same on real
-//! servers, and on ZooKeeper.
+//! servers that stall, and on ZooKeeper.
 //!
 //! Shows G-24.
 
