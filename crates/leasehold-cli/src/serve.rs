@@ -33,8 +33,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::commands::Serve;
 use crate::exit::Exit;
 use access::{Access, BearerToken};
-use routes::Site;
 use scanner::Scanner;
+
+/// What every request needs.
+struct Site {
+    access: Access,
+    scanner: Scanner,
+    is_breaking_allowed: bool,
+}
 
 /// Serves until a signal ends it.
 pub(crate) async fn serve(args: &Serve) -> Result<Exit> {

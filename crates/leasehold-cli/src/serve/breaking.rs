@@ -10,10 +10,10 @@ use leasehold::Token;
 use serde::Deserialize;
 use tokio::time::timeout;
 
+use super::Site;
 use super::access::Access;
 use super::connections::{Activity, Place};
 use super::replies::{self, Reply, TEXT};
-use super::routes::Site;
 use crate::format::Escaped;
 
 /// The body of the request.

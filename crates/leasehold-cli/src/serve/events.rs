@@ -9,8 +9,8 @@ use hyper::body::{Bytes, Frame};
 use serde::Serialize;
 use tokio::time::sleep;
 
+use super::Site;
 use super::changes::Changes;
-use super::routes::Site;
 use super::scanner::FRESH_MIN;
 use super::snapshot::Snapshot;
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 use hyper::StatusCode;
 use leasehold::{Entry, LockState};
 
+use super::Site;
 use super::html::{Html, fill};
 use super::replies::{self, Reply};
-use super::routes::Site;
 use super::snapshot::Snapshot;
 use crate::format::{hindrance, known_age, known_since, time, tokens, whole_seconds};
 use crate::usage::Usage;

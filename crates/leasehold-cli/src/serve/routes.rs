@@ -7,18 +7,11 @@ use hyper::header::ACCEPT;
 use hyper::{Method, Request, StatusCode};
 use percent_encoding::percent_decode_str;
 
-use super::access::{Access, Refusal};
+use super::Site;
+use super::access::Refusal;
 use super::connections::{Activity, Place};
 use super::replies::{self, Reply, TEXT};
-use super::scanner::Scanner;
 use super::{breaking, events, metrics, page};
-
-/// What every request needs.
-pub(super) struct Site {
-    pub(super) access: Access,
-    pub(super) scanner: Scanner,
-    pub(super) is_breaking_allowed: bool,
-}
 
 pub(super) async fn reply(site: Arc<Site>, request: Request<Incoming>, place: &Place) -> Reply {
     if let Err(refusal) = check(&site, &request) {

@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 
 use super::connections::{Connections, Place};
-use super::routes::{self, Site};
+use super::{Site, routes};
 
 /// Serves connections. Returns never.
 pub(super) async fn run(listener: TcpListener, site: Arc<Site>) -> Infallible {
