@@ -180,8 +180,8 @@ pub(crate) enum Action {
     ///   capacity          the slots of a semaphore, 1 for a mutex, null for other locks
     ///   last_token        the largest token of the last grant, null if the store has none; a file
     ///                     store forgets it when the lock is free
-    ///   ended             only on Redis and PostgreSQL, for a day: the last hold that its holder
-    ///                     did not release: token, reason
+    ///   ended             only on Redis and PostgreSQL, for a day: the last hold that nobody
+    ///                     released or broke: token, reason
     ///   last_success      the last completion of `run --once`: id (null with --once-per), by,
     ///                     token, started, ended, age_seconds, by the store's clock; absent if
     ///                     there is none or the user may not read it, and in ls, watch and serve
@@ -218,8 +218,8 @@ pub(crate) enum Action {
     ///
     /// The store pushes changes. A PostgreSQL server, a Redlock store and a Redis server with a
     /// dialect are polled four times a second. Of several changes in a short time, only the last
-    /// one may be printed. If a holder did not release its hold, Redis and PostgreSQL know why the
-    /// hold ended, and so does the next holder. Ctrl-C ends it with exit code 130. With --json,
+    /// one may be printed. If nobody released or broke a hold, Redis and PostgreSQL know why it
+    /// ended, and so does the next holder. Ctrl-C ends it with exit code 130. With --json,
     /// prints one line per change: an object as `show --json` prints it, without servers, but with
     /// `at`, the time at which it was read.
     Watch(Watch),

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::claimant_info::parse_words;
 use crate::{ClaimantInfo, Token};
 
-/// A hold that its client did not release, and why it has ended.
+/// A hold that its client did not release and nobody broke, and why it has ended.
 ///
 /// [`LockState::ended`](crate::LockState::ended) has the last one of a lock.
 ///

@@ -128,7 +128,9 @@ impl Guard {
     /// statements that read or write what the lock protects. The next holder is granted when that
     /// transaction has ended, even if this hold is lost before. If the grant is gone, the statement
     /// fails. It also limits how long the transaction may stand idle to
-    /// [`remaining`](Self::remaining), for this transaction only, and never raises a limit.
+    /// [`remaining`](Self::remaining), for this transaction only, and never raises a limit. The
+    /// transaction as a whole has no limit, because the hold is renewed meanwhile: `leasehold.check`
+    /// of five arguments sets one.
     ///
     /// ```text
     /// let binds = guard.check_binds()?;

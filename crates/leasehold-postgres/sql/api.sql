@@ -1,21 +1,16 @@
 -- The lock in a transaction of the user: pins a grant until the end of the transaction, so that the
 -- next holder is granted after it. It fails if the grant is gone.
 --
--- It pins first and then reads. A step that ends the grant tries the same key exclusively, and has
--- it until its own commit. So either the pin is first, and that step lets the next waiter wait, or
--- the pin waits for that commit, and what is read then shows that the grant is gone. With the read
--- first, a hand-over between the two would not be noticed, and both holders would go on.
+-- It pins first and then reads. A step that ends the grant tries the same lock exclusively, and has
+-- it until its own commit. So either the pin is first, and that step keeps the hold in the row and
+-- grants nothing; or the pin waits for that commit, and the read, which has a snapshot of its own,
+-- finds that the hold is gone. With the read first, a hand-over between the two would not be noticed,
+-- and both holders would go on. The lease is not compared: a hold that is over and still there has no
+-- successor.
 --
 -- The pin is an advisory lock, and not a row lock: renewals and waiters go on. It is released by
 -- ROLLBACK TO SAVEPOINT too, and PREPARE TRANSACTION keeps it until COMMIT PREPARED. `remaining` limits
 -- how long the transaction may stand idle; it never raises a limit that is set already.
---
--- The pin is shared, and each step that ends a hold first tries the same lock exclusively. It is
--- taken before the hold is read. If such a step comes first, the pin waits for its commit, and the
--- read, which has a snapshot of its own, finds that the hold is gone. If the pin comes first, the
--- step keeps the hold in the row and grants nothing. In the other order, the hold could be removed
--- and granted between the read and the pin. The lease is not compared: a hold that is over and
--- still there has no successor.
 CREATE FUNCTION leasehold.check(
     name text, token bigint, claim uuid DEFAULT NULL, remaining interval DEFAULT NULL
 ) RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -41,6 +36,11 @@ BEGIN
         BEGIN
             SELECT leasehold_private.is_only(k, token, claim) INTO is_held
                 FROM leasehold_private.lock k WHERE k.name = "check".name FOR SHARE;
+            IF NOT FOUND AND octet_length("check".name) <= 2048 THEN
+                -- It fails with 40001 too, if there is a row that is newer than the snapshot.
+                INSERT INTO leasehold_private.lock (name, last_token, min_token, capacity, taken, used)
+                    VALUES ("check".name, 0, 0, 0, 0, clock_timestamp()) ON CONFLICT DO NOTHING;
+            END IF;
             RAISE EXCEPTION USING ERRCODE = 'LH000';
         EXCEPTION WHEN SQLSTATE 'LH000' THEN
             NULL;
@@ -177,7 +177,14 @@ BEGIN
         SELECT p.pid, p.missing_right FROM leasehold.pins_1(name) p
         WHERE p.overdue > limit_ms AND p.pid IS NOT NULL
     LOOP
-        IF missing_right IS NULL THEN PERFORM pg_terminate_backend(pid); END IF;
+        IF missing_right IS NULL THEN
+            BEGIN
+                PERFORM pg_terminate_backend(pid);
+            -- After SET ROLE, the role of the session may end it, and that of the caller may not.
+            EXCEPTION WHEN insufficient_privilege THEN
+                missing_right := 'membership in pg_signal_backend';
+            END;
+        END IF;
         RETURN NEXT;
     END LOOP;
 END $$;
@@ -277,8 +284,9 @@ END $$;
 -- extended protocol sets statement_timestamp() anew within one statement, so that it differs from
 -- now() outside a transaction too.)
 --
--- In a DO block, in another procedure and in a pipeline COMMIT succeeds, and would commit what the caller has
--- written. So it is refused after a write, and each procedure below commits its own step too.
+-- In a DO block, in another procedure and in a pipeline COMMIT succeeds, and would commit what the
+-- caller has written. So it is refused after a write, and each procedure below commits its own step
+-- too.
 CREATE PROCEDURE leasehold.this_needs_autocommit() LANGUAGE plpgsql AS $$
 BEGIN
     IF pg_catalog.pg_current_xact_id_if_assigned() IS NOT NULL THEN
@@ -326,8 +334,12 @@ DECLARE
     e record;
 BEGIN
     -- A client has no other names, so it could not list, show or break the lock.
-    IF octet_length(name) NOT BETWEEN 1 AND 512 THEN
-        RAISE EXCEPTION 'leasehold: the name has % bytes, not 1 to 512', octet_length(name)
+    IF name IS NULL OR octet_length(convert_to(name, 'UTF8')) NOT BETWEEN 1 AND 512 THEN
+        RAISE EXCEPTION 'leasehold: the name has % bytes in UTF-8, not 1 to 512',
+            octet_length(convert_to(name, 'UTF8')) USING ERRCODE = '22023';
+    -- A notification to any other channel would fail, and the step of another client with it.
+    ELSIF octet_length(channel) NOT BETWEEN 1 AND 63 THEN
+        RAISE EXCEPTION 'leasehold: the channel has % bytes, not 1 to 63', octet_length(channel)
             USING ERRCODE = '22023';
     END IF;
     SELECT * INTO e FROM leasehold.enter_1(

@@ -163,7 +163,8 @@ BEGIN
     IF mode = 'R' THEN
         c := leasehold_private.find(l, request.claim);
         IF c.claim IS NOT NULL AND c.token IS NULL THEN
-            l := leasehold_private.remove(l, c);
+            -- Those behind it may fit.
+            l := leasehold_private.settle(leasehold_private.remove(l, c), NULL);
         END IF;
     END IF;
     IF l IS DISTINCT FROM before THEN

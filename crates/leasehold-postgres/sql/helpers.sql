@@ -1,11 +1,14 @@
 -- A lease of the public functions, in milliseconds.
 CREATE FUNCTION leasehold_private.millis(lease interval) RETURNS int LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    -- Intervals themselves are compared as if a year had 360 days.
+    seconds numeric := extract(epoch FROM lease);
 BEGIN
-    IF lease IS NULL OR lease < interval '100 ms' OR lease > interval '20 days' THEN
+    IF seconds IS NULL OR seconds NOT BETWEEN 0.1 AND 1728000 THEN
         RAISE EXCEPTION 'leasehold: a lease lasts from 100 ms to 20 days, and not %', lease
             USING ERRCODE = '22023';
     END IF;
-    RETURN extract(epoch FROM lease) * 1000;
+    RETURN seconds * 1000;
 END $$;
 
 -- Percent-encodes a word, as the library does.

@@ -51,12 +51,12 @@ BEGIN
     PERFORM leasehold_private.begin_step();
 
     -- The old record of this name, and some others.
-    DELETE FROM leasehold_private.record d WHERE d.kept_until <= clock_timestamp()
-        AND d.name = ANY (ARRAY[complete_1.name] || ARRAY(
-            SELECT k.name FROM leasehold_private.record k
-            WHERE k.ctid >= page.first AND k.ctid < page.behind
-                AND k.kept_until <= clock_timestamp()
-            LIMIT 4 FOR UPDATE SKIP LOCKED));
+    DELETE FROM leasehold_private.record d
+        WHERE d.name = complete_1.name AND d.kept_until <= clock_timestamp();
+    DELETE FROM leasehold_private.record d WHERE d.name IN (
+        SELECT k.name FROM leasehold_private.record k
+        WHERE k.ctid >= page.first AND k.ctid < page.behind AND k.kept_until <= clock_timestamp()
+        LIMIT 4 FOR UPDATE SKIP LOCKED);
     line := head || ' ' || leasehold_private.micros() / 1000 || ' ' || tail;
     INSERT INTO leasehold_private.record AS k VALUES (
         name, CASE WHEN head LIKE 'S%' THEN ARRAY[line] ELSE '{}' END,

@@ -16,6 +16,14 @@ BEGIN
     FOREACH routine IN ARRAY added LOOP
         EXECUTE 'REVOKE ALL ON ROUTINE ' || routine || ' FROM PUBLIC';
     END LOOP;
+    -- Default privileges of the owner, which are for other routines.
+    FOR routine, grantee IN
+        SELECT f.oid, g.grantee::regrole::text
+        FROM pg_catalog.pg_proc f, pg_catalog.aclexplode(f.proacl) g
+        WHERE f.oid = ANY (added) AND g.grantee NOT IN (0, f.proowner)
+    LOOP
+        EXECUTE 'REVOKE ALL ON ROUTINE ' || routine || ' FROM ' || grantee;
+    END LOOP;
     FOR routine, grantee IN
         SELECT a.routine, CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END
         FROM pg_catalog.unnest(added) a(routine),

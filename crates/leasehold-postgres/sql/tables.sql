@@ -152,7 +152,7 @@ DECLARE
     -- An assignment is cheaper than PERFORM, which plans and starts a query.
     done text;
 BEGIN
-    IF c.channel IS NOT NULL AND c.claim IS DISTINCT FROM caller
+    IF pg_catalog.octet_length(c.channel) BETWEEN 1 AND 63 AND c.claim IS DISTINCT FROM caller
         AND pg_catalog.current_setting('leasehold.quiet', true) IS DISTINCT FROM 'on'
         AND pg_catalog.pg_notification_queue_usage() < 0.95 THEN
         done := pg_catalog.pg_notify(c.channel, what || c.claim || coalesce(c.token::text, ''));
@@ -361,12 +361,31 @@ BEGIN
 END $$;
 
 -- Removes rows of names that have been free for a day. The next token of such a name is the clock's,
--- so a row whose token is ahead of the clock stays.
+-- so a row whose token is ahead of the clock stays. Claims that ended without anybody noticing leave
+-- their names first.
 CREATE FUNCTION leasehold_private.remove_unused(p_name text, count_max int) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     page record := leasehold_private.page_of('leasehold_private.lock'::regclass, p_name);
+    unnoticed text;
 BEGIN
+    FOR unnoticed IN
+        SELECT k.name FROM leasehold_private.lock k
+        WHERE k.ctid >= page.first AND k.ctid < page.behind AND (k.taken > 0 OR k.waiting > 0)
+            AND k.used < pg_catalog.clock_timestamp() - interval '1 day'
+        LIMIT count_max
+    LOOP
+        CONTINUE WHEN NOT pg_catalog.pg_try_advisory_xact_lock(
+            leasehold_private.queue_key(unnoticed));
+        BEGIN
+            PERFORM leasehold_private.save(leasehold_private.settle(
+                leasehold_private.expire(leasehold_private.load(unnoticed), NULL), NULL));
+        -- Damage of one name does not refuse another one.
+        EXCEPTION WHEN OTHERS THEN
+            NULL;
+        END;
+    END LOOP;
+
     DELETE FROM leasehold_private.lock d WHERE d.name IN (
         SELECT k.name FROM leasehold_private.lock k
         WHERE k.ctid >= page.first AND k.ctid < page.behind AND k.taken = 0 AND k.waiting = 0

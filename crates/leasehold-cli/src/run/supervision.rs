@@ -343,6 +343,8 @@ impl Supervision<'_> {
         self.forwarded.push(signal);
         self.report_descendants();
         if requests_end(signal) {
+            // A stopped process handles the signal only after it is continued.
+            self.child.signal(Signal::SIGCONT);
             self.end_beside_survivors();
         }
 

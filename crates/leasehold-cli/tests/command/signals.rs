@@ -23,6 +23,22 @@ fn signals_reach_the_whole_process_group() {
     assert!(sandbox.is_free("a"));
 }
 
+/// A supervisor that asks leasehold to end can continue leasehold alone.
+#[test]
+fn signal_that_ends_a_stopped_command_continues_it() {
+    let sandbox = Sandbox::new();
+    for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT] {
+        std::fs::remove_file(sandbox.path("pid")).ok();
+        let line = "echo $$ > pid; kill -STOP $$; exec sleep 1000";
+        let run = sandbox.started(&["run", "a", "--", "sh", "-c", line]);
+        let command = sandbox.pid("pid");
+        until("the command has stopped", || is_stopped(command));
+        run.signal(signal);
+        run.wait().assert_signal(signal, "");
+        assert!(sandbox.is_free("a"));
+    }
+}
+
 /// Supervisors that read signals from a descriptor block them, also for the programs they start.
 ///
 /// Shows G-37.

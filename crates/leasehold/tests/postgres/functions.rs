@@ -1,6 +1,6 @@
 //! The functions that programs in any language call, by psql.
 
-use lab_servers::PostgresSession;
+use lab_servers::{PostgresSession, until};
 use leasehold_conformance::support::eventually;
 
 use crate::sessions::WAITING;
@@ -305,6 +305,82 @@ async fn free_name_stays_while_its_token_is_ahead_of_the_clock() {
     use_once(&locks, "e").await;
     let names = database.run("SELECT name FROM leasehold_private.lock ORDER BY name");
     assert_eq!(names, ["c", "d", "e"]);
+
+    let mut session = database.session();
+    acquired(&mut session, "'crashed', lease => '100 ms'");
+    let change = "UPDATE leasehold_private.lock SET used = used - interval '2 days'";
+    database.run(&format!("{change} WHERE name = 'crashed'"));
+    let taken = "SELECT taken FROM leasehold_private.lock WHERE name = 'crashed'";
+    eventually("the hold is over", || async {
+        let is_over = "SELECT (holder).deadline < clock_timestamp() FROM leasehold_private.lock \
+            WHERE name = 'crashed'";
+        database.run(is_over) == ["t"]
+    })
+    .await;
+    assert_ne!(database.run(taken), ["0"], "nobody has noticed");
+    use_once(&locks, "f").await;
+    assert_eq!(database.run(taken), ["0"]);
+}
+
+/// Whoever is behind it may fit beside the holders.
+///
+/// Shows G-05.
+#[tokio::test]
+async fn waiter_that_will_not_wait_any_more_lets_the_next_one_pass() {
+    let database = Database::new();
+    database.set_up(&[]).await;
+    let mut session = database.session();
+    acquired(&mut session, "'a', shared => true");
+    let [writer, ..] = acquired(&mut session, "'a'");
+    let [reader, token, ..] = acquired(&mut session, "'a', shared => true");
+    assert_eq!(token, "", "it is behind the writer");
+
+    let [_, token, ..] = acquired(&mut session, &format!("'a', '{writer}', wait => false"));
+    assert_eq!(token, "");
+    let holders = "SELECT claim FROM leasehold.inspect('a') WHERE position IS NULL";
+    assert!(session.run(holders).contains(&reader));
+}
+
+/// A channel that an earlier version has accepted.
+///
+/// Shows G-02.
+#[tokio::test]
+async fn claim_whose_channel_cannot_be_notified_keeps_no_lock() {
+    let database = Database::new();
+    let locks = open(&database.url()).await;
+    acquired(&mut database.session(), "'a', lease => '100 ms'");
+    let change = "UPDATE leasehold_private.lock SET holder.channel = ''";
+    assert_eq!(database.run(change), [""; 0]);
+    acquire(&locks, "a")
+        .await
+        .release()
+        .await
+        .expect("released");
+}
+
+/// The role of the session may end sessions that the role of the caller may not end.
+#[tokio::test]
+async fn right_that_another_role_of_the_session_has_is_missing() {
+    let database = Database::new();
+    for role in ["of_session", "of_caller"] {
+        database.role(role);
+    }
+    database.set_up(&["of_session", "of_caller"]).await;
+    database.run("GRANT of_caller TO of_session");
+    let [_, token, ..] = acquired(&mut database.session(), "'a', lease => '100 ms'");
+    let mut pinning = database.session_of("of_session");
+    pinning.run(&format!("BEGIN; SELECT leasehold.check('a', {token})"));
+
+    let mut session = database.session_of("of_session");
+    session.run("SET ROLE of_caller");
+    let missing = until("the hold is over", || {
+        let missing = session.run("SELECT missing_right FROM leasehold.end_pins_1('a', 0)");
+        Ok((!missing.is_empty()).then_some(missing))
+    });
+    assert_eq!(
+        missing.expect("it ends"),
+        ["membership in pg_signal_backend"]
+    );
 }
 
 /// A holder that reads a record keeps it for longer, and an observer does not.
@@ -353,9 +429,18 @@ async fn invalid_arguments_are_refused() {
     database.set_up(&[]).await;
     let mut session = database.session();
     session.run("\\set VERBOSITY sqlstate\n");
-    for lease in ["'99 ms'", "'21 days'", "NULL"] {
-        let error = session.run(&format!("CALL leasehold.acquire('a', lease => {lease})"));
-        assert_eq!(error, ["ERROR:  22023"], "{lease}");
+    for arguments in [
+        "'a', lease => '99 ms'",
+        "'a', lease => '21 days'",
+        "'a', lease => NULL",
+        "'a', lease => '-4 years 1445 days'",
+        "'a', channel => ''",
+        "'a', channel => repeat('x', 64)",
+        "NULL",
+        "repeat('é', 257)",
+    ] {
+        let error = session.run(&format!("CALL leasehold.acquire({arguments})"));
+        assert_eq!(error, ["ERROR:  22023"], "{arguments}");
     }
     acquired(&mut session, "'a'");
     let [_, token, position, _] = acquired(&mut session, "'a', shared => true");

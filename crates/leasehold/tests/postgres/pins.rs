@@ -93,6 +93,29 @@ async fn writer_whose_grant_a_transaction_pins_does_not_become_a_reader() {
     }
 }
 
+/// The transaction may be repeated: its grant is there.
+///
+/// Shows G-01.
+#[tokio::test]
+async fn name_that_is_newer_than_the_snapshot_fails_the_transaction_alone() {
+    let database = Database::new();
+    let locks = open(&database.url()).await;
+    let mut session = database.session();
+    session.run("\\set VERBOSITY sqlstate\n");
+    for level in &LEVELS[1..] {
+        let begin = format!("BEGIN ISOLATION LEVEL {level}");
+        session.run(&format!("{begin}; SELECT count(*) FROM pg_class"));
+        let held = acquire(&locks, level).await;
+        let check = format!("SELECT leasehold.check('{level}', {})", held.token());
+        assert_eq!(session.run(&check), ["ERROR:  40001"], "{level}");
+        session.run(&format!("ROLLBACK; {begin}"));
+        assert_eq!(session.run(&check), [""], "{level}");
+        let missing = session.run("SELECT leasehold.check('missing', 1)");
+        assert_eq!(missing, ["ERROR:  LH001"], "{level}");
+        session.run("ROLLBACK");
+    }
+}
+
 /// The snapshot of the transaction is older than the end of the grant.
 ///
 /// Shows G-01.

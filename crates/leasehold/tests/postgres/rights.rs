@@ -106,6 +106,21 @@ async fn stranger_delays_grants_and_grants_nothing() {
     assert!(granted(waiting).await.token() > token);
 }
 
+/// They are meant for the owner's other routines.
+///
+/// Shows G-29.
+#[tokio::test]
+async fn default_privileges_of_the_owner_grant_no_routine() {
+    let database = Database::new();
+    database.role("by_default");
+    database.run("ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON ROUTINES TO by_default");
+    database.set_up(&[]).await;
+    let granted = "SELECT p.oid::regprocedure FROM pg_proc p \
+        WHERE p.pronamespace = 'leasehold'::regnamespace \
+        AND has_function_privilege('by_default', p.oid, 'EXECUTE')";
+    assert_eq!(database.run(granted), [""; 0]);
+}
+
 /// What a caller puts in the way of names: earlier schemas, temporary tables, operators.
 ///
 /// Shows G-29.
