@@ -68,9 +68,8 @@ struct State {
     /// Who receives the next replies.
     expected: VecDeque<Expected>,
     calls: Calls,
-    /// The number of replies, and what it was before the driver was polled the last time.
+    /// The number of replies.
     replied: u64,
-    replied_before: u64,
     is_logged_in: bool,
 }
 
@@ -143,7 +142,6 @@ impl Wire {
                 expected: VecDeque::new(),
                 calls: Calls::default(),
                 replied: 0,
-                replied_before: 0,
                 is_logged_in: false,
             }),
             output: Mutex::new(Some(Output {
@@ -268,9 +266,7 @@ impl Wire {
         if let Some(broken) = &state.broken {
             return Err(broken.clone());
         }
-        // After several replies at once, several tasks will send.
-        let is_alone = state.replied - state.replied_before <= 1;
-        let is_first = state.expected.is_empty() && is_alone;
+        let is_first = state.expected.is_empty();
         write(&mut state.requests);
         state.count += 1;
         let call = state.calls.add();
@@ -363,7 +359,6 @@ impl Wire {
         let mut state = self.state.lock();
         let driver = state.driver.get_or_insert_with(|| context.waker().clone());
         driver.clone_from(context.waker());
-        state.replied_before = state.replied;
         let largest = if state.is_logged_in {
             REPLY_MAX
         } else {
